@@ -1,0 +1,31 @@
+"""The tree of exceptions that a caller of simfl may want to catch.
+
+Each message is one line that says where, what was found, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SimflError(Exception):
+    """Root of everything simfl raises on purpose."""
+
+
+class ScenarioError(SimflError):
+    """Bad input: a scenario, an override or an argument that cannot be run (exit code 2)."""
+
+
+class DataError(SimflError):
+    """A data file that is missing, truncated or not in the format it claims (exit code 2)."""
+
+
+class RunError(SimflError):
+    """A run that was valid and failed all the same (exit code 1)."""
+
+
+def nearest(word: object, valid: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` for the valid word closest to `word`, or an empty string."""
+    close = difflib.get_close_matches(str(word), list(valid), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""
