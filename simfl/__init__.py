@@ -1,0 +1,64 @@
+"""simfl: a discrete-event simulator of asynchronous, decentralised and federated learning with differential privacy.
+
+The front door for Python: `load` a scenario, `run` it, look at the tables of the `Run`, `plot` it.
+
+    import simfl
+
+    scenario = simfl.load("scenarios/demo/adpsgd.yaml")
+    run = simfl.run(scenario)
+    run.metrics                       # a pandas frame
+    simfl.plot([run], x="time")       # matplotlib axes
+
+What each name needs (JAX, pandas, matplotlib) is imported on first use, so that `import simfl` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from simfl.errors import DataError, RunError, ScenarioError, SimflError
+
+if TYPE_CHECKING:
+    from simfl.plots import plot
+    from simfl.records import Run, read
+    from simfl.runner import prepare, run
+    from simfl.scenario import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "Run",
+    "RunError",
+    "ScenarioError",
+    "SimflError",
+    "__version__",
+    "load",
+    "plot",
+    "prepare",
+    "read",
+    "run",
+]
+
+_HOMES = {
+    "Run": "simfl.records",
+    "load": "simfl.scenario",
+    "plot": "simfl.plots",
+    "prepare": "simfl.runner",
+    "read": "simfl.records",
+    "run": "simfl.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its room when it is first asked for (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'simfl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,65 @@
+# `make` alone lists the targets. Everything happens in .venv; a stamp file keeps the installation from being done twice.
+#
+#   EXTRAS=dev,cuda12   also install JAX for an NVIDIA GPU
+#   PYTHON=python3.13   the interpreter to make .venv with (3.11 or newer; default: the first that fits)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types bench clean
+
+EXTRAS ?= dev
+comma := ,
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+
+# The folder of data files beside the clone, unless the environment names another one.
+ifneq ($(wildcard ../shared/data/.),)
+export SIMFL_DATA ?= $(abspath ../shared/data)
+endif
+
+help:
+	@echo "make demo    install, then run AD-PSGD and SYNC with one slow worker and draw the comparison"
+	@echo "make test    install, then run the tests"
+	@echo "make lint    ruff: lint and format check"
+	@echo "make types   mypy --strict"
+	@echo "make bench   updates per second, against the limit of the bare kernel"
+	@echo "make setup   install only"
+	@echo "make clean   remove .venv, caches and build products (results stay)"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; found=; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	      found="$$candidate"; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "simfl needs Python 3.11 or newer, and $(or $(PYTHON),python3) is not: make PYTHON=/path/to/python" >&2; exit 1; \
+	  fi; \
+	  "$$found" -m venv $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/simfl bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find simfl tests -name __pycache__ -type d -prune -exec rm -rf {} +
