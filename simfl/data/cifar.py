@@ -1,0 +1,136 @@
+"""CIFAR-10 from its binary version: records of one label byte and 3,072 colour bytes, channel by channel.
+
+Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
+A part of it in the same format (fewer batches, fewer images) is read as well.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import Dataset
+from simfl.data.files import BROKEN_STREAM, folder_of, read_content
+from simfl.errors import DataError
+
+DoubleArray = npt.NDArray[np.float64]
+
+RECORD_BYTES = 1 + 3 * 32 * 32
+_BATCH = re.compile(r"(data_batch_\d+|test_batch)\.bin")
+_REPLACE = "fetch it again with `simfl data fetch cifar10`"
+
+
+def load_cifar10(root: Path | None, path: str | Path | None = None) -> Dataset:
+    """Load CIFAR-10, scaled to [0, 1], then each colour standardised by mean and deviation of the training part.
+
+    Args:
+        root: the folder of data sets; `root/cifar10` holds the archive (.tar.gz) or the unpacked .bin files.
+        path: another archive, or another folder.
+
+    Returns:
+        Examples [n, 32, 32, 3].
+    """
+    source, batches = _read_batches(folder_of("cifar10", path, root))
+    records = {name: _records(f"{source}: {name}", content) for name, content in batches.items()}
+    training = [records[name] for name in sorted(records, key=_number) if name != "test_batch.bin"]
+    if not training or "test_batch.bin" not in records:
+        found = ", ".join(sorted(records)) or "none of them"
+        raise DataError(
+            f"{source}: expected data_batch_1.bin ... and test_batch.bin (the binary version of CIFAR-10), found "
+            f"{found}; {_REPLACE}"
+        )
+    mean, deviation = _colour_statistics(training)
+    train = np.concatenate(training)
+    test = records["test_batch.bin"]
+    return Dataset(
+        "cifar10",
+        _images(train, mean, deviation),
+        train[:, 0].astype(np.int32),
+        _images(test, mean, deviation),
+        test[:, 0].astype(np.int32),
+        num_classes=10,
+        image_shape=(32, 32, 3),
+    )
+
+
+def _read_batches(place: Path) -> tuple[Path, dict[str, bytes]]:
+    """Return what was read (a folder or an archive) and the content of each batch file in it, by name."""
+    if place.is_dir():
+        for folder in (place, place / "cifar-10-batches-bin"):
+            files = [file for file in sorted(folder.glob("*.bin")) if _BATCH.fullmatch(file.name)]
+            if files:
+                return folder, {file.name: read_content(file, _REPLACE) for file in files}
+        archives = sorted(place.glob("*.tar.gz"))
+        named = [archive for archive in archives if archive.name == "cifar-10-binary.tar.gz"]
+        if len(archives) > 1 and not named:
+            names = ", ".join(archive.name for archive in archives)
+            raise DataError(f"{place}: found {len(archives)} archives ({names}); name one in data.path")
+        if archives:
+            place = (named or archives)[0]
+    if not place.is_file():
+        raise DataError(
+            f"{place}: no CIFAR-10 there; put cifar-10-binary.tar.gz or its .bin files into that folder, "
+            f"or run `simfl data fetch cifar10`"
+        )
+    return place, _read_archive(place)
+
+
+def _read_archive(path: Path) -> dict[str, bytes]:
+    """Return the batch files of an archive, read in memory: nothing is unpacked onto the disk."""
+    batches: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                name = PurePosixPath(member.name).name
+                if member.isfile() and _BATCH.fullmatch(name):
+                    stream = archive.extractfile(member)
+                    assert stream is not None  # only None for what is no regular file
+                    batches[name] = stream.read()
+    except (tarfile.TarError, *BROKEN_STREAM) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it ends early"
+        raise DataError(f"{path}: cut off, or no tar archive ({reason}); {_REPLACE}") from None
+    return batches
+
+
+def _records(where: str, content: bytes) -> npt.NDArray[np.uint8]:
+    """Return the records of a batch, uint8 [n, 3073]."""
+    if not content or len(content) % RECORD_BYTES:
+        raise DataError(
+            f"{where}: expected records of {RECORD_BYTES} bytes, found {len(content)} bytes, no multiple of it; "
+            f"{_REPLACE}"
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD_BYTES)
+    if records[:, 0].max() > 9:
+        raise DataError(f"{where}: expected labels 0 to 9, found {records[:, 0].max()}; {_REPLACE}")
+    return records
+
+
+def _number(name: str) -> int:
+    """Return the number in `data_batch_10.bin`, so that 10 comes after 2."""
+    return int("".join(filter(str.isdigit, name)) or 0)
+
+
+def _colour_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArray, DoubleArray]:
+    """Return mean and deviation of each colour in [0, 1], [3] each, exact from the counts of the 256 values."""
+    counts = np.zeros((3, 256))
+    for batch in batches:
+        for colour, pixels in enumerate(np.split(batch[:, 1:], 3, axis=1)):
+            counts[colour] += np.bincount(pixels.ravel(), minlength=256)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    values = np.arange(256) / 255.0
+    mean = share @ values
+    deviation = np.sqrt(share @ values**2 - mean**2)
+    return mean, np.where(deviation > 1e-6, deviation, 1.0)
+
+
+def _images(records: npt.NDArray[np.uint8], mean: DoubleArray, deviation: DoubleArray) -> npt.NDArray[np.float32]:
+    """Return standardised images, f32 [n, 32, 32, 3]."""
+    channels_last = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    images = np.divide(channels_last, np.float32(255), dtype=np.float32, order="C")
+    images -= mean.astype(np.float32)
+    images /= deviation.astype(np.float32)
+    return images

@@ -1,0 +1,276 @@
+"""Downloading data sets: checked, resumed where they broke off, and never half there under their final name.
+
+A file is written as NAME.part, beside it NAME.part.from with the address and the server's validator (ETag or date), so
+that a later run asks for the rest only (HTTP Range, If-Range; RFC 9110 sections 13 and 14). It takes its name when it
+is complete and its sha256 is right. Where no checksum is published, the one seen is kept in NAME.sha256 (as `sha256sum`
+writes it) and holds from then on.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfl.data.files import BROKEN_STREAM, open_decompressed
+from simfl.data.sources import SOURCES, RemoteFile, Source
+from simfl.errors import DataError, nearest
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with the file's name, the bytes that are there, and the bytes of the whole file if the server says so."""
+
+_CHUNK_BYTES = 1 << 18
+_LOCAL_ERRORS = {errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
+
+
+def fetch(
+    name_or_source: str | Source,
+    root: str | Path,
+    progress: Progress | None = None,
+    *,
+    attempts: int = 4,
+    wait_s: float = 1.0,
+    timeout_s: float = 30.0,
+) -> list[Path]:
+    """Download a data set; files that are there already and right are not asked for again.
+
+    Args:
+        name_or_source: a name in `SOURCES`, or a source of your own.
+        root: the folder of data sets, made if need be.
+        progress: called as the bytes come in.
+        attempts: tries for each address; each goes on where the one before broke off.
+        wait_s: pause before the second try, doubled for each further one.
+        timeout_s: longest silence of a server.
+
+    Returns:
+        The files, in the order of the source.
+    """
+    if isinstance(name_or_source, Source):
+        source = name_or_source
+    elif name_or_source in SOURCES:
+        source = SOURCES[name_or_source]
+    else:
+        raise DataError(
+            f"data fetch: expected one of {', '.join(sorted(SOURCES))}, got {name_or_source!r}"
+            f"{nearest(name_or_source, SOURCES)}"
+        )
+    paths = []
+    for remote in source.files:
+        target = Path(root).expanduser() / remote.path
+        download = _Download(remote, target, progress or (lambda *_: None), attempts, wait_s, timeout_s)
+        try:
+            if target.exists():
+                download.check_present()
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                download.run()
+        except OSError as error:
+            raise DataError(
+                f"{error.filename or target}: cannot be written or read ({error.strerror or error}); "
+                f"choose another folder with SIMFL_DATA or make room"
+            ) from None
+        paths.append(target)
+    return paths
+
+
+class _TransferError(Exception):
+    """The transfer broke off or the server failed; another try may succeed."""
+
+
+class _RefusedError(Exception):
+    """This address will not give the file."""
+
+
+@dataclass(frozen=True)
+class _Download:
+    """One file under way."""
+
+    remote: RemoteFile
+    target: Path
+    progress: Progress
+    attempts: int
+    wait_s: float
+    timeout_s: float
+
+    @property
+    def part(self) -> Path:
+        return self.target.with_name(self.target.name + ".part")
+
+    @property
+    def origin(self) -> Path:
+        """Holds two lines: the address of the part, and the server's validator of that version."""
+        return self.target.with_name(self.target.name + ".part.from")
+
+    @property
+    def seen(self) -> Path:
+        return self.target.with_name(self.target.name + ".sha256")
+
+    def check_present(self) -> None:
+        """Verify a file that is there already, if anything is known about it."""
+        self._verify(self.target, f"delete {self.target} and fetch it again")
+        size = self.target.stat().st_size
+        self.progress(self.target.name, size, size)
+
+    def run(self) -> None:
+        """Try each address in turn, verify the result, give it its name."""
+        problems = []
+        for url in self.remote.urls:
+            try:
+                self._transfer_patiently(url)
+                break
+            except (_TransferError, _RefusedError) as error:
+                problems.append(f"{url}: {error}")
+        else:
+            raise DataError(
+                f"{'; '.join(problems)}; run the same again to go on where it stopped, or put the file at {self.target}"
+            )
+        try:
+            self._verify(self.part, "it was removed; fetch it again")
+        except DataError:
+            self._discard()
+            raise
+        checksum = None if self._known() else _sha256(self.part)
+        os.replace(self.part, self.target)
+        self.origin.unlink(missing_ok=True)
+        if checksum:
+            self.seen.write_text(f"{checksum}  {self.target.name}\n", encoding="ascii")
+
+    def _transfer_patiently(self, url: str) -> None:
+        """Transfer from one address, again after each interruption."""
+        for attempt in range(self.attempts):
+            try:
+                return self._transfer(url)
+            except _TransferError:
+                if attempt == self.attempts - 1:
+                    raise
+                time.sleep(self.wait_s * 2**attempt)
+        return None
+
+    def _transfer(self, url: str) -> None:
+        """Ask for what is missing of the part and append it; start over if the server's file is another one by now."""
+        if not url.startswith(("http://", "https://")):
+            raise _RefusedError("expected an address that begins with http:// or https://")
+        headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
+        offset = self._resumable(url, headers)
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, headers=headers), timeout=self.timeout_s
+            ) as response:
+                total = _length(response.headers.get("Content-Length"))
+                if response.status == 206:
+                    start, total = _content_range(response.headers.get("Content-Range"))
+                    if start != offset:
+                        self._discard()
+                        raise _TransferError(f"the server went on from byte {start} instead of {offset}")
+                else:
+                    offset = 0
+                    self.part.write_bytes(b"")  # first: an older version must never stand under the new validator
+                    validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+                    self.origin.write_text(f"{url}\n{'' if validator.startswith('W/') else validator}\n", "utf-8")
+                self._receive(response, offset, total)
+        except urllib.error.HTTPError as error:
+            self._judge(error, offset)
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in _LOCAL_ERRORS:
+                raise
+            raise _TransferError(f"the connection failed ({getattr(error, 'reason', None) or error})") from None
+
+    def _resumable(self, url: str, headers: dict[str, str]) -> int:
+        """Return how many bytes of this very file are there, and put the request for the rest into the headers."""
+        if not self.part.exists() or not self.origin.exists():
+            self._discard()
+            return 0
+        address, validator = [*self.origin.read_text("utf-8").split("\n"), "", ""][:2]
+        offset = self.part.stat().st_size
+        if address != url or not offset or not (validator or self._known()):
+            self._discard()
+            return 0
+        headers["Range"] = f"bytes={offset}-"
+        if validator:
+            headers["If-Range"] = validator
+        return offset
+
+    def _receive(self, response: http.client.HTTPResponse, offset: int, total: int | None) -> None:
+        """Append the body to the part from `offset` on."""
+        done = offset
+        with self.part.open("ab" if offset else "wb") as file:
+            self.progress(self.target.name, done, total)
+            while chunk := response.read(_CHUNK_BYTES):
+                file.write(chunk)
+                done += len(chunk)
+                self.progress(self.target.name, done, total)
+        if total is not None and done != total:
+            raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
+
+    def _judge(self, error: urllib.error.HTTPError, offset: int) -> None:
+        """Decide what an HTTP error means: complete already, try again, or give up."""
+        if error.code == 416:
+            _, total = _content_range(error.headers.get("Content-Range"))
+            if total == offset:
+                return  # only the renaming was missing
+            self._discard()
+            raise _TransferError("the part did not fit the file")
+        if error.code in (408, 429) or error.code >= 500:
+            raise _TransferError(f"HTTP {error.code} {error.reason}")
+        raise _RefusedError(f"HTTP {error.code} {error.reason}")
+
+    def _discard(self) -> None:
+        self.part.unlink(missing_ok=True)
+        self.origin.unlink(missing_ok=True)
+
+    def _known(self) -> bool:
+        """Whether a checksum is published for the file, or was seen earlier."""
+        return bool(self.remote.sha256 or self.remote.content_sha256 or self.seen.exists())
+
+    def _verify(self, path: Path, advice: str) -> None:
+        """Compare the file with each checksum that is known."""
+        checks = [("sha256", self.remote.sha256, False), ("sha256 of the content", self.remote.content_sha256, True)]
+        if self.seen.exists():
+            words = self.seen.read_text("ascii", errors="replace").split()
+            checks.append(
+                (f"sha256 in {self.seen} (delete that if it is out of date)", words[0] if words else "", False)
+            )
+        for label, expected, decompressed in checks:
+            if expected is None:
+                continue
+            found = _sha256(path, self.target.suffix if decompressed else None)
+            if found != expected:
+                raise DataError(f"{path}: {label}: expected {expected}, found {found}; {advice}")
+
+
+def _sha256(path: Path, packed_as: str | None = None) -> str:
+    """Return the checksum of a file, or of its content where `packed_as` is .gz or .bz2."""
+    digest = hashlib.sha256()
+    if packed_as is None:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+        return digest.hexdigest()
+    try:
+        with open_decompressed(path, packed_as) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except BROKEN_STREAM:
+        return f"no readable {packed_as} file"
+    return digest.hexdigest()
+
+
+def _length(text: str | None) -> int | None:
+    """Return the number of bytes that a header promises."""
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _content_range(text: str | None) -> tuple[int, int | None]:
+    """Return the first byte and the total of `bytes 5-9/10`; -1 and None where they are missing."""
+    match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", text or "")
+    if not match:
+        return -1, None
+    return int(match[1]) if match[1] else -1, int(match[2]) if match[2] else None

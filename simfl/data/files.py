@@ -1,0 +1,101 @@
+"""Finding and reading data files, so that whatever is wrong with one is a single line that says what to do."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from simfl.errors import DataError
+
+COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}  # type: ignore[dict-item]
+"""How a file is opened, by the end of its name."""
+
+BROKEN_STREAM = (OSError, EOFError, zlib.error)
+"""What gzip and bz2 raise for a file that is cut off or is no such archive."""
+
+
+def plain_name(path: Path) -> str:
+    """Return a file's name without .gz or .bz2."""
+    return path.stem if path.suffix in COMPRESSED else path.name
+
+
+def open_decompressed(path: Path, packed_as: str | None = None) -> IO[bytes]:
+    """Open a file for reading its content, decompressed if it is named .gz or .bz2 (or is to be read as such)."""
+    opener = COMPRESSED.get(path.suffix if packed_as is None else packed_as)
+    return opener(path) if opener else path.open("rb")
+
+
+def read_content(path: Path, how_to_replace: str) -> bytes:
+    """Read a whole file, decompressed.
+
+    Args:
+        path: a file named .gz, .bz2 or neither.
+        how_to_replace: the end of the message should the file be unreadable: what to do.
+    """
+    try:
+        with open_decompressed(path) as stream:
+            return stream.read()
+    except IsADirectoryError:
+        raise DataError(f"{path}: expected a file, found a folder; {how_to_replace}") from None
+    except EOFError:
+        raise DataError(f"{path}: the {path.suffix} file is cut off; {how_to_replace}") from None
+    except BROKEN_STREAM as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); {how_to_replace}") from None
+        raise DataError(f"{path}: not a {path.suffix} file, or damaged ({error}); {how_to_replace}") from None
+
+
+def first_file(candidates: Sequence[Path]) -> Path | None:
+    """Return the first candidate that exists: as named, or with .bz2 or .gz after it."""
+    for candidate in candidates:
+        for suffix in ("", ".bz2", ".gz"):
+            path = candidate.with_name(candidate.name + suffix)
+            if path.is_file():
+                return path
+    return None
+
+
+def candidates(path: str | Path, root: Path | None, folder: str) -> list[Path]:
+    """Return where a file may be, best first.
+
+    A bare name (`a9a`) is looked for below the folder of data sets first; a path with a folder in it (`./mine/a9a`)
+    is taken as written first.
+
+    Args:
+        path: as in the scenario.
+        root: the folder of data sets (`SIMFL_DATA`), or None.
+        folder: the format's own folder below it.
+    """
+    asked = Path(path).expanduser()
+    if asked.is_absolute():
+        return [asked]
+    below = [root / folder / asked, root / asked] if root is not None else []
+    return [*below, asked] if len(asked.parts) == 1 else [asked, *below]
+
+
+def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
+    """Return the folder (or archive) that holds a set: the one asked for, or the set's own below the root.
+
+    Args:
+        kind: name of the set, of its folder and for `simfl data fetch`.
+        path: as in the scenario; None for the usual place.
+        root: the folder of data sets.
+    """
+    if path is None:
+        return need_root(kind, root) / kind
+    places = candidates(path, root, kind)
+    return next((place for place in places if place.exists()), places[0])
+
+
+def need_root(kind: str, root: Path | None) -> Path:
+    """Return the folder of data sets, or say how to name one."""
+    if root is None:
+        raise DataError(
+            f"data.set: {kind} needs the folder of data sets, and none is named; set SIMFL_DATA to it and run "
+            f"`simfl data fetch {kind}`"
+        )
+    return root

@@ -1,0 +1,120 @@
+"""LIBSVM (svmlight) text files: `label index:value ...`, plain, .gz or .bz2, read by scikit-learn.
+
+Chang, Lin, LIBSVM, 2011; sets at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Labels, check_features, class_labels, split
+from simfl.data.files import candidates, first_file, plain_name, read_content
+from simfl.errors import DataError, ScenarioError
+
+FETCHABLE = ("a9a", "covtype.binary", "ijcnn1", "phishing", "usps", "w8a")
+"""Names that `simfl data fetch` knows, for the message about a missing file."""
+
+
+def load_libsvm(
+    path: str | Path | None,
+    *,
+    root: Path | None,
+    generator: np.random.Generator,
+    test_path: str | Path | None = None,
+    test_fraction: float = 0.2,
+    features: int | None = None,
+    regression: bool = False,
+) -> Dataset:
+    """Load a LIBSVM file as dense float32.
+
+    A bare name such as `a9a` is looked for in `root/libsvm`, as it is and with .bz2 and .gz; beside it, `a9a.t` becomes
+    the test part. Where there is no test file, `test_fraction` of the examples is set aside.
+
+    Args:
+        path: a file or a bare name.
+        root: the folder of data sets.
+        generator: draws the split where there is no test file.
+        test_path: a file or a bare name of the test part.
+        test_fraction: share to set aside where there is no test file.
+        features: number of features, to pad to; by default the largest index of both files.
+        regression: keep the labels as float targets instead of mapping them to classes.
+    """
+    if path is None:
+        raise ScenarioError("data.path: expected the name of a LIBSVM file, such as a9a, got none")
+    train_file = _find(path, root, "data.path")
+    test_file = _find(test_path, root, "data.test_path") if test_path is not None else None
+    if test_file is None and len(Path(path).parts) == 1:
+        test_file = first_file([train_file.with_name(plain_name(train_file) + ".t")])
+    files = [train_file] if test_file is None else [train_file, test_file]
+    parts = _read(files, features)
+    xs = [x for x, _ in parts]
+    ys: list[Labels]
+    num_classes = 0
+    if regression:
+        ys = [y.astype(np.float32) for _, y in parts]
+    else:
+        classes, num_classes = class_labels(train_file, *(y for _, y in parts))
+        ys = list(classes)
+    name = plain_name(train_file)
+    if test_file is not None:
+        return Dataset(name, xs[0], ys[0], xs[1], ys[1], num_classes)
+    train, test = split(ys[0], test_fraction, generator, stratify=not regression)
+    return Dataset(name, xs[0][train], ys[0][train], xs[0][test], ys[0][test], num_classes)
+
+
+def _find(path: str | Path, root: Path | None, key: str) -> Path:
+    """Return the file that a path or bare name means, or say where it was looked for."""
+    places = candidates(path, root, "libsvm")
+    found = first_file(places)
+    if found is not None:
+        return found
+    name = plain_name(Path(path))
+    name = name.removesuffix(".t")
+    advice = f"run `simfl data fetch {name}`" if name in FETCHABLE else "put the file there"
+    folder = "" if root is not None or Path(path).is_absolute() else " (SIMFL_DATA names no folder of data sets)"
+    raise DataError(f"{key}: {places[0]}: no such file, nor with .bz2 or .gz{folder}; {advice}")
+
+
+def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
+    """Read files that share their features, so that all are as wide as the widest and count from the same index."""
+    from sklearn.datasets import load_svmlight_file
+
+    sparse = []
+    starts_at_zero = False
+    for file in files:
+        content = read_content(file, "replace the file")
+        try:
+            # From index 0 on, whatever the file: an unused column 0 is cut off below, for all files alike.
+            x, y = load_svmlight_file(io.BytesIO(content), dtype=np.float64, zero_based=True)
+        except (ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{file}: not in LIBSVM format `label index:value ...` ({reason}); mend the file") from None
+        if x.shape[0] == 0:
+            raise DataError(f"{file}: found no examples; expected lines `label index:value ...`")
+        check_features(file, x.data) if x.nnz else None
+        starts_at_zero |= bool(x.nnz and x.indices.min() == 0)
+        sparse.append((x, y))
+    first = 0 if starts_at_zero else 1
+    width = max(1, *(x.shape[1] - first for x, _ in sparse))
+    if features is not None and features < width:
+        raise ScenarioError(f"data.features: {files[0]}: found features up to {width}, got {features}; leave it out")
+    width = features if features is not None else width
+    dense = []
+    for file, (x, y) in zip(files, sparse, strict=True):
+        size = math.prod((x.shape[0], width, 4))
+        if size > MEMORY_LIMIT_BYTES:
+            raise DataError(
+                f"{file}: {x.shape[0]} examples of {width} features need {size / 2**30:.0f} GiB as a dense array, "
+                f"the limit is {MEMORY_LIMIT_BYTES / 2**30:.0f} GiB; use fewer features"
+            )
+        out = np.zeros((x.shape[0], width), np.float32)
+        x = x.tocoo()
+        out[x.row, x.col - first] = x.data
+        check_features(file, out)  # a value beyond float32 has become infinite
+        dense.append((out, y))
+    return dense

@@ -1,0 +1,124 @@
+"""NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`, as `numpy.savez` writes them.
+
+Values are taken as they are, only converted to float32: scaling is the author's, or `normalize`'s, choice.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import Dataset, Labels, check_features, class_labels, split
+from simfl.data.files import candidates, first_file
+from simfl.errors import DataError, ScenarioError, nearest
+
+
+def load_npz(
+    path: str | Path | None,
+    *,
+    root: Path | None,
+    generator: np.random.Generator,
+    test_path: str | Path | None = None,
+    test_fraction: float = 0.2,
+    regression: bool = False,
+) -> Dataset:
+    """Load an .npz archive.
+
+    Images [n, height, width] are stored flat, with their `image_shape`; [n, height, width, channels] stay as they are.
+
+    Args:
+        path: the archive, or a bare name in `root/npz`.
+        root: the folder of data sets.
+        generator: draws the split where the archive has no test part.
+        test_path: another archive with `x_test, y_test` or `x, y`.
+        test_fraction: share to set aside where there is no test part.
+        regression: keep the labels as float targets instead of mapping them to classes.
+    """
+    if path is None:
+        raise ScenarioError("data.path: expected the name of an .npz file, got none")
+    file, arrays = _read(path, root, "data.path")
+    train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
+    x, y = _pair(file, arrays, *train_keys)
+    test_file: Path | None = None
+    if test_path is not None:
+        test_file, test_arrays = _read(test_path, root, "data.test_path")
+        test_keys = ("x_test", "y_test") if "x_test" in test_arrays else ("x", "y")
+        test = _pair(test_file, test_arrays, *test_keys)
+    elif "x_test" in arrays or "y_test" in arrays:
+        test_file = file
+        test = _pair(file, arrays, "x_test", "y_test")
+    if test_file is not None and test[0].shape[1:] != x.shape[1:]:
+        raise DataError(f"{test_file}: test examples have shape {test[0].shape[1:]}, training ones {x.shape[1:]}")
+    image_shape = x.shape[1:] if x.ndim >= 3 else None
+    labels = [y] if test_file is None else [y, test[1]]
+    num_classes = 0
+    ys: list[Labels]
+    if regression:
+        for target in labels:
+            check_features(file, target)
+        ys = [target.astype(np.float32) for target in labels]
+    else:
+        classes, num_classes = class_labels(file, *labels)
+        ys = list(classes)
+    if test_file is not None:
+        return Dataset(file.stem, _flat(x), ys[0], _flat(test[0]), ys[1], num_classes, image_shape)
+    chosen, rest = split(ys[0], test_fraction, generator, stratify=not regression)
+    x = _flat(x)
+    return Dataset(file.stem, x[chosen], ys[0][chosen], x[rest], ys[0][rest], num_classes, image_shape)
+
+
+def _read(path: str | Path, root: Path | None, key: str) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
+    """Read the arrays of an archive; pickled objects are refused, since reading them runs their code."""
+    places = candidates(path, root, "npz")
+    file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
+    if file is None:
+        raise DataError(f"{key}: {places[0]}: no such file; put an .npz archive with x_train and y_train there")
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
+            wanted = [name for name in archive.files if name in ("x", "y", "x_train", "y_train", "x_test", "y_test")]
+            arrays = {name: archive[name] for name in wanted}
+            found = archive.files
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it anew") from None
+    if not arrays:
+        names = ", ".join(found) or "none"
+        raise DataError(f"{file}: expected the keys x_train and y_train, or x and y; found {names}")
+    return file, arrays
+
+
+def _pair(
+    file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: str
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+    """Return the features and labels under two keys, checked."""
+    for key in (x_key, y_key):
+        if key not in arrays:
+            found = ", ".join(arrays)
+            raise DataError(f"{file}: missing key {key}; found {found}{nearest(key, arrays)}")
+        if arrays[key].dtype.kind not in "biuf":
+            raise DataError(f"{file}: {key}: expected numbers, found {arrays[key].dtype}")
+    x, y = arrays[x_key], arrays[y_key]
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise DataError(f"{file}: {y_key}: expected one label per example, [n], found shape {y.shape}")
+    if not 2 <= x.ndim <= 4:
+        raise DataError(f"{file}: {x_key}: expected shape [n, features] or images [n, h, w(, c)], found {x.shape}")
+    if len(x) != len(y):
+        raise DataError(f"{file}: found {len(x)} examples in {x_key} and {len(y)} labels in {y_key}")
+    with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused next
+        x = x.astype(np.float32)
+    check_features(f"{file}: {x_key}", x)
+    return x, y
+
+
+def _flat(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return grey images flat, as MNIST is; leave vectors and colour images as they are."""
+    return x.reshape(len(x), -1) if x.ndim == 3 else x

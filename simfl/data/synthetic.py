@@ -1,0 +1,211 @@
+"""Synthetic problems whose optimum is known, for the theorems: quadratic, linear and logistic.
+
+All three share one spectrum h [d]: given as `curvature`, or from 1 down to 1 / condition_number, evenly in the
+logarithm. It is the diagonal of H for the quadratic and the variances of the features for the other two, so that the
+Hessian of least squares is close to diag(h). The optimum is that of the model of the same kind, with its l2 and
+intercept, on the examples as rounded to float32; flat parameters are the weights, then the intercept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray
+from simfl.errors import ScenarioError
+from simfl.streams import Streams
+
+DoubleArray = npt.NDArray[np.float64]
+
+NOISE = {"quadratic": 1.0, "linear": 0.1, "logistic": 0.05}
+"""Default `noise`: deviation of the points, deviation of the targets, share of flipped labels."""
+
+GRADIENT_TOLERANCE = 1e-8
+"""Largest norm of the loss's gradient at what is called the optimum of a logistic problem."""
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """The size and shape of a synthetic problem.
+
+    Args:
+        samples: number of training examples; the test part has `test_fraction` times as many, drawn in the same way.
+        dimension: number of features d; taken from `curvature` where that is given.
+        condition_number: largest over smallest value of the spectrum, >= 1.
+        noise: see `NOISE`.
+        curvature: the spectrum itself, [d], each > 0.
+        test_fraction: > 0.
+        l2: lambda >= 0 of lambda / 2 ||w||^2, intercept included.
+        intercept: whether the linear or logistic model has one.
+    """
+
+    samples: int = 1000
+    dimension: int = 20
+    condition_number: float = 10.0
+    noise: float | None = None
+    curvature: Sequence[float] | None = None
+    test_fraction: float = 0.2
+    l2: float = 0.0
+    intercept: bool = True
+
+    def spectrum(self) -> DoubleArray:
+        """Return h, [d], checked."""
+        if self.curvature is not None:
+            h = np.asarray(self.curvature, np.float64)
+            if h.ndim != 1 or not len(h) or not ((h >= 1e-30) & (h <= 1e30)).all():
+                raise ScenarioError("data.curvature: expected a list of numbers > 0 (1e-30 to 1e30), one per dimension")
+            return h.astype(np.float32).astype(np.float64)  # what the model will be given
+        if self.dimension < 1:
+            raise ScenarioError(f"data.dimension: expected at least 1, got {self.dimension}")
+        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is no float32
+            raise ScenarioError(f"data.condition_number: expected 1 to 1e30, got {self.condition_number:g}")
+        h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
+        return h.astype(np.float32).astype(np.float64)
+
+    def noise_of(self, kind: str) -> float:
+        """Return the noise, or the kind's default."""
+        noise = NOISE[kind] if self.noise is None else self.noise
+        if not (math.isfinite(noise) and noise >= 0):
+            raise ScenarioError(f"data.noise: expected a number >= 0, got {noise:g}")
+        return noise
+
+    def counts(self, width: int) -> tuple[int, int]:
+        """Return how many training and test examples to draw."""
+        if self.samples < 1:
+            raise ScenarioError(f"data.samples: expected at least 1, got {self.samples}")
+        if not (math.isfinite(self.test_fraction) and self.test_fraction > 0):
+            raise ScenarioError(f"data.test_fraction: expected a number > 0, got {self.test_fraction:g}")
+        tests = max(1, round(self.samples * self.test_fraction))
+        if (self.samples + tests) * width * 8 > MEMORY_LIMIT_BYTES:
+            raise ScenarioError(
+                f"data.samples: {self.samples} examples of {width} features need more than "
+                f"{MEMORY_LIMIT_BYTES // 2**30} GiB; use fewer"
+            )
+        return self.samples, tests
+
+
+def make_quadratic(spec: Synthetic, streams: Streams) -> Dataset:
+    """Make points a_i = c + noise N(0, I) for f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H = diag(h).
+
+    The optimum is the mean of the points, (H + lambda I)^-1 H mean with l2.
+
+    Returns:
+        Features a_i [n, d]; labels are zeros, nobody reads them.
+    """
+    h = spec.spectrum()
+    n, m = spec.counts(len(h))
+    noise = spec.noise_of("quadratic")
+    centre = streams.generator("synthetic").standard_normal(len(h))
+    train, test = (
+        (centre + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
+        for part, size in ((1, n), (2, m))
+    )
+    points = train.astype(np.float64)
+    best = h * points.mean(axis=0) / (h + spec.l2)
+    loss = 0.5 * float(((points - best) ** 2 @ h).mean()) + 0.5 * spec.l2 * float(best @ best)
+    return Dataset(
+        "quadratic",
+        train,
+        np.zeros(n, np.float32),
+        test,
+        np.zeros(m, np.float32),
+        num_classes=0,
+        optimum=best.astype(np.float32),
+        optimal_loss=loss,
+        curvature=h.astype(np.float32),
+    )
+
+
+def make_linear(spec: Synthetic, streams: Streams) -> Dataset:
+    """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), with w ~ N(0, I).
+
+    The optimum minimises 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
+    shortest one where there are several).
+    """
+    h = spec.spectrum()
+    noise = spec.noise_of("linear")
+    weights = streams.generator("synthetic").standard_normal(len(h))
+    parts = []
+    for part, size in enumerate(spec.counts(len(h)), start=1):
+        generator = streams.generator("synthetic", count=part)
+        x = (generator.standard_normal((size, len(h))) * np.sqrt(h)).astype(np.float32)
+        parts.append((x, (x @ weights + noise * generator.standard_normal(size)).astype(np.float32)))
+    (train_x, train_y), (test_x, test_y) = parts
+    design, n = _design(train_x, spec.intercept), len(train_x)
+    ridge = math.sqrt(n * spec.l2) * np.eye(design.shape[1])
+    best = np.linalg.lstsq(
+        np.concatenate([design, ridge]) if spec.l2 else design,
+        np.concatenate([train_y, np.zeros(len(ridge))]) if spec.l2 else train_y.astype(np.float64),
+        rcond=None,
+    )[0]
+    loss = 0.5 * float(((design @ best - train_y) ** 2).mean()) + 0.5 * spec.l2 * float(best @ best)
+    return Dataset(
+        "linear", train_x, train_y, test_x, test_y, num_classes=0, optimum=best.astype(np.float32), optimal_loss=loss
+    )
+
+
+def make_logistic(spec: Synthetic, streams: Streams) -> Dataset:
+    """Make binary labels from a logistic model: x ~ N(0, diag(h)), P(y = 1) = 1 / (1 + exp(-x.w)), then some flipped.
+
+    w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimises
+    1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by scikit-learn's Newton, to a
+    gradient of at most 1e-8.
+    """
+    h = spec.spectrum()
+    noise = spec.noise_of("logistic")
+    if noise > 0.5:
+        raise ScenarioError(f"data.noise: the share of flipped labels must be 0 to 0.5, got {noise:g}")
+    weights = streams.generator("synthetic").standard_normal(len(h))
+    weights *= 2.0 / math.sqrt(h @ weights**2)
+    parts: list[tuple[FloatArray, npt.NDArray[np.int32]]] = []
+    for part, size in enumerate(spec.counts(len(h)), start=1):
+        generator = streams.generator("synthetic", count=part)
+        x = (generator.standard_normal((size, len(h))) * np.sqrt(h)).astype(np.float32)
+        positive = generator.random(size) < 1.0 / (1.0 + np.exp(-(x @ weights)))
+        parts.append((x, (positive ^ (generator.random(size) < noise)).astype(np.int32)))
+    (train_x, train_y), (test_x, test_y) = parts
+    best, loss = _logistic_optimum(_design(train_x, spec.intercept), train_y, spec.l2)
+    return Dataset(
+        "logistic", train_x, train_y, test_x, test_y, num_classes=2, optimum=best.astype(np.float32), optimal_loss=loss
+    )
+
+
+def _design(x: FloatArray, intercept: bool) -> DoubleArray:
+    """Return the features in double precision, with a last column of ones for an intercept."""
+    columns = [x.astype(np.float64), np.ones((len(x), 1))] if intercept else [x.astype(np.float64)]
+    return np.concatenate(columns, axis=1)
+
+
+def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) -> tuple[DoubleArray, float]:
+    """Return the minimiser of the regularised logistic loss, and the loss there."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    signs = 2.0 * y - 1.0
+    advice = "use more data.samples or data.noise, or set model.l2 > 0"
+    if abs(signs.sum()) == len(signs):
+        raise ScenarioError(f"data.samples: all {len(signs)} labels of this logistic problem are equal; {advice}")
+    solver = LogisticRegression(
+        C=1.0 / (len(signs) * l2) if l2 else np.inf,
+        fit_intercept=False,  # the intercept is a column of the design: the model's l2 covers it as well
+        solver="newton-cholesky",
+        tol=0.1 * GRADIENT_TOLERANCE,
+        max_iter=200,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the gradient below
+        warnings.simplefilter("ignore", RuntimeWarning)
+        best = solver.fit(design, y).coef_[0].astype(np.float64)
+    margins = signs * (design @ best)
+    gradient = -(design.T @ (signs / (1.0 + np.exp(margins)))) / len(signs) + l2 * best
+    separable = not l2 and bool((margins > 0).all())
+    if separable or not np.linalg.norm(gradient) <= GRADIENT_TOLERANCE:
+        state = "the labels can be separated, so it has no finite optimum" if separable else "no optimum was found"
+        raise ScenarioError(f"data.samples: logistic problem of {len(signs)} examples: {state}; {advice}")
+    return best, float(np.logaddexp(0.0, -margins).mean()) + 0.5 * l2 * float(best @ best)

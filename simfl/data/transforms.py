@@ -1,0 +1,94 @@
+"""Changes of the features before training: PCA, then projection to the unit sphere or standardisation.
+
+What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
+Fitting on the data spends no privacy budget in the ledger: a private run should take the transform as public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simfl.data.base import Dataset, FloatArray
+from simfl.errors import ScenarioError, nearest
+
+NORMALIZATIONS = ("none", "unit_sphere", "standard")
+
+
+def transform(data: Dataset, pca: int | None, normalize: str) -> Dataset:
+    """Apply PCA, then the normalisation.
+
+    Args:
+        data: the set as loaded.
+        pca: number of principal components to keep, or None to keep the features.
+        normalize: "none", "unit_sphere" (each example divided by its L2 norm) or "standard" (each feature brought to
+            mean 0 and deviation 1).
+
+    Returns:
+        The changed set; after PCA the examples are flat and no longer images.
+    """
+    if normalize not in NORMALIZATIONS:
+        expected = ", ".join(NORMALIZATIONS)
+        raise ScenarioError(
+            f"data.normalize: expected one of {expected}, got {normalize!r}{nearest(normalize, NORMALIZATIONS)}"
+        )
+    if pca is not None:
+        train, test = reduce_dimension(data.train_x, data.test_x, pca)
+        data = replace(data, train_x=train, test_x=test, image_shape=None)
+    if normalize == "unit_sphere":
+        data = replace(data, train_x=project_to_sphere(data.train_x), test_x=project_to_sphere(data.test_x))
+    elif normalize == "standard":
+        train, test = standardize(data.train_x, data.test_x)
+        data = replace(data, train_x=train, test_x=test)
+    return data
+
+
+def reduce_dimension(train: FloatArray, test: FloatArray, components: int) -> tuple[FloatArray, FloatArray]:
+    """Project to the principal axes of the training part, without whitening.
+
+    z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues.
+
+    Args:
+        train: [n, ...], flattened to [n, p].
+        test: [m, ...], flattened likewise.
+        components: k, from 1 to min(n, p).
+
+    Returns:
+        Both parts, f32 [n, k] and [m, k].
+    """
+    from sklearn.decomposition import PCA
+
+    flat = train.reshape(len(train), -1)
+    n, p = flat.shape
+    if not 1 <= components <= min(n, p):
+        raise ScenarioError(
+            f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), got {components}"
+        )
+    # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
+    solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
+    solver.fit(flat.astype(np.float64))
+    return (
+        solver.transform(flat).astype(np.float32),
+        solver.transform(test.reshape(len(test), -1)).astype(np.float32),
+    )
+
+
+def project_to_sphere(x: FloatArray) -> FloatArray:
+    """Divide each example by its L2 norm over all features; an example of zeros stays as it is."""
+    flat = x.reshape(len(x), -1)
+    norms = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
+    norms[norms == 0.0] = 1.0
+    scaled: FloatArray = flat / norms[:, None].astype(np.float32)
+    return scaled.reshape(x.shape)
+
+
+def standardize(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bring each feature to mean 0 and deviation 1 over the training part; a constant one becomes 0."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(train.reshape(len(train), -1).astype(np.float64))
+    return (
+        scaler.transform(train.reshape(len(train), -1)).astype(np.float32).reshape(train.shape),
+        scaler.transform(test.reshape(len(test), -1)).astype(np.float32).reshape(test.shape),
+    )
