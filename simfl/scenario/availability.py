@@ -1,0 +1,106 @@
+"""Clients that join late, go offline, or crash and come back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from simfl.scenario.clients import exactly_one
+from simfl.scenario.distributions import Duration
+from simfl.scenario.fields import Clients, Config, Flag, Seconds, Share
+from simfl.scenario.problems import InvalidValueError, Path, Problem, show
+from simfl.scenario.units import format_time, parse_time
+
+
+def _never_or_time(value: object) -> float | None:
+    if value is None or value == "never":
+        return None
+    try:
+        seconds = parse_time(value)
+    except InvalidValueError as refusal:
+        raise InvalidValueError(
+            Problem("a time like '10 ms', or never", show(value), refusal.problems[0].advice)
+        ) from None
+    return seconds
+
+
+ReturnTime = Annotated[
+    float | None,
+    BeforeValidator(_never_or_time),
+    PlainSerializer(lambda seconds: "never" if seconds is None else format_time(seconds), return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "format": "time, or never", "examples": ["40 s", "never"]}),
+]
+
+
+def _interval(value: object) -> object:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise InvalidValueError(Problem("an interval like [10 s, 20 s]", show(value), "write its begin and its end"))
+    return value
+
+
+Interval = Annotated[tuple[Seconds, Seconds], BeforeValidator(_interval)]
+
+
+class Churn(Config):
+    """A client that goes offline and comes back at random."""
+
+    up: Duration = Field(description="length of each time online: a time or a distribution of times")
+    down: Duration = Field(description="length of each time offline: a time or a distribution of times")
+
+
+class Crash(Config):
+    """A crash: what was under way is lost; the client comes back with its last model, or never."""
+
+    at: Seconds = Field(description="virtual time of the crash")
+    back: ReturnTime = Field(default=None, description="virtual time of the return, or never")
+
+
+class Absence(Config):
+    """When some clients are away. Name them by exactly one of clients, fraction and all."""
+
+    clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
+    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
+    all: Flag | None = Field(default=None, description="true: every client")
+    join: Seconds = Field(default=0.0, description="virtual time at which the client takes part for the first time")
+    offline: tuple[Interval, ...] = Field(default=(), description="times offline as [begin, end], in order")
+    random: Churn | None = Field(default=None, description="times online and offline drawn at random; null: none")
+    crash: tuple[Crash, ...] = Field(default=(), description="crashes, in order")
+
+    @model_validator(mode="after")
+    def _contradictions(self) -> Self:
+        problems = list(exactly_one(self, "clients", "fraction", "all"))
+        if self.all is False:
+            problems.append(Problem("true", "false", "remove 'all' and name clients or fraction", ("all",)))
+        if not (self.join or self.offline or self.random or self.crash):
+            advice = "say when these clients are away, or remove the rule"
+            problems.append(Problem("at least one of join, offline, random and crash", "none of them", advice))
+        problems += _out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
+        problems += _out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+
+def _out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:
+    """Return what is wrong with spans of time that should follow one another; an end of None is never."""
+    problems = []
+    previous: float | None = 0.0
+    for at, begin, end in spans:
+        crash = at[0] == "crash"
+        where, word = ((*at, "at"), "crash") if crash else (at, "interval")
+        if previous is None:
+            found = format_time(begin)
+            problems.append(Problem("nothing after a crash without return", found, "remove it or add 'back'", where))
+        elif begin < previous:
+            expected = f"a begin after the {word} before it has ended, at {format_time(previous)}"
+            problems.append(Problem(expected, format_time(begin), "sort them and remove overlaps", where))
+        if end is not None and end <= begin:
+            expected = f"a return after the crash at {format_time(begin)}" if crash else "an end after the begin"
+            found = format_time(end) if crash else f"[{format_time(begin)}, {format_time(end)}]"
+            problems.append(Problem(expected, found, "choose a later time", (*at, "back") if crash else at))
+        previous = end
+    return problems
+
+
+Availability = tuple[Absence, ...]

@@ -1,0 +1,160 @@
+"""Contradictions between sections, found before anything runs. What one section can see alone it checks itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from simfl.scenario.algorithms import AdPsgd
+from simfl.scenario.data import RealData, SyntheticData
+from simfl.scenario.distributions import ListedFactors
+from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.models import Linear, Model, ModelConfig
+from simfl.scenario.partitions import ByLabel, ListedSizes, Resample
+from simfl.scenario.privacy import Gaussian
+from simfl.scenario.problems import Path, Problem, one_of
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
+
+
+def contradictions(scenario: Scenario) -> Iterator[Problem]:
+    """Yield what does not fit together, each with its full key path."""
+    yield from _clients(scenario)
+    yield from _partition(scenario)
+    yield from _model(scenario)
+    yield from _topology(scenario)
+    if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
+        advice = "stop by time, updates or epochs"
+        found = f"{scenario.stop.accuracy:g}"
+        yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
+
+
+def notes(scenario: Scenario) -> Iterator[str]:
+    """Yield remarks on what will run, but perhaps not as hoped; one line each."""
+    privacy = scenario.privacy
+    if privacy is None:
+        return
+    if not isinstance(privacy, Gaussian):
+        yield "privacy.mechanism: gaussian_unclipped bounds no example's influence; its epsilon is never certified"
+        return
+    if privacy.noise_multiplier == 0:
+        yield "privacy.noise_multiplier: 0 clips and adds no noise; epsilon is infinite"
+    sampling = scenario.algorithm.sampling
+    if sampling in ("shuffle", "with_replacement"):
+        yield (
+            f"algorithm.sampling: {sampling} is not the Poisson sampling that the accountant's amplification needs; "
+            "use auto or poisson for the usual epsilon"
+        )
+
+
+def _clients(scenario: Scenario) -> Iterator[Problem]:
+    """Rules name clients that exist, and lists have one value per client."""
+    count = scenario.clients.count
+    rules = [(("slowdowns", i), rule.clients) for i, rule in enumerate(scenario.slowdowns)]
+    rules += [(("availability", i), rule.clients) for i, rule in enumerate(scenario.availability)]
+    for at, clients in rules:
+        for position, client in enumerate(clients or ()):
+            if client >= count:
+                expected = f"a client below clients.count, which is {count}"
+                yield Problem(expected, str(client), "clients are numbered from 0", (*at, "clients", position))
+                break
+    for i, rule in enumerate(scenario.slowdowns):
+        if rule.random is not None and rule.random > count:
+            expected = f"at most clients.count, which is {count}"
+            yield Problem(expected, str(rule.random), "lower it or add clients", ("slowdowns", i, "random"))
+    speed = scenario.clients.speed
+    if isinstance(speed, ListedFactors):
+        yield from _one_each(len(speed.values), count, ("clients", "speed", "values"))
+    sizes = scenario.data.partition.sizes
+    if isinstance(sizes, ListedSizes):
+        yield from _one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
+
+
+def _one_each(values: int, count: int, at: Path) -> Iterator[Problem]:
+    if values != count:
+        expected = f"{count} values, one for each client"
+        yield Problem(expected, str(values), "change the list or clients.count", at)
+
+
+def _partition(scenario: Scenario) -> Iterator[Problem]:
+    """What is asked of labels and examples must exist, as far as it is known without loading them."""
+    data, at = scenario.data, ("data", "partition")
+    partition, sizes = data.partition, data.partition.sizes
+    regression = data.task in ("regression", "points") or isinstance(scenario.model, Linear)
+    if partition.needs_labels and regression:
+        what = f"data set '{data.set}' with model '{scenario.model.kind}', which has no classes"
+        yield Problem(f"iid or resample for {what}", repr(partition.kind), "choose one of them", (*at, "kind"))
+    elif isinstance(partition, ByLabel) and data.num_classes and partition.labels_per_client > data.num_classes:
+        expected = f"at most {data.num_classes}, the classes of data set '{data.set}'"
+        yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
+    if not isinstance(data, SyntheticData):
+        return
+    if isinstance(partition, Resample):
+        if partition.size is not None and partition.size > data.samples:
+            expected = f"at most data.samples, which is {data.samples}"
+            yield Problem(expected, str(partition.size), "lower it or draw more samples", (*at, "size"))
+    elif data.samples < scenario.clients.count:
+        expected = f"at least one example for each of the {scenario.clients.count} clients"
+        yield Problem(expected, str(data.samples), "draw more samples or use fewer clients", ("data", "samples"))
+    elif isinstance(sizes, ListedSizes) and sum(sizes.values) > data.samples:
+        expected = f"at most data.samples in all, which is {data.samples}"
+        yield Problem(expected, str(sum(sizes.values)), "lower them or draw more samples", (*at, "sizes", "values"))
+
+
+def _fits(model: type[ModelConfig], scenario: Scenario) -> bool:
+    data = scenario.data
+    return (data.task == "unknown" or data.task in model.tasks) and not (model.convolutional and data.images is False)
+
+
+def _model(scenario: Scenario) -> Iterator[Problem]:
+    """The model must be made for what the data set is known to hold."""
+    model, data = scenario.model, scenario.data
+    if data.task == "unknown" and "unknown" not in model.tasks:
+        advice = "set data.set: quadratic, or choose another model"
+        yield Problem("data set 'quadratic' for model 'quadratic'", repr(data.set), advice, ("data", "set"))
+    elif not _fits(type(model), scenario):
+        what = {
+            "classes": f"the {data.num_classes} classes",
+            "binary": "the two classes",
+            "regression": "the real-valued targets",
+            "points": "the points",
+            "unknown": "the features",
+        }[data.task]
+        models = [member for member in members_of(Model) if issubclass(member, ModelConfig)]
+        kinds = [kind_of(member, "kind") for member in models if _fits(member, scenario)]
+        advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"
+        yield Problem(
+            f"{one_of(kinds)} for {what} of data set '{data.set}'", repr(model.kind), advice, ("model", "kind")
+        )
+    elif model.convolutional and isinstance(data, RealData) and data.pca is not None:
+        advice = "remove pca, or choose model kind: softmax or mlp"
+        yield Problem(f"no pca with model '{model.kind}', which needs images", str(data.pca), advice, ("data", "pca"))
+
+
+def _has_accuracy(scenario: Scenario) -> bool:
+    return "classes" in scenario.model.tasks or "binary" in scenario.model.tasks
+
+
+def _topology(scenario: Scenario) -> Iterator[Problem]:
+    """The graph must exist for this number of clients, and suit the averaging that is asked of it."""
+    topology, count = scenario.topology, scenario.clients.count
+    if count < 2:
+        if scenario.algorithm.uses_topology:
+            advice = "add clients, or use algorithm kind: sync_sgd"
+            yield Problem(
+                f"at least 2 clients for topology '{topology.kind}'", str(count), advice, ("clients", "count")
+            )
+        return
+    impossible = [problem.below(("topology",)) for problem in topology.impossible(count)]
+    yield from impossible
+    if impossible:
+        return
+    if topology.mixing == "uniform" and topology.equal_degrees is False and count > 2:
+        expected = f"metropolis or max_degree for topology '{topology.kind}', whose degrees differ"
+        yield Problem(expected, "'uniform'", "use metropolis", ("topology", "mixing"))
+    algorithm = scenario.algorithm
+    if isinstance(algorithm, AdPsgd) and algorithm.pairing == "senders" and topology.bipartite(count) is False:
+        expected = f"auto or everyone, because topology '{topology.kind}' of {count} clients is not bipartite"
+        advice = "use pairing: everyone, or an even ring"
+        yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))

@@ -1,0 +1,82 @@
+"""When a run ends, when it is evaluated, what it records and how it is executed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from simfl.scenario.clients import exactly_one
+from simfl.scenario.fields import Config, Count, Flag, Positive, PositiveSeconds, Share, Within
+from simfl.scenario.problems import InvalidValueError, Problem, show
+
+
+class Stop(Config):
+    """When the run ends: at whichever comes first. At least one of time, updates and epochs is needed."""
+
+    time: PositiveSeconds | None = Field(default=None, description="virtual time")
+    updates: Count | None = Field(default=None, description="mini-batches of all clients together")
+    epochs: Positive | None = Field(default=None, description="passes over the whole training set")
+    accuracy: Share | None = Field(default=None, description="test accuracy that is enough, checked at each evaluation")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.time is None and self.updates is None and self.epochs is None:
+            found = "none of them" if self.accuracy is None else "only accuracy, which may never be reached"
+            raise InvalidValueError(
+                Problem("at least one of time, updates and epochs", found, "add for example epochs: 20")
+            )
+        return self
+
+
+class Every(Config):
+    """A cadence: exactly one of time, updates and epochs."""
+
+    time: PositiveSeconds | None = Field(default=None, description="virtual time between evaluations")
+    updates: Count | None = Field(default=None, description="updates of all clients together between evaluations")
+    epochs: Positive | None = Field(default=None, description="epochs between evaluations")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        problems = exactly_one(self, "time", "updates", "epochs")
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+
+class Evaluate(Config):
+    """When loss and accuracy are measured, and of which models."""
+
+    every: Every = Field(default=Every(epochs=1.0), description="how often the average model is evaluated")
+    clients: Flag = Field(default=False, description="evaluate each client's own model as well")
+
+
+def _auto_or_count(value: object) -> object:
+    if value == "auto":
+        return value
+    if isinstance(value, str) or value is None:
+        raise InvalidValueError(Problem("auto or an integer >= 1", show(value), "write auto or a whole number"))
+    return Within(at_least=1).integer(value)
+
+
+AutoOrCount = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(_auto_or_count),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+]
+
+
+class Execution(Config):
+    """How the recorded operations are executed; results do not depend on the window."""
+
+    window: AutoOrCount = Field(
+        default="auto", description="updates that are recorded before they are executed together"
+    )
+    width: AutoOrCount = Field(default="auto", description="operations executed side by side in one step")
+
+
+class Record(Config):
+    """Which tables are written besides metrics and clients."""
+
+    updates: Flag = Field(default=True, description="one row per update")
+    messages: Flag = Field(default=False, description="one row per message")

@@ -1,0 +1,179 @@
+"""Data sets: embedded, read from files, or synthetic with a known optimum.
+
+Bare names of files are looked for below the folder of data sets (the environment variable SIMFL_DATA); a path with a
+folder in it is relative to the current folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from simfl.scenario.fields import ByKind, Config, Count, NonNegative, OpenShare, Positive, Text, Within, variant
+from simfl.scenario.partitions import Iid, Partition
+from simfl.scenario.problems import InvalidValueError, Problem, show
+
+Task = Literal["classes", "binary", "regression", "points", "unknown"]
+
+
+class DataConfig(Config):
+    """Base of all data sets."""
+
+    task: ClassVar[Task] = "unknown"
+    num_classes: ClassVar[int | None] = None
+    images: ClassVar[bool | None] = False
+    """Whether the examples are images large enough for a convolutional model; None if only the file knows."""
+
+    partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
+
+
+class RealData(DataConfig):
+    """Base of the sets that are not synthetic."""
+
+    normalize: Literal["none", "unit_sphere", "standard"] = Field(
+        default="none",
+        description="none, unit_sphere (each example divided by its norm) or standard (each feature to mean 0, "
+        "deviation 1)",
+    )
+    pca: Count | None = Field(
+        default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
+    )
+
+
+class SplitData(RealData):
+    """Base of the sets whose test part may have to be split off."""
+
+    test_fraction: OpenShare = Field(
+        default=0.2, description="share of the examples set aside for testing; not used where the set has a test part"
+    )
+
+
+class Digits(SplitData):
+    """1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn: needs no file."""
+
+    task: ClassVar[Task] = "classes"
+    num_classes: ClassVar[int | None] = 10
+
+    set: Literal["digits"] = variant("digits")
+
+
+class Mnist(RealData):
+    """70,000 handwritten digits of 28x28 pixels, from the four IDX files."""
+
+    task: ClassVar[Task] = "classes"
+    num_classes: ClassVar[int | None] = 10
+    images: ClassVar[bool | None] = True
+
+    set: Literal["mnist"] = variant("mnist")
+    path: Text | None = Field(default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA")
+
+
+class Cifar10(RealData):
+    """Colour images of 32x32 pixels in 10 classes, from the binary version of CIFAR-10."""
+
+    task: ClassVar[Task] = "classes"
+    num_classes: ClassVar[int | None] = 10
+    images: ClassVar[bool | None] = True
+
+    set: Literal["cifar10"] = variant("cifar10")
+    path: Text | None = Field(default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA")
+
+
+class Libsvm(SplitData):
+    """Any file in LIBSVM format: plain, .gz or .bz2."""
+
+    set: Literal["libsvm"] = variant("libsvm")
+    path: Text = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
+    test_path: Text | None = Field(
+        default=None,
+        description="file of the test part; null means the bare name with .t if there is one, else test_fraction",
+    )
+    features: Count | None = Field(
+        default=None, description="number of features to pad to; null means the largest index found"
+    )
+
+
+class Npz(SplitData):
+    """Any NumPy archive with x_train, y_train (and x_test, y_test), or with x and y."""
+
+    images: ClassVar[bool | None] = None
+
+    set: Literal["npz"] = variant("npz")
+    path: Text = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
+    test_path: Text | None = Field(
+        default=None, description="archive of the test part; null if the same archive has one"
+    )
+
+
+class SyntheticData(DataConfig):
+    """Base of the synthetic problems: all share one spectrum of curvatures."""
+
+    samples: Count = Field(default=1000, description="number of training examples")
+    dimension: Count | None = Field(
+        default=None, description="number of features, 20 by default; null with `curvature`"
+    )
+    condition_number: Annotated[float, Within(at_least=1)] | None = Field(
+        default=None, description="largest over smallest curvature, 10 by default; null with `curvature`"
+    )
+    curvature: tuple[Positive, ...] | None = Field(
+        default=None,
+        description="the spectrum itself, one number > 0 per dimension; null: from 1 down to 1/condition_number",
+    )
+    test_fraction: Positive = Field(
+        default=0.2, description="number of test examples as a share of `samples`, drawn likewise"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spectrum(cls, data: Any) -> Any:
+        """Fill in dimension and condition number where no spectrum is given, and refuse them where one is."""
+        if not isinstance(data, Mapping):
+            return data
+        given = {key: data[key] for key in ("dimension", "condition_number") if data.get(key) is not None}
+        if data.get("curvature") is None:
+            return {**data, "dimension": 20, "condition_number": 10.0, **given}
+        problems = [
+            Problem("nothing beside 'curvature'", show(value), f"remove {key} or curvature", (key,))
+            for key, value in given.items()
+        ]
+        if problems:
+            raise InvalidValueError(*problems)
+        return data
+
+
+class QuadraticData(SyntheticData):
+    """Points a_i around a centre, for the losses 1/2 (w - a_i)^T H (w - a_i); the optimum is known."""
+
+    task: ClassVar[Task] = "points"
+
+    set: Literal["quadratic"] = variant("quadratic")
+    noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their centre")
+
+
+class LogisticData(SyntheticData):
+    """Binary labels from a logistic model, some flipped; the optimum is known."""
+
+    task: ClassVar[Task] = "binary"
+    num_classes: ClassVar[int | None] = 2
+
+    set: Literal["logistic"] = variant("logistic")
+    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = Field(
+        default=0.05, description="share of flipped labels"
+    )
+
+
+class LinearData(SyntheticData):
+    """Least squares: targets linear in the features, with noise; the optimum is known."""
+
+    task: ClassVar[Task] = "regression"
+
+    set: Literal["linear"] = variant("linear")
+    noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")
+
+
+Data = Annotated[
+    Digits | Mnist | Cifar10 | Libsvm | Npz | QuadraticData | LogisticData | LinearData,
+    ByKind("set", default="digits"),
+]

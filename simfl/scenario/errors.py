@@ -1,0 +1,181 @@
+"""From pydantic's findings to lines that a user can act on.
+
+Each line reads `file: key.path: expected X, got Y; what to do`, in the order of the file. Nothing of pydantic's own
+wording or of the unions' inner names is left in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from simfl.scenario.fields import DISCRIMINATORS, Config, kind_of, members_of
+from simfl.scenario.overrides import SOURCE
+from simfl.scenario.problems import InvalidValueError, Path, Problem, one_of, show, spell, suggestion
+
+MAX_LINES = 10
+
+
+def problems_of(error: ValidationError, root: type[Config], document: object) -> list[Problem]:
+    """Return pydantic's findings as problems with paths into the document.
+
+    Args:
+        error: what validating `document` against `root` raised.
+        root: the class of the whole document.
+        document: the plain values as they were given.
+    """
+    problems = []
+    for entry in error.errors(include_url=False):
+        spot = _Spot(root, entry["loc"])
+        raised = entry.get("ctx", {}).get("error")
+        found = raised.problems if isinstance(raised, InvalidValueError) else (_translate(dict(entry), spot),)
+        problems += [problem.below(spot.path) for problem in found]
+    return [_in_document(problem, document) for problem in problems]
+
+
+def lines(
+    problems: Iterable[Problem],
+    source: str,
+    positions: Mapping[Path, tuple[int, int]],
+    overridden: Sequence[Path] = (),
+) -> list[str]:
+    """Return one line per problem, in the order of the file, overrides last, at most `MAX_LINES`.
+
+    Args:
+        problems: what was found.
+        source: what the file is called.
+        positions: of the keys in the file.
+        overridden: key paths that were set from the command line.
+    """
+    placed = []
+    for problem in problems:
+        by_override = _from_override(problem.at, positions, overridden)
+        nearest = next(problem.at[:n] for n in range(len(problem.at), -1, -1) if problem.at[:n] in positions or n == 0)
+        where = f"{SOURCE if by_override else source}: {spell(problem.at)}: " if problem.at else f"{source}: "
+        placed.append(((by_override, positions.get(nearest, (0, 0))), where + str(problem)))
+    written = list(dict.fromkeys(line for _, line in sorted(placed, key=lambda item: item[0])))
+    if len(written) > MAX_LINES:
+        more = len(written) - MAX_LINES
+        return [*written[:MAX_LINES], f"{source}: expected no more problems, got {more} more; mend these first"]
+    return written
+
+
+def _from_override(at: Path, positions: Mapping[Path, tuple[int, int]], overridden: Sequence[Path]) -> bool:
+    """Whether a path, or all that the document has of it, was set by an override."""
+    here = tuple(map(str, at))
+    for path in overridden:
+        there = tuple(map(str, path))
+        if here[: len(there)] == there or (at not in positions and here and there[: len(here)] == here):
+            return True
+    return False
+
+
+def _in_document(problem: Problem, document: object) -> Problem:
+    """Cut a path where a shorthand ends it: `step_size: -1` has no key `value`."""
+    node = document
+    for depth, part in enumerate(problem.at):
+        if isinstance(node, Mapping):
+            if part not in node:
+                break
+            node = node[part]
+        elif isinstance(node, list | tuple) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            return Problem(problem.expected, problem.found, problem.advice, problem.at[:depth])
+    return problem
+
+
+class _Spot:
+    """Where in the schema a finding is.
+
+    Attributes:
+        path: the key path as the document has it.
+        owner: the section whose key is last in the path.
+        siblings: the members of the union that `owner` was chosen from.
+    """
+
+    def __init__(self, root: type[Config], loc: tuple[int | str, ...]) -> None:
+        self.path: Path = ()
+        self.owner = root
+        self.siblings: tuple[type[Config], ...] = ()
+        inner: tuple[type[Config], ...] = (root,)
+        chosen: type[Config] | None = root
+        for part in loc:
+            if isinstance(part, str) and part.startswith("<"):
+                chosen = next(member for member in inner if f"<{member.__name__}>" == part)
+                continue
+            self.path += (part,)
+            if isinstance(part, int):
+                continue
+            if chosen is not None:
+                self.owner, self.siblings = chosen, inner
+                inner = members_of(_annotation(chosen, part))
+                chosen = inner[0] if len(inner) == 1 else None
+
+    def section(self) -> type[Config] | None:
+        """Return the section at the path itself, where there is exactly one possible."""
+        inner = members_of(_annotation(self.owner, str(self.path[-1]))) if self.path else (self.owner,)
+        return inner[0] if len(inner) == 1 else None
+
+    def key(self) -> str | None:
+        """Return the key that tells the owner from its siblings."""
+        return next((key for key in DISCRIMINATORS if key in self.owner.model_fields), None)
+
+
+def _annotation(owner: type[Config], key: str) -> Any:
+    return next((field.annotation for name, field in owner.model_fields.items() if (field.alias or name) == key), None)
+
+
+def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
+    """Return what one of pydantic's own findings means."""
+    kind, found = str(entry["type"]), show(entry["input"])
+    if kind == "extra_forbidden":
+        return _unknown_key(spot)
+    if kind == "missing":
+        return _missing(spot)
+    if kind == "literal_error":
+        valid = re.findall(r"'([^']*)'", entry["ctx"]["expected"])
+        return Problem(one_of(valid), found, suggestion(entry["input"], valid, "choose one of them"))
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        section = spot.section()
+        keys = f" ({', '.join(section.keys())})" if section else ""
+        return Problem(
+            "a mapping", found, f"write key: value pairs{keys}" if entry["input"] is not None else "fill it in"
+        )
+    if kind in ("tuple_type", "too_short"):
+        return Problem("a list" if kind == "tuple_type" else "a list that is not empty", found, "write it as [ ... ]")
+    if kind == "bool_type":
+        return Problem("true or false", found, "write true or false")
+    if kind == "string_type":
+        return Problem("a text", found, "put it in quotes")
+    return Problem("a valid value", found, "see the reference of scenarios")
+
+
+def _unknown_key(spot: _Spot) -> Problem:
+    key, valid = str(spot.path[-1]), spot.owner.keys()
+    by = spot.key() if len(spot.siblings) > 1 else None
+    if by is None:
+        where = spell(spot.path[:-1]) or "a scenario"
+    else:
+        named = [member for member in spot.siblings if not member.model_fields[by].is_required()]
+        where = f"{by} {kind_of(spot.owner, by)}" if spot.owner in named else f"an external {by}"
+        others = [kind_of(member, by) for member in named if key in member.keys()]  # noqa: SIM118 (a method)
+        valid = [name for name in valid if name != by]
+        if others:
+            advice = f"remove it, or choose {by} {one_of(others)}"
+            return Problem(f"a key of {where}{_listed(valid)}", show(key), advice)
+    return Problem(f"a key of {where}{_listed(valid)}", show(key), suggestion(key, valid, "remove it"))
+
+
+def _listed(keys: list[str]) -> str:
+    return f" ({', '.join(keys)})" if keys else ", which takes none"
+
+
+def _missing(spot: _Spot) -> Problem:
+    key = str(spot.path[-1])
+    field = next((f for name, f in spot.owner.model_fields.items() if (f.alias or name) == key), None)
+    meaning = f" ({field.description})" if field is not None and field.description else ""
+    return Problem(f"a value{meaning}", "nothing", f"add {key}")

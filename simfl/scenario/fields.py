@@ -1,0 +1,248 @@
+"""The building blocks of the schema: a strict frozen base, unions by `kind`, and checked scalars.
+
+The scalars do their own checking, so that a message can say all that a field expects at once
+("an integer >= 1"), whatever was wrong with the value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    Strict,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
+from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_time
+
+T = TypeVar("T")
+
+DISCRIMINATORS = ("kind", "set", "mechanism")
+"""The keys by which unions are told apart."""
+
+
+class Config(BaseModel):
+    """Base of every section: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Return the keys of this section as they are written in YAML."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def variant(name: T) -> T:
+    """Return the field that names a member of a union: `kind: Literal["ring"] = variant("ring")`."""
+    return Field(default=name, description="names this variant")
+
+
+@dataclass(frozen=True)
+class ByKind:
+    """Marks a union of `Config` classes that differ in one key: exactly the chosen class's keys are then valid.
+
+    A bare word stands for the mapping that has only this key: `topology: ring` is `topology: {kind: ring}`.
+
+    Args:
+        key: the key that tells the members apart.
+        default: its value where it is left out; None makes it required.
+        scalar: what a number (and, with `quantities`, a text) stands for: the member whose `value` it is.
+        quantities: texts are quantities such as "1 ms" rather than names of members.
+        external: the member that takes names of the form "module:Class".
+    """
+
+    key: str = "kind"
+    default: str | None = None
+    scalar: str | None = None
+    quantities: bool = False
+    external: type[Config] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        members = members_of(source)
+        tags = {kind_of(member, self.key): f"<{member.__name__}>" for member in members if member is not self.external}
+
+        def prepare(data: object) -> object:
+            return data if isinstance(data, members) else self._complete(data, tags)
+
+        def tag(data: Any) -> str:
+            if isinstance(data, members):
+                return f"<{type(data).__name__}>"
+            assert self.external is not None or data[self.key] in tags
+            return tags.get(data[self.key]) or f"<{self.external.__name__}>"  # type: ignore[union-attr]
+
+        # The angle brackets tell a tag in an error's location from a key of the document.
+        choices = {f"<{member.__name__}>": handler.generate_schema(member) for member in members}
+        union = core_schema.tagged_union_schema(choices, discriminator=tag)
+        return core_schema.no_info_before_validator_function(prepare, union)
+
+    def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
+        """Return the mapping that `data` stands for, with a known kind in it."""
+        valid = list(kinds) + (["my_module:MyClass"] if self.external else [])
+        if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
+            data = {self.key: self.scalar, "value": data}
+        elif isinstance(data, str):
+            data = {self.key: data}
+        if not isinstance(data, Mapping):
+            advice = f"write {self.key}: and one of {one_of(valid)}"
+            raise InvalidValueError(Problem(f"a mapping with '{self.key}'", show(data), advice))
+        kind = data.get(self.key, self.default)
+        if kind is None:
+            advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
+            raise InvalidValueError(Problem(one_of(valid), "nothing", advice, (self.key,)))
+        if not isinstance(kind, str) or (kind not in kinds and not (self.external and ":" in kind)):
+            advice = suggestion(kind, kinds, "choose one of them")
+            raise InvalidValueError(Problem(one_of(valid), show(kind), advice, (self.key,)))
+        return {**data, self.key: kind}
+
+
+def members_of(annotation: Any) -> tuple[type[Config], ...]:
+    """Return every `Config` class in a type such as `tuple[A | B, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return (annotation,)
+    return tuple(dict.fromkeys(member for inner in get_args(annotation) for member in members_of(inner)))
+
+
+def kind_of(member: type[Config], key: str) -> str:
+    """Return the name by which a member of a union is chosen."""
+    return str(member.model_fields[key].default)
+
+
+@dataclass(frozen=True)
+class Within:
+    """A number in a range; for an `int` field a whole one, also when it is written as 1e4.
+
+    Args:
+        at_least: lower bound, included.
+        above: lower bound, excluded.
+        at_most: upper bound, included.
+        below: upper bound, excluded.
+    """
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+
+    @property
+    def _bounds(self) -> str:
+        bounds = {">=": self.at_least, ">": self.above, "<=": self.at_most, "<": self.below}
+        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+
+    def _holds(self, value: float) -> bool:
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def expected(self, what: str) -> str:
+        """Return "a number > 0"."""
+        return f"{what} {self._bounds}".rstrip()
+
+    def integer(self, value: object) -> int:
+        """Return `value` as an integer of the range, or refuse it."""
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
+            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "write a whole number"))
+        if not self._holds(value):  # type: ignore[arg-type]
+            raise InvalidValueError(Problem(self.expected("an integer"), show(value), "choose a value in this range"))
+        return int(value)  # type: ignore[call-overload,no-any-return]
+
+    def number(self, value: object) -> float:
+        """Return `value` as a float of the range, or refuse it."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidValueError(Problem(self.expected("a number"), show(value), "write a plain number"))
+        if not abs(value) < 10**300:
+            raise InvalidValueError(Problem(self.expected("a finite number"), show(value), "write a finite number"))
+        if not self._holds(value):
+            raise InvalidValueError(Problem(self.expected("a number"), show(value), "choose a value in this range"))
+        return float(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        check = self.integer if source is int else self.number
+        return core_schema.no_info_before_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        names = {
+            "minimum": self.at_least,
+            "exclusiveMinimum": self.above,
+            "maximum": self.at_most,
+            "exclusiveMaximum": self.below,
+        }
+        return handler(schema) | {name: bound for name, bound in names.items() if bound is not None}
+
+
+def _quantity(parse: Callable[[object], float], what: str, limits: Within) -> BeforeValidator:
+    def check(value: object) -> float:
+        number = parse(value)
+        if not limits._holds(number) or not math.isfinite(number):
+            raise InvalidValueError(Problem(limits.expected(what), show(value), "choose a value in this range"))
+        return number
+
+    return BeforeValidator(check)
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        advice = "write something" if isinstance(value, str) or value is None else "put it in quotes"
+        raise InvalidValueError(Problem("a text", show(value), advice))
+    return value
+
+
+def _distinct(clients: tuple[int, ...]) -> tuple[int, ...]:
+    if not clients:
+        raise InvalidValueError(Problem("at least one client", "[]", "list clients by number, the first is 0"))
+    client, times = Counter(clients).most_common(1)[0]
+    if times > 1:
+        raise InvalidValueError(
+            Problem("each client once", f"client {client} {times} times", "list every client only once")
+        )
+    return clients
+
+
+Count = Annotated[int, Within(at_least=1)]
+Index = Annotated[int, Within(at_least=0)]
+Number = Annotated[float, Within()]
+NonNegative = Annotated[float, Within(at_least=0)]
+Positive = Annotated[float, Within(above=0)]
+Share = Annotated[float, Within(above=0, at_most=1)]
+OpenShare = Annotated[float, Within(above=0, below=1)]
+Probability = Annotated[float, Within(at_least=0, at_most=1)]
+Loss = Annotated[float, Within(at_least=0, below=1)]
+Flag = Annotated[bool, Strict()]
+Text = Annotated[str, BeforeValidator(_word)]
+Clients = Annotated[tuple[Index, ...], AfterValidator(_distinct)]
+Seconds = Annotated[
+    float,
+    _quantity(parse_time, "a time", Within(at_least=0)),
+    PlainSerializer(format_time, return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "format": "time >= 0", "examples": ["10 ms"]}),
+]
+PositiveSeconds = Annotated[
+    float,
+    _quantity(parse_time, "a time", Within(above=0)),
+    PlainSerializer(format_time, return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "format": "time > 0", "examples": ["10 ms"]}),
+]
+Bandwidth = Annotated[
+    float,
+    _quantity(parse_bandwidth, "a bandwidth", Within(above=0)),
+    PlainSerializer(format_bandwidth, return_type=str),
+    WithJsonSchema({"type": "string", "format": "bandwidth", "examples": ["100 Mbit/s"]}),
+]

@@ -1,0 +1,93 @@
+"""From a file, a text or plain values to a checked scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from simfl.errors import ScenarioError
+from simfl.scenario.errors import lines, problems_of
+from simfl.scenario.overrides import apply_override, parse_override
+from simfl.scenario.problems import Path, show, suggestion
+from simfl.scenario.scenario import Scenario, name_from
+from simfl.scenario.syntax import MAX_CHARACTERS, read
+
+
+def load(path: str | PathLike[str], overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario file.
+
+    Args:
+        path: a YAML file.
+        overrides: changes of the form `key.path=value`, applied in order.
+
+    Raises:
+        ScenarioError: the file cannot be read, or it or an override is not a valid scenario; one line per problem.
+    """
+    file = FilePath(path)
+    return _load_text(_file_text(file), str(path), file.stem, overrides)
+
+
+def loads(text: str, name: str = "scenario", overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario from YAML text.
+
+    Args:
+        text: the YAML.
+        name: what messages call the text, and the scenario's name where the text gives none.
+        overrides: changes of the form `key.path=value`, applied in order.
+    """
+    return _load_text(text, name, name, overrides)
+
+
+def from_mapping(mapping: Mapping[str, Any], name: str = "scenario") -> Scenario:
+    """Check plain values, such as `Scenario.resolved` returns, and make a scenario of them."""
+    return _validate(mapping, name, name, {}, ())
+
+
+def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> Scenario:
+    document = read(text, source)
+    if not isinstance(document.content, dict):
+        found = "an empty document" if document.content is None else show(document.content)
+        raise ScenarioError(f"{source}: expected key: value pairs, got {found}; 'simfl new' writes an example")
+    parsed = [parse_override(override) for override in overrides]
+    for override in parsed:
+        apply_override(document.content, override)
+    return _validate(document.content, source, stem, document.positions, [override.path for override in parsed])
+
+
+def _validate(
+    mapping: Mapping[str, Any],
+    source: str,
+    stem: str,
+    positions: Mapping[Path, tuple[int, int]],
+    overridden: Iterable[Path],
+) -> Scenario:
+    try:
+        return Scenario.model_validate({"name": name_from(stem), **mapping})
+    except ValidationError as error:
+        problems = problems_of(error, Scenario, mapping)
+        raise ScenarioError("\n".join(lines(problems, source, positions, list(overridden)))) from None
+
+
+def _file_text(file: FilePath) -> str:
+    """Return the text of a file, refusing what cannot be one."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(4 * MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        others = [other.name for other in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
+        advice = suggestion(file.name, others, "check the path, or write one with 'simfl new'")
+        raise ScenarioError(f"{file}: expected a scenario file, got nothing there; {advice}") from None
+    except IsADirectoryError:
+        raise ScenarioError(f"{file}: expected a scenario file, got a folder; name a file in it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"{file}: expected a readable file, got an error ({reason}); check the path") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"the byte 0x{content[error.start]:02x} at position {error.start}"
+        raise ScenarioError(f"{file}: expected text in UTF-8, got {found}; save it as UTF-8") from None

@@ -1,0 +1,85 @@
+"""What is trained: models of flat parameter vectors."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from simfl.scenario.data import Task
+from simfl.scenario.fields import ByKind, Config, Count, Flag, NonNegative, variant
+
+
+class ModelConfig(Config):
+    """Base of all models."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("classes", "binary", "unknown")
+    convolutional: ClassVar[bool] = False
+
+    l2: NonNegative = Field(default=0.0, description="lambda of the penalty lambda/2 ||w||² on all parameters")
+
+
+class Linear(ModelConfig):
+    """Linear regression with the squared error."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("regression", "unknown")
+
+    kind: Literal["linear"] = variant("linear")
+    intercept: Flag = Field(default=True, description="add a constant term")
+
+
+class Quadratic(ModelConfig):
+    """A quadratic bowl per example, 1/2 (w - a_i)^T H (w - a_i), with the curvatures of data set quadratic."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("points",)
+
+    kind: Literal["quadratic"] = variant("quadratic")
+
+
+class Logistic(ModelConfig):
+    """Binary logistic regression."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("binary", "unknown")
+
+    kind: Literal["logistic"] = variant("logistic")
+    intercept: Flag = Field(default=True, description="add a constant term")
+
+
+class Softmax(ModelConfig):
+    """Softmax regression over the classes."""
+
+    kind: Literal["softmax"] = variant("softmax")
+
+
+class Mlp(ModelConfig):
+    """A multi-layer perceptron."""
+
+    kind: Literal["mlp"] = variant("mlp")
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = Field(
+        default=(64,), description="width of each hidden layer, from the input on"
+    )
+    activation: Literal["relu", "tanh"] = Field(
+        default="relu", description="non-linearity of the hidden layers: relu or tanh"
+    )
+
+
+class LeNet5(ModelConfig):
+    """LeNet-5, a small convolutional network for images."""
+
+    convolutional: ClassVar[bool] = True
+
+    kind: Literal["lenet5"] = variant("lenet5")
+
+
+class ResNet(ModelConfig):
+    """A small residual convolutional network for CIFAR-10, without batch normalisation."""
+
+    convolutional: ClassVar[bool] = True
+
+    kind: Literal["resnet"] = variant("resnet")
+
+
+Model = Annotated[
+    Linear | Quadratic | Logistic | Softmax | Mlp | LeNet5 | ResNet,
+    ByKind(default="softmax"),
+]

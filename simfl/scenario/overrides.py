@@ -1,0 +1,90 @@
+"""Changes to a scenario from the command line: `key.path=value`, with list items by number (`slowdowns.0.factor=3`)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simfl.errors import ScenarioError
+from simfl.scenario.problems import Path, Problem, show, spell
+from simfl.scenario.syntax import read
+
+SOURCE = "--set"
+"""What messages call the place where overrides come from."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """One change: the value that belongs at a key path."""
+
+    path: Path
+    value: Any
+
+
+def parse_override(text: str) -> Override:
+    """Return the change that `key.path=value` asks for; the value is read as YAML.
+
+    Raises:
+        ScenarioError: there is no key, no `=`, or the value is not YAML.
+    """
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(part and part == part.strip() for part in parts):
+        raise ScenarioError(f"{SOURCE}: {Problem('key.path=value', show(text), 'write for example seed=3')}")
+    path = tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
+    return Override(path, read(value, f"{SOURCE} {spell(path)}").content)
+
+
+def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of `mapping` with the overrides applied in order.
+
+    Mappings and lists on the way that do not exist are made; a list grows by one item at its end.
+
+    Raises:
+        ScenarioError: an override is malformed, or leads through something that is neither mapping nor list.
+    """
+    result = copy.deepcopy(dict(mapping))
+    for override in overrides:
+        apply_override(result, parse_override(override))
+    return result
+
+
+def apply_override(mapping: dict[str, Any], override: Override) -> None:
+    """Apply one change in place."""
+    holder: Any = mapping
+    for depth, part in enumerate(override.path[:-1], start=1):
+        inner = _item(holder, part, override.path, depth)
+        if inner is None:
+            inner = [] if isinstance(override.path[depth], int) else {}
+            _put(holder, part, inner)
+        holder = inner
+    _item(holder, override.path[-1], override.path, len(override.path))
+    _put(holder, override.path[-1], override.value)
+
+
+def _item(holder: Any, part: str | int, path: Path, depth: int) -> Any:
+    """Return what is at `part`, None if nothing is; refuse a part that cannot be there."""
+    if isinstance(holder, dict):
+        return holder.get(str(part))
+    above = spell(path[: depth - 1])
+    if not isinstance(holder, list):
+        advice = f"set {above} as a whole, as in {above}={{...}}"
+        problem = Problem(f"a mapping or list at {above}", show(holder), advice)
+    elif not isinstance(part, int):
+        problem = Problem(f"a number, because {above} is a list", show(part), f"write {above}.0 for its first item")
+    elif part > len(holder):
+        problem = Problem(f"at most {len(holder)}, because {above} has {len(holder)} items", str(part), "count from 0")
+    else:
+        return holder[part] if part < len(holder) else None
+    raise ScenarioError(f"{SOURCE}: {spell(path)}: {problem}")
+
+
+def _put(holder: Any, part: str | int, value: Any) -> None:
+    if isinstance(holder, dict):
+        holder[str(part)] = value
+    elif part == len(holder):
+        holder.append(value)
+    else:
+        holder[part] = value

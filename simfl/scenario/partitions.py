@@ -1,0 +1,109 @@
+"""How the training examples are divided over the clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from simfl.scenario.fields import ByKind, Config, Count, NonNegative, Positive, variant
+from simfl.scenario.problems import InvalidValueError, Problem
+
+
+class EqualSizes(Config):
+    """All clients hold equally many examples, up to one."""
+
+    kind: Literal["equal"] = variant("equal")
+
+
+class PowerLawSizes(Config):
+    """The r-th largest client holds a share proportional to r^-exponent."""
+
+    kind: Literal["power_law"] = variant("power_law")
+    exponent: NonNegative = Field(default=1.0, description="exponent of the power law; 0 is equal sizes")
+
+
+class ListedSizes(Config):
+    """The number of examples of each client, listed."""
+
+    kind: Literal["listed"] = variant("listed")
+    values: tuple[Count, ...] = Field(description="number of examples of each client, in the order of their numbers")
+
+
+Sizes = Annotated[EqualSizes | PowerLawSizes | ListedSizes, ByKind()]
+
+
+class PartitionConfig(Config):
+    """Base of all partitions."""
+
+    needs_labels: ClassVar[bool] = False
+
+    sizes: Sizes = Field(
+        default=EqualSizes(), description="how many examples each client holds: equal, power_law or listed"
+    )
+
+
+class Iid(PartitionConfig):
+    """Examples are dealt at random."""
+
+    kind: Literal["iid"] = variant("iid")
+
+
+class Dirichlet(PartitionConfig):
+    """Each client draws its own mix of labels from a Dirichlet distribution."""
+
+    needs_labels: ClassVar[bool] = True
+
+    kind: Literal["dirichlet"] = variant("dirichlet")
+    alpha: Positive = Field(
+        default=0.5, description="concentration: small means few labels per client, large means iid"
+    )
+
+
+class Shards(PartitionConfig):
+    """Examples are sorted by label and cut into shards, of which each client gets some."""
+
+    needs_labels: ClassVar[bool] = True
+
+    kind: Literal["shards"] = variant("shards")
+    shards_per_client: Count = Field(default=2, description="number of shards that each client gets")
+
+
+class ByLabel(PartitionConfig):
+    """Each client holds examples of some labels only."""
+
+    needs_labels: ClassVar[bool] = True
+
+    kind: Literal["by_label"] = variant("by_label")
+    labels_per_client: Count = Field(default=2, description="number of labels that each client holds")
+
+    @model_validator(mode="after")
+    def _sizes_follow(self) -> Self:
+        if isinstance(self.sizes, ListedSizes):
+            advice = "use other sizes, or partition kind: iid"
+            found = "'listed', which by_label cannot keep"
+            raise InvalidValueError(Problem("equal or power_law", found, advice, ("sizes", "kind")))
+        return self
+
+
+class Resample(PartitionConfig):
+    """Each client draws its examples from the whole set, so that one example may be at several clients."""
+
+    kind: Literal["resample"] = variant("resample")
+    size: Count | None = Field(
+        default=None, description="number of examples that each client draws; null with listed sizes"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        listed = isinstance(self.sizes, ListedSizes)
+        if listed and self.size is not None:
+            found = f"{self.size} beside listed sizes"
+            raise InvalidValueError(Problem("either 'size' or listed sizes", found, "remove one of the two", ("size",)))
+        if not listed and self.size is None:
+            advice = "add the number of examples that each client draws"
+            raise InvalidValueError(Problem("an integer >= 1", "nothing", advice, ("size",)))
+        return self
+
+
+Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample, ByKind(default="iid")]

@@ -1,0 +1,85 @@
+"""What can be wrong with one value of a scenario: where, what was expected, what was found, what to do.
+
+Every check of this room raises `InvalidValueError`, a `ValueError`, so that pydantic collects it with its own findings
+and `simfl.scenario.errors` can write all of them as lines of one form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from simfl.errors import nearest
+
+Path = tuple[str | int, ...]
+
+_WIDEST = 40
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding.
+
+    Args:
+        expected: what would have been right, a noun phrase.
+        found: what was there, as it should be shown; see `show`.
+        advice: what to do about it, an imperative.
+        at: the key path from the object that was checked to the value at fault.
+    """
+
+    expected: str
+    found: str
+    advice: str
+    at: Path = ()
+
+    def below(self, path: Path) -> Problem:
+        """Return the same finding seen from further up: `path` leads to the object that was checked."""
+        return replace(self, at=path + self.at)
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, got {self.found}; {self.advice}"
+
+
+class InvalidValueError(ValueError):
+    """One or more findings about the object under validation; pydantic collects it as any `ValueError`."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def show(value: object) -> str:
+    """Return `value` as a reader of YAML would recognise it, on one line and at most some 40 characters long."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
+    if isinstance(value, int | float):
+        # An integer of thousands of digits cannot even be printed; nobody wants to see one of fifty.
+        return repr(value) if abs(value) < 10**_WIDEST else "a very large number"
+    if isinstance(value, list | tuple):
+        text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"
+        return text if len(text) <= _WIDEST else f"a list of {len(value)}"
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    return f"a {type(value).__name__}"
+
+
+def one_of(words: Iterable[str]) -> str:
+    """Return "a, b or c"."""
+    listed = list(words)
+    return listed[0] if len(listed) == 1 else ", ".join(listed[:-1]) + " or " + listed[-1]
+
+
+def suggestion(word: object, valid: Iterable[str], otherwise: str) -> str:
+    """Return the advice "did you mean 'x'?" for the valid word nearest to `word`, or `otherwise`."""
+    return nearest(word, valid).removeprefix("; ") or otherwise
+
+
+def spell(path: Path) -> str:
+    """Return a key path as it is written in messages and in overrides: `slowdowns.0.factor`."""
+    parts = [str(part) for part in path]
+    plain = all(part.isprintable() and len(part) <= _WIDEST and not set(part) & set(" .") for part in parts)
+    return ".".join(parts if plain else [repr(part[:_WIDEST]) if isinstance(part, str) else part for part in parts])

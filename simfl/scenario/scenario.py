@@ -1,0 +1,114 @@
+"""The whole scenario: every section with its defaults, the checks between them, and the way back to YAML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, model_validator
+
+from simfl.scenario import checks
+from simfl.scenario.algorithms import Algorithm
+from simfl.scenario.availability import Absence
+from simfl.scenario.clients import Population, Slowdown
+from simfl.scenario.control import Evaluate, Every, Execution, Record, Stop
+from simfl.scenario.data import Data, Digits
+from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
+from simfl.scenario.models import Model, Softmax
+from simfl.scenario.network import Links, Ring, Topology
+from simfl.scenario.privacy import Privacy
+from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.syntax import Dumper
+
+_NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        expected = "a name of at most 100 letters, digits and . _ + -, which begins with a letter or digit"
+        advice = "it names a folder of results" if isinstance(value, str) else "put it in quotes"
+        raise InvalidValueError(Problem(expected, show(value), advice))
+    return value
+
+
+def name_from(stem: str) -> str:
+    """Return a valid name of a scenario that is close to the stem of its file."""
+    return re.sub(r"[^\w.+-]+", "-", stem).lstrip("._+-")[:100] or "scenario"
+
+
+class Scenario(Config):
+    """One run: who the clients are, how the network behaves, what they run, and how much noise they add."""
+
+    name: Annotated[str, BeforeValidator(_name)] = Field(
+        default="scenario",
+        description="names the folder of results; by default the name of the file without its ending",
+    )
+    description: str = Field(default="", description="free text for the reader")
+    seed: Annotated[int, Within(at_least=0, below=2**64)] = Field(
+        default=0, description="every random draw follows from it; runs of one seed can be compared in pairs"
+    )
+    data: Data = Field(default=Digits(), description="data set and how it is divided over the clients")
+    model: Model = Field(default=Softmax(), description="what is trained")
+    clients: Population = Field(
+        default=Population(), description="how many clients there are and how fast they compute"
+    )
+    slowdowns: tuple[Slowdown, ...] = Field(default=(), description="rules that make some clients slower")
+    topology: Topology = Field(default=Ring(), description="who is linked with whom")
+    links: Links = Field(default=Links(), description="how the links behave")
+    availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")
+    algorithm: Algorithm = Field(description="what the clients do")
+    privacy: Privacy | None = Field(default=None, description="noise on what the clients release; null: none")
+    stop: Stop = Field(default=Stop(epochs=20.0), description="when the run ends; 20 epochs where it is left out")
+    evaluate: Evaluate = Field(
+        default=Evaluate(every=Every(epochs=1.0)), description="when loss and accuracy are measured"
+    )
+    execution: Execution = Field(default=Execution(), description="how the recorded operations are executed")
+    record: Record = Field(default=Record(), description="which tables are written besides metrics and clients")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = tuple(checks.contradictions(self))
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+    def notes(self) -> tuple[str, ...]:
+        """Return remarks for the user, one line each: what will run, but perhaps not as hoped."""
+        return tuple(checks.notes(self))
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the scenario as plain values, every default filled in and quantities with their unit."""
+        plain = _listed(self.model_dump(by_alias=True))
+        assert isinstance(plain, dict)
+        return plain
+
+    def to_yaml(self) -> str:
+        """Return the resolved scenario as YAML; loading it gives an equal scenario."""
+        return yaml.dump(
+            self.resolved(), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+        )
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the resolved content, in hexadecimal; name and description do not count."""
+        content = self.resolved()
+        del content["name"], content["description"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def kinds(section: str) -> dict[str, str]:
+    """Return the variants of a section (data, model, topology, algorithm, privacy), each with its one-line summary."""
+    members = members_of(Scenario.model_fields[section].annotation)
+    key = next(key for key in DISCRIMINATORS if key in members[0].model_fields)
+    chosen = [member for member in members if not member.model_fields[key].is_required()]
+    return {kind_of(member, key): (member.__doc__ or "").splitlines()[0] for member in chosen}
+
+
+def _listed(value: Any) -> Any:
+    """Return plain values with lists for tuples, and the key that chooses a variant before the variant's own keys."""
+    if isinstance(value, dict):
+        first = [key for key in DISCRIMINATORS if key in value]
+        return {key: _listed(value[key]) for key in dict.fromkeys([*first, *value])}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,200 @@
+"""Step sizes that change over a run: what a scenario says about them, and the plain function that the run calls.
+
+The count t is global: all updates (mini-batches) applied so far, all examples used so far, or all passes over the
+whole training set (epochs, a fraction while a pass is under way).
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from simfl.scenario.fields import ByKind, Config, NonNegative, Positive, variant
+from simfl.scenario.problems import InvalidValueError, Problem
+
+Counted = Literal["updates", "examples", "epochs"]
+
+
+class Schedule(ABC):
+    """A step size as a function of the run's progress. Implementations are frozen and hashable."""
+
+    @abstractmethod
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return the step size of the update that comes after `updates` updates.
+
+        Args:
+            updates: mini-batches applied so far, by all clients together.
+            examples: examples used so far, by all clients together.
+            epochs: passes over the whole training set so far.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Schedule):
+    """eta_t = value."""
+
+    value: float
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return the value, whatever the progress."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Piecewise(Schedule):
+    """eta_t = values[i] from boundaries[i-1] epochs (included) to boundaries[i] epochs (excluded).
+
+    Args:
+        values: one more than there are boundaries.
+        boundaries: increasing, in epochs.
+    """
+
+    values: tuple[float, ...]
+    boundaries: tuple[float, ...]
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return the value of the interval that `epochs` lies in."""
+        return self.values[bisect.bisect_right(self.boundaries, epochs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Decaying(Schedule):
+    """eta_t = initial / (1 + beta t), or initial / (1 + beta sqrt(t)).
+
+    Args:
+        initial: eta_0.
+        beta: how fast it falls, per unit of `count`.
+        count: what t counts.
+        root: take the square root of t.
+    """
+
+    initial: float
+    beta: float
+    count: Counted
+    root: bool
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return eta_t."""
+        t = updates if self.count == "updates" else examples if self.count == "examples" else epochs
+        return self.initial / (1.0 + self.beta * (math.sqrt(t) if self.root else t))
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp(Schedule):
+    """eta_t = initial + (then_t - initial) e / epochs while e < epochs, and then_t afterwards; e counts epochs.
+
+    Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule after it:
+    aiming at the value that `then` has at the same moment leaves no jump where the warm-up ends.
+    """
+
+    initial: float
+    epochs: float
+    then: Schedule
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return eta_t."""
+        target = self.then(updates, examples, epochs)
+        return target if epochs >= self.epochs else self.initial + (target - self.initial) * epochs / self.epochs
+
+
+class ConstantStep(Config):
+    """The same step size throughout; a plain number is short for it."""
+
+    kind: Literal["constant"] = variant("constant")
+    value: NonNegative = Field(description="step size on the mean gradient of a mini-batch, >= 0")
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Constant(self.value)
+
+
+def _increasing(boundaries: tuple[float, ...]) -> tuple[float, ...]:
+    for index, (before, after) in enumerate(itertools.pairwise(boundaries), start=1):
+        if after <= before:
+            expected, advice = f"an epoch after {before:g}", "sort the boundaries"
+            raise InvalidValueError(Problem(expected, f"{after:g}", advice, (index,)))
+    return boundaries
+
+
+class StepsByEpochs(Config):
+    """Steps down (or up) at given epochs."""
+
+    kind: Literal["by_epochs"] = variant("by_epochs")
+    values: tuple[NonNegative, ...] = Field(description="step sizes, one more than there are boundaries")
+    boundaries: Annotated[tuple[Positive, ...], AfterValidator(_increasing)] = Field(
+        default=(), description="epochs at which the next value begins, increasing"
+    )
+
+    @model_validator(mode="after")
+    def _one_more(self) -> Self:
+        wanted = len(self.boundaries) + 1
+        if len(self.values) != wanted:
+            expected = f"{wanted} values for {len(self.boundaries)} boundaries"
+            advice = "give one value before, between and after the boundaries"
+            raise InvalidValueError(Problem(expected, str(len(self.values)), advice, ("values",)))
+        return self
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Piecewise(self.values, self.boundaries)
+
+
+class InverseStep(Config):
+    """Falls as initial / (1 + beta t)."""
+
+    kind: Literal["inverse"] = variant("inverse")
+    initial: NonNegative = Field(description="step size at t = 0")
+    beta: NonNegative = Field(description="how fast it falls, per unit of `count`")
+    count: Counted = Field(
+        default="updates", description="what t counts: updates, examples or epochs of all clients together"
+    )
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Decaying(self.initial, self.beta, self.count, root=False)
+
+
+class InverseRootStep(Config):
+    """Falls as initial / (1 + beta sqrt(t))."""
+
+    kind: Literal["inverse_sqrt"] = variant("inverse_sqrt")
+    initial: NonNegative = Field(description="step size at t = 0")
+    beta: NonNegative = Field(description="how fast it falls, per square root of a unit of `count`")
+    count: Counted = Field(
+        default="updates", description="what t counts: updates, examples or epochs of all clients together"
+    )
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Decaying(self.initial, self.beta, self.count, root=True)
+
+
+SettledStep = Annotated[
+    ConstantStep | StepsByEpochs | InverseStep | InverseRootStep,
+    ByKind(scalar="constant"),
+]
+
+
+class WarmUpStep(Config):
+    """Grows linearly from `initial` to another schedule during the first epochs."""
+
+    kind: Literal["warm_up"] = variant("warm_up")
+    initial: NonNegative = Field(description="step size at the very beginning")
+    epochs: Positive = Field(description="length of the warm-up, in epochs")
+    then: SettledStep = Field(description="the schedule that is met at the end of the warm-up and kept from there")
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return WarmUp(self.initial, self.epochs, self.then.schedule())
+
+
+StepSize = Annotated[
+    ConstantStep | StepsByEpochs | InverseStep | InverseRootStep | WarmUpStep,
+    ByKind(scalar="constant"),
+]
