@@ -1,0 +1,542 @@
+"""Who is linked with whom: the graph of the clients, its mixing matrix and its spectral gap.
+
+A topology is an undirected connected graph over the clients 0..K-1. Gossip over it averages with
+a symmetric doubly stochastic matrix W [K, K]: row i weighs the models that client i holds and
+receives, x_i <- sum_j W_ij x_j. One step shrinks the distance to the mean by at least
+max(|lambda_2|, |lambda_K|); the spectral gap is 1 minus that.
+
+Sources: Boyd, Diaconis, Xiao 2004, "Fastest mixing Markov chain on a graph", https://doi.org/10.1137/S0036144503423264
+(Metropolis and maximum-degree weights); Ying et al. 2021, https://arxiv.org/abs/2110.13363 (exponential graph).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import networkx as nx
+import numpy as np
+import scipy.sparse
+from scipy.sparse.csgraph import connected_components
+
+from simfl.errors import DataError, ScenarioError, nearest
+
+MIXING_RULES = {
+    "metropolis": "W_ij = 1 / (1 + max(degree i, degree j)): doubly stochastic on every graph",
+    "max_degree": "W_ij = 1 / (1 + largest degree of the graph): doubly stochastic on every graph, lazier",
+    "uniform": "W_ij = 1 / (1 + degree i): the plain mean over oneself and the neighbors, regular graphs only",
+}
+
+DENSE_LIMIT = 1000  # below this many clients, eigenvalues come from the dense matrix
+EDGE_LIMIT = 5_000_000  # explicit graphs beyond it would not fit into a laptop's memory as a networkx graph
+TRIES = 100  # how often a random graph is redrawn until it is connected
+
+
+class _Others(Sequence[int]):
+    """The ids 0..num_clients-1 without one of them, in order, computed rather than stored."""
+
+    def __init__(self, client: int, num_clients: int) -> None:
+        self._client = client
+        self._num_clients = num_clients
+
+    def __len__(self) -> int:
+        return self._num_clients - 1
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        if isinstance(index, slice):
+            return tuple(self[position] for position in range(*index.indices(len(self))))
+        position = range(self._num_clients - 1)[index]
+        return position + (position >= self._client)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self._client)
+        yield from range(self._client + 1, self._num_clients)
+
+    def __contains__(self, value: object) -> bool:
+        return value in range(self._num_clients) and value != self._client
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self._client, self._num_clients))
+
+    def __repr__(self) -> str:
+        return f"<all of 0..{self._num_clients - 1} but {self._client}>"
+
+
+class _Complete(Sequence[Sequence[int]]):
+    """The adjacency of a complete graph: with 10,000 clients its 5e7 edges are better not written down."""
+
+    def __init__(self, num_clients: int) -> None:
+        self._num_clients = num_clients
+
+    def __len__(self) -> int:
+        return self._num_clients
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[int]]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(self._num_clients))]
+        return _Others(range(self._num_clients)[index], self._num_clients)
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A connected undirected graph over the clients 0..K-1.
+
+    Args:
+        kind: the name of its family, for messages.
+        adjacency: item k holds the sorted ids of client k's neighbors. A complete graph's are computed on
+            demand, hence sequences and not tuples: they index, iterate and test membership all the same.
+    """
+
+    kind: str
+    adjacency: Sequence[Sequence[int]]
+
+    @classmethod
+    def from_graph(cls, graph: nx.Graph[Any], kind: str = "graph") -> Topology:
+        """Take over a networkx graph whose nodes are 0..K-1.
+
+        Directions, parallel edges and self-loops are dropped: a link goes both ways, and a client always keeps
+        its own model. A graph in several parts is refused.
+        """
+        num_clients = graph.number_of_nodes()
+        if set(graph) != set(range(num_clients)):
+            raise ScenarioError(f"topology: {kind}: the nodes must be numbered 0 to {num_clients - 1}")
+        neighbors: list[set[int]] = [set() for _ in range(num_clients)]
+        for one, other in graph.edges():
+            if one != other:
+                neighbors[one].add(other)
+                neighbors[other].add(one)
+        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors))
+        parts = topology._count_parts()
+        if parts != 1:
+            raise ScenarioError(
+                f"topology: {kind}: the graph falls into {parts} parts that never exchange anything; "
+                "add edges until it is connected"
+            )
+        return topology
+
+    @property
+    def num_clients(self) -> int:
+        """K, the number of nodes."""
+        return len(self.adjacency)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everyone is linked with everyone (known by construction, not searched for)."""
+        return isinstance(self.adjacency, _Complete)
+
+    def neighbors(self, client: int) -> Sequence[int]:
+        """Return the sorted ids that `client` has a link with."""
+        return self.adjacency[client]
+
+    @functools.cached_property
+    def degrees(self) -> np.ndarray:
+        """Number of neighbors of each client, int64 [K]."""
+        return np.fromiter((len(ids) for ids in self.adjacency), np.int64, self.num_clients)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of links."""
+        return int(self.degrees.sum()) // 2
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """All links (i, j) with i < j, sorted; K (K - 1) / 2 of them on a complete graph."""
+        return tuple((i, j) for i, ids in enumerate(self.adjacency) for j in ids if i < j)
+
+    @functools.cached_property
+    def graph(self) -> nx.Graph[int]:
+        """The networkx graph, built when first asked for."""
+        graph: nx.Graph[int] = nx.empty_graph(self.num_clients)
+        graph.add_edges_from((i, j) for i, ids in enumerate(self.adjacency) for j in ids if i < j)
+        return graph
+
+    @functools.cached_property
+    def _colors(self) -> tuple[int, ...] | None:
+        """A 2-colouring with client 0 in colour 0, or None where an odd cycle forbids it."""
+        if self.is_complete and self.num_clients > 2:
+            return None
+        colors = [-1] * self.num_clients
+        colors[0] = 0
+        reached = [0]
+        for client in reached:
+            for other in self.adjacency[client]:
+                if colors[other] < 0:
+                    colors[other] = 1 - colors[client]
+                    reached.append(other)
+                elif colors[other] == colors[client]:
+                    return None
+        return tuple(colors)
+
+    @property
+    def is_bipartite(self) -> bool:
+        """Whether the clients split into two sides with all links between the sides."""
+        return self._colors is not None
+
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Split the clients into (senders, receivers) with every link between the two; client 0 sends.
+
+        On a ring, even ids send and odd ids receive (Xu, Zhang, Wang, A(DP)²SGD, appendix A).
+
+        Raises:
+            ScenarioError: the graph has an odd cycle.
+        """
+        if self._colors is None:
+            raise ScenarioError(
+                f"topology: {self.kind} of {self.num_clients} clients has an odd cycle, so it cannot be split into "
+                "senders and receivers; use a bipartite graph (an even ring, a star, a tree) or pairing: everyone"
+            )
+        senders = tuple(client for client, color in enumerate(self._colors) if color == 0)
+        receivers = tuple(client for client, color in enumerate(self._colors) if color == 1)
+        return senders, receivers
+
+    def mixing_matrix(self, rule: str = "metropolis") -> scipy.sparse.csr_array:
+        """Return W, float64 [K, K], symmetric, non-negative, every row and column summing to 1.
+
+        Args:
+            rule: a key of `MIXING_RULES`.
+
+        Raises:
+            ScenarioError: an unknown rule, or `uniform` on a graph that is not regular.
+        """
+        if rule not in MIXING_RULES:
+            raise ScenarioError(
+                f"topology.mixing: expected one of {', '.join(MIXING_RULES)}, got {rule!r}{nearest(rule, MIXING_RULES)}"
+            )
+        num_clients, degrees = self.num_clients, self.degrees
+        largest = int(degrees.max())
+        if rule == "uniform" and int(degrees.min()) != largest:
+            raise ScenarioError(
+                f"topology.mixing: uniform is doubly stochastic only where all degrees are equal, and {self.kind} has "
+                f"degrees from {degrees.min()} to {largest}; use metropolis"
+            )
+        if self.is_complete:  # all rules agree there: the plain mean of all
+            pattern = np.arange(num_clients, dtype=np.int32)
+            return scipy.sparse.csr_array(
+                (
+                    np.full(num_clients**2, 1.0 / num_clients),
+                    np.tile(pattern, num_clients),
+                    np.arange(num_clients + 1, dtype=np.int64) * num_clients,
+                ),
+                shape=(num_clients, num_clients),
+            )
+        sources, targets = self._directed_edges()
+        divisors = (
+            np.maximum(degrees[sources], degrees[targets]) if rule == "metropolis" else np.full(len(sources), largest)
+        )
+        weights = 1.0 / (1.0 + divisors)
+        own = 1.0 - np.bincount(sources, weights, minlength=num_clients)
+        everyone = np.arange(num_clients)
+        matrix = scipy.sparse.coo_array(
+            (
+                np.concatenate([weights, own]),
+                (np.concatenate([sources, everyone]), np.concatenate([targets, everyone])),
+            ),
+            shape=(num_clients, num_clients),
+        ).tocsr()
+        matrix.sort_indices()
+        return matrix
+
+    def spectral_gap(self, rule: str = "metropolis") -> float:
+        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for a single client."""
+        if self.is_complete or self.num_clients == 1:
+            return 1.0
+        matrix = self.mixing_matrix(rule)
+        if self.num_clients < DENSE_LIMIT:
+            eigenvalues = np.linalg.eigvalsh(matrix.toarray())
+            return float(1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
+        return 1.0 - _second_eigenvalue(matrix)
+
+    def _directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both directions of every edge as (sources, targets), int64 [2 num_edges] each."""
+        sources = np.repeat(np.arange(self.num_clients), self.degrees)
+        targets = np.fromiter((j for ids in self.adjacency for j in ids), np.int64, len(sources))
+        return sources, targets
+
+    def _count_parts(self) -> int:
+        sources, targets = self._directed_edges()
+        links = scipy.sparse.coo_array(
+            (np.ones(len(sources), np.int8), (sources, targets)), shape=(self.num_clients, self.num_clients)
+        )
+        return int(connected_components(links.tocsr(), directed=False, return_labels=False))
+
+
+def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
+    """Return max(|lambda_2|, |lambda_K|) of a large W.
+
+    Lanczos on W - 11'/K is quick on expanders, where the gap is wide. On long thin graphs lambda_2 sits so close to
+    1 that Lanczos does not converge; there the factors of W - 1 are sparse, so inverse iteration around 1 is quick.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    size = matrix.shape[0]
+    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)  # ARPACK's own start is a global draw
+    centred = LinearOperator((size, size), matvec=lambda x: matrix @ x - np.mean(x), dtype=np.float64)
+    try:
+        values = eigsh(centred, k=1, which="LM", v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
+        return float(abs(values[0]))
+    except ArpackNoConvergence:
+        around_one = eigsh(matrix.tocsc(), k=2, sigma=1.0 + 1e-9, v0=start, return_eigenvectors=False)
+        second = float(np.min(around_one))
+        if np.min(2.0 * matrix.diagonal() - 1.0) > -second:  # Gershgorin's circles: lambda_K cannot be the larger one
+            return second
+        smallest = eigsh(matrix, k=1, which="SA", v0=start, tol=1e-6, return_eigenvectors=False)
+        return max(second, float(abs(smallest[0])))
+
+
+def _ring(num_clients: int) -> nx.Graph[int]:
+    graph: nx.Graph[int] = nx.cycle_graph(num_clients)
+    return graph
+
+
+def _star(num_clients: int) -> nx.Graph[int]:
+    graph: nx.Graph[int] = nx.star_graph(num_clients - 1)
+    return graph
+
+
+def _torus(num_clients: int, rows: int | None = None) -> nx.Graph[int]:
+    if rows is None:
+        rows = max(divisor for divisor in range(1, math.isqrt(num_clients) + 1) if num_clients % divisor == 0)
+        if rows == 1:
+            raise ScenarioError(
+                f"topology: torus: {num_clients} clients do not fill a grid of at least 2 rows; "
+                "choose a number of clients with a divisor, or kind: ring"
+            )
+    _check(
+        "rows",
+        rows,
+        rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2,
+        f"a divisor of {num_clients} with at least 2 rows and 2 columns",
+    )
+    columns = num_clients // rows
+    graph: nx.Graph[int] = nx.empty_graph(num_clients)
+    for row in range(rows):
+        for column in range(columns):
+            here = row * columns + column
+            graph.add_edge(here, row * columns + (column + 1) % columns)
+            graph.add_edge(here, (row + 1) % rows * columns + column)
+    return graph
+
+
+def _exponential(num_clients: int) -> nx.Graph[int]:
+    hops = [2**power for power in range(max(num_clients - 1, 0).bit_length())]
+    graph: nx.Graph[int] = nx.empty_graph(num_clients)
+    graph.add_edges_from((client, (client + hop) % num_clients) for client in range(num_clients) for hop in hops)
+    return graph
+
+
+def _tree(num_clients: int, branching: int = 2) -> nx.Graph[int]:
+    _check("branching", branching, branching >= 1, "at least 1")
+    graph: nx.Graph[int] = nx.empty_graph(num_clients)
+    graph.add_edges_from((client, (client - 1) // branching) for client in range(1, num_clients))
+    return graph
+
+
+def _regular(num_clients: int, generator: np.random.Generator, degree: int = 4) -> nx.Graph[int]:
+    _check("degree", degree, 1 <= degree < num_clients, f"from 1 to {num_clients - 1}, less than the number of clients")
+    _check(
+        "degree", degree, num_clients * degree % 2 == 0, f"an even number, because the {num_clients} clients are odd"
+    )
+    _check("degree", degree, degree >= 2 or num_clients == 2, "at least 2: pairs alone are not connected")
+    _check_edges(num_clients * degree / 2, "lower topology.degree")
+    graph: nx.Graph[int] = nx.random_regular_graph(degree, num_clients, seed=generator)
+    return graph
+
+
+def _erdos_renyi(num_clients: int, generator: np.random.Generator, probability: float | None = None) -> nx.Graph[int]:
+    if probability is None:  # twice the threshold of being connected
+        probability = min(1.0, 2.0 * math.log(max(num_clients, 2)) / num_clients)
+    _check("probability", probability, 0 < probability <= 1, "above 0 and at most 1")
+    _check_edges(probability * num_clients * (num_clients - 1) / 2, "lower topology.probability, or use kind: complete")
+    graph: nx.Graph[int] = nx.fast_gnp_random_graph(num_clients, probability, seed=generator)
+    return graph
+
+
+def _watts_strogatz(
+    num_clients: int, generator: np.random.Generator, neighbors: int = 4, rewiring: float = 0.1
+) -> nx.Graph[int]:
+    _check(
+        "neighbors",
+        neighbors,
+        2 <= neighbors < num_clients and neighbors % 2 == 0,
+        f"an even number from 2 to {num_clients - 1}, less than the number of clients",
+    )
+    _check("rewiring", rewiring, 0 <= rewiring <= 1, "from 0 to 1")
+    _check_edges(num_clients * neighbors / 2, "lower topology.neighbors")
+    graph: nx.Graph[int] = nx.watts_strogatz_graph(num_clients, neighbors, rewiring, seed=generator)
+    return graph
+
+
+def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachments: int = 2) -> nx.Graph[int]:
+    _check(
+        "attachments",
+        attachments,
+        1 <= attachments < num_clients,
+        f"from 1 to {num_clients - 1}, less than the number of clients",
+    )
+    _check_edges(num_clients * attachments, "lower topology.attachments")
+    graph: nx.Graph[int] = nx.barabasi_albert_graph(num_clients, attachments, seed=generator)
+    return graph
+
+
+def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
+    """Read GraphML; nodes that are named 0..K-1 keep their number, others are numbered in the file's order."""
+    try:
+        graph = nx.read_graphml(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # malformed XML surfaces as whatever the parser meets first
+        raise DataError(f"{path}: topology.path: expected a GraphML file, got {_one_line(error)}") from error
+    _check_size(path, graph.number_of_nodes(), num_clients)
+    return _numbered(graph)
+
+
+def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
+    """Read lines `a b` (or `a,b`; further columns and # comments are ignored)."""
+    graph: nx.Graph[str] = nx.Graph()
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: topology.path: expected a text file of edges, got bytes that are no text") from error
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        if len(words) == 1:
+            raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', got {words[0]!r}")
+        if words:
+            graph.add_edge(words[0], words[1])
+    _check_size(path, graph.number_of_nodes(), num_clients)
+    return _numbered(graph)
+
+
+def _numbered(graph: nx.Graph[Any]) -> nx.Graph[int]:
+    names = list(graph)
+    own_numbers = {str(name) for name in names} == {str(number) for number in range(len(names))}
+    numbers = {name: int(name) if own_numbers else position for position, name in enumerate(names)}
+    numbered: nx.Graph[int] = nx.relabel_nodes(graph, numbers)
+    return numbered
+
+
+def _check_size(path: str | Path, nodes: int, num_clients: int) -> None:
+    if nodes != num_clients:
+        raise ScenarioError(
+            f"topology.path: {path} has {nodes} nodes and clients.count is {num_clients}; set clients.count: {nodes}"
+        )
+
+
+def _unreadable(path: str | Path, error: OSError) -> DataError:
+    return DataError(f"{path}: topology.path: cannot read the file: {error.strerror or _one_line(error)}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _check(option: str, value: float, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ScenarioError(f"topology.{option}: expected {expected}, got {value}")
+
+
+def _check_edges(expected: float, advice: str) -> None:
+    if expected > EDGE_LIMIT:
+        raise ScenarioError(f"topology: about {expected:,.0f} edges, more than the {EDGE_LIMIT:,} that fit; {advice}")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How one kind is built, and what it may be told."""
+
+    summary: str
+    build: Callable[..., nx.Graph[int]]
+    options: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    random: bool = False
+
+
+_FAMILIES: dict[str, _Family] = {
+    "ring": _Family("a cycle: every client has two neighbors", _ring),
+    "complete": _Family("everyone is linked with everyone", _ring),
+    "star": _Family("client 0 in the middle, all others linked with it alone", _star),
+    "torus": _Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
+    "regular": _Family(
+        "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True
+    ),
+    "erdos_renyi": _Family(
+        "every pair is linked with `probability` (2 ln K / K)", _erdos_renyi, ("probability",), random=True
+    ),
+    "watts_strogatz": _Family(
+        "a small world: a ring lattice of `neighbors` (4), a part `rewiring` (0.1) of its links moved at random",
+        _watts_strogatz,
+        ("neighbors", "rewiring"),
+        random=True,
+    ),
+    "barabasi_albert": _Family(
+        "scale-free: every newcomer links with `attachments` (2) clients, preferring the well linked",
+        _barabasi_albert,
+        ("attachments",),
+        random=True,
+    ),
+    "exponential": _Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
+    "tree": _Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
+    "graphml": _Family("a GraphML file (path)", _graphml, ("path",), ("path",)),
+    "edge_list": _Family("a text file with one edge 'a b' per line (path)", _edge_list, ("path",), ("path",)),
+}
+
+TOPOLOGIES: dict[str, str] = {kind: family.summary for kind, family in _FAMILIES.items()}
+
+
+def build_topology(kind: str, num_clients: int, generator: np.random.Generator, **options: Any) -> Topology:
+    """Build the graph of a scenario.
+
+    Args:
+        kind: a key of `TOPOLOGIES`.
+        num_clients: K >= 1.
+        generator: draws the random kinds, which are redrawn until they are connected; the others leave it alone.
+        **options: what the kind may be told (`degree`, `probability`, `path`, ...); None means the default.
+
+    Raises:
+        ScenarioError: a graph that cannot be, or that is not connected.
+        DataError: a file that is missing or malformed.
+    """
+    if kind not in _FAMILIES:
+        raise ScenarioError(
+            f"topology.kind: expected one of {', '.join(_FAMILIES)}, got {kind!r}{nearest(kind, _FAMILIES)}"
+        )
+    if num_clients < 1:
+        raise ScenarioError(f"clients.count: expected at least 1, got {num_clients}")
+    family = _FAMILIES[kind]
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in family.options:
+            takes = f"takes {', '.join(family.options)} only" if family.options else "takes no options"
+            raise ScenarioError(f"topology.{name}: kind: {kind} {takes}{nearest(name, family.options)}")
+    for name in family.required:
+        if name not in given:
+            raise ScenarioError(f"topology.{name}: kind: {kind} needs it")
+    if kind == "complete":
+        return Topology(kind, _Complete(num_clients))
+    if not family.random:
+        return Topology.from_graph(family.build(num_clients, **given), kind)
+    for _ in range(TRIES):
+        graph = family.build(num_clients, generator, **given)
+        if nx.is_connected(graph):
+            return Topology.from_graph(graph, kind)
+    raise ScenarioError(
+        f"topology: {kind} of {num_clients} clients with {given or 'its defaults'} was not connected in {TRIES} draws; "
+        "ask for more edges"
+    )

@@ -1,0 +1,231 @@
+import time
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.errors import DataError, ScenarioError
+from simfl.streams import Streams
+from simfl.world.topology import DENSE_LIMIT, MIXING_RULES, TOPOLOGIES, Topology, build_topology
+
+FILES = {"graphml", "edge_list"}
+EVERY_KIND = sorted(set(TOPOLOGIES) - FILES)
+
+
+def build(kind, num_clients, seed=0, **options):
+    return build_topology(kind, num_clients, Streams(seed).generator("topology"), **options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kind=st.sampled_from(EVERY_KIND), half=st.integers(3, 12), seed=st.integers(0, 1000))
+def test_every_kind_is_a_simple_connected_graph_with_a_doubly_stochastic_mixing_matrix(kind, half, seed):
+    topology = build(kind, 2 * half, seed)
+    assert topology.num_clients == 2 * half
+    assert nx.is_connected(topology.graph)
+    for client in range(topology.num_clients):
+        neighbors = list(topology.neighbors(client))
+        assert neighbors == sorted(set(neighbors))
+        assert client not in neighbors
+        assert neighbors == sorted(topology.graph[client])
+        assert all(client in topology.neighbors(other) for other in neighbors)
+    assert list(topology.edges) == sorted(tuple(sorted(edge)) for edge in topology.graph.edges)
+    assert topology.num_edges == len(topology.edges)
+    regular = len(set(topology.degrees.tolist())) == 1
+    for rule in ("metropolis", "max_degree", *(["uniform"] if regular else [])):
+        matrix = topology.mixing_matrix(rule).toarray()
+        np.testing.assert_allclose(matrix.sum(axis=0), 1, atol=1e-12)
+        np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-12)
+        np.testing.assert_array_equal(matrix, matrix.T)
+        assert matrix.min() >= 0
+        assert (matrix[~np.eye(len(matrix), dtype=bool)] > 0).sum() == 2 * topology.num_edges
+        assert 0 < topology.spectral_gap(rule) <= 1 + 1e-12
+
+
+@settings(max_examples=30, deadline=None)
+@given(kind=st.sampled_from(EVERY_KIND), half=st.integers(3, 12), seed=st.integers(0, 1000))
+def test_the_sides_are_a_two_colouring_exactly_where_one_exists(kind, half, seed):
+    topology = build(kind, 2 * half, seed)
+    assert topology.is_bipartite == nx.is_bipartite(topology.graph)
+    if topology.is_bipartite:
+        senders, receivers = topology.sides()
+        assert 0 in senders
+        assert sorted(senders + receivers) == list(range(topology.num_clients))
+        assert all((one in senders) != (other in senders) for one, other in topology.edges)
+    else:
+        with pytest.raises(ScenarioError, match=r"odd cycle.*pairing: everyone"):
+            topology.sides()
+
+
+def test_on_an_even_ring_the_even_ids_send():
+    assert build("ring", 6).sides() == ((0, 2, 4), (1, 3, 5))
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_the_same_seed_draws_the_same_graph_and_another_seed_another(kind):
+    edges = build(kind, 30, seed=1).edges
+    assert build(kind, 30, seed=1).edges == edges
+    is_random = kind in {"regular", "erdos_renyi", "watts_strogatz", "barabasi_albert"}
+    assert (build(kind, 30, seed=2).edges != edges) == is_random
+
+
+@pytest.mark.parametrize("rule", MIXING_RULES)
+def test_known_spectral_gaps(rule):
+    assert build("complete", 9).spectral_gap(rule) == 1
+    for num_clients in (4, 5, 16, 33):
+        expected = 2 / 3 * (1 - np.cos(2 * np.pi / num_clients))
+        assert build("ring", num_clients).spectral_gap(rule) == pytest.approx(expected, abs=1e-12)
+    expected = 2 / 5 * (1 - np.cos(2 * np.pi / 8))  # the long side of the torus decides
+    assert build("torus", 40).spectral_gap(rule) == pytest.approx(expected, abs=1e-12)
+    if rule != "uniform":
+        assert build("star", 12).spectral_gap(rule) == pytest.approx(1 / 12, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "watts_strogatz", "tree"])
+def test_the_sparse_spectral_gap_equals_the_dense_one(kind, monkeypatch):
+    topology = build(kind, 400)
+    dense = topology.spectral_gap()
+    monkeypatch.setattr("simfl.world.topology.DENSE_LIMIT", 0)
+    assert topology.spectral_gap() == pytest.approx(dense, rel=1e-6)
+    assert topology.spectral_gap() == topology.spectral_gap()
+
+
+def test_the_sparse_spectral_gap_sees_a_negative_eigenvalue(monkeypatch):
+    graph = nx.complete_bipartite_graph(20, 20)  # W has -1 + 2/21 at its lower end, and 1/21 below 1
+    topology = Topology.from_graph(graph)
+    dense = topology.spectral_gap()
+    assert dense == pytest.approx(2 / 21)
+    monkeypatch.setattr("simfl.world.topology.DENSE_LIMIT", 0)
+    assert topology.spectral_gap() == pytest.approx(dense, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "complete"])
+def test_ten_thousand_clients_are_built_in_no_time(kind):
+    start = time.perf_counter()
+    topology = build(kind, 10_000)
+    neighbors = [topology.neighbors(client) for client in range(10_000)]
+    assert time.perf_counter() - start < 2  # well below one second on an idle machine
+    assert sum(len(ids) for ids in neighbors) == 2 * topology.num_edges
+
+
+def test_the_gap_of_a_long_ring():
+    gap = build("ring", 4 * DENSE_LIMIT).spectral_gap()
+    assert gap == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / (4 * DENSE_LIMIT))), rel=1e-5)
+
+
+def test_the_neighbors_on_a_complete_graph_behave_like_a_tuple():
+    neighbors = build("complete", 5).neighbors(2)
+    assert tuple(neighbors) == (0, 1, 3, 4)
+    assert [neighbors[i] for i in range(4)] == [0, 1, 3, 4]
+    assert neighbors[-1] == 4
+    assert neighbors[1:3] == (1, 3)
+    assert neighbors == (0, 1, 3, 4)
+    assert 2 not in neighbors
+    assert 4 in neighbors
+    assert 5 not in neighbors
+    with pytest.raises(IndexError):
+        neighbors[4]
+
+
+def test_the_mixing_matrix_of_a_complete_graph_is_the_mean():
+    np.testing.assert_allclose(build("complete", 7).mixing_matrix().toarray(), np.full((7, 7), 1 / 7))
+
+
+def test_exponential_hops_are_powers_of_two():
+    assert build("exponential", 10).neighbors(0) == (1, 2, 4, 6, 8, 9)
+
+
+def test_tree_and_torus_shapes():
+    assert build("tree", 7, branching=3).edges == ((0, 1), (0, 2), (0, 3), (1, 4), (1, 5), (1, 6))
+    torus = build("torus", 12, rows=3)
+    assert torus.neighbors(0) == (1, 3, 4, 8)
+    assert set(torus.degrees) == {4}
+
+
+@pytest.mark.parametrize("kind", ["ring", "complete", "star", "tree", "exponential", "erdos_renyi"])
+@pytest.mark.parametrize("num_clients", [1, 2])
+def test_one_and_two_clients(kind, num_clients):
+    topology = build(kind, num_clients)
+    assert topology.edges == (() if num_clients == 1 else ((0, 1),))
+    assert topology.spectral_gap() == pytest.approx(1)
+    assert topology.sides() == ((0,), tuple(range(1, num_clients)))
+
+
+def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):
+    edges = tmp_path / "links.txt"
+    edges.write_text("# three in a row\n2 1 0.5\n1,0\n\n")
+    assert build("edge_list", 3, path=edges).edges == ((0, 1), (1, 2))
+    edges.write_text("paris lyon\nlyon nice # south\n")
+    assert build("edge_list", 3, path=edges).edges == ((0, 1), (1, 2))
+    graphml = tmp_path / "links.graphml"
+    nx.write_graphml(nx.relabel_nodes(nx.path_graph(4), {0: 3, 3: 0}), graphml)
+    assert build("graphml", 4, path=str(graphml)).edges == ((0, 2), (1, 2), (1, 3))
+    nx.write_graphml(nx.DiGraph([("a", "b"), ("b", "a"), ("b", "b"), ("b", "c")]), graphml)
+    assert build("graphml", 3, path=graphml).edges == ((0, 1), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_clients", "options", "message"),
+    [
+        ("rign", 4, {}, r"topology\.kind: expected one of ring, .*, got 'rign'; did you mean 'ring'\?"),
+        ("ring", 0, {}, r"clients\.count: expected at least 1, got 0"),
+        ("ring", 4, {"degree": 2}, r"topology\.degree: kind: ring takes no options"),
+        ("regular", 8, {"degre": 3}, r"topology\.degre: kind: regular takes degree only; did you mean 'degree'\?"),
+        ("regular", 5, {"degree": 3}, r"topology\.degree: expected an even number, .*5 clients are odd, got 3"),
+        ("regular", 4, {"degree": 4}, r"topology\.degree: expected from 1 to 3.*, got 4"),
+        ("regular", 8, {"degree": 1}, r"topology\.degree: expected at least 2.*, got 1"),
+        ("regular", 10_000, {"degree": 9_000}, r"about 45,000,000 edges.*lower topology\.degree"),
+        ("torus", 13, {}, r"torus: 13 clients do not fill a grid"),
+        ("torus", 12, {"rows": 5}, r"topology\.rows: expected a divisor of 12.*, got 5"),
+        ("torus", 12, {"rows": 12}, r"topology\.rows: expected a divisor of 12.*, got 12"),
+        ("erdos_renyi", 100, {"probability": 0.001}, r"not connected in 100 draws; ask for more edges"),
+        ("erdos_renyi", 10, {"probability": 1.5}, r"topology\.probability: expected above 0 and at most 1, got 1\.5"),
+        ("erdos_renyi", 10_000, {"probability": 0.9}, r"edges.*use kind: complete"),
+        ("watts_strogatz", 10, {"neighbors": 3}, r"topology\.neighbors: expected an even number from 2 to 9.*got 3"),
+        ("watts_strogatz", 10, {"rewiring": 2}, r"topology\.rewiring: expected from 0 to 1, got 2"),
+        ("barabasi_albert", 3, {"attachments": 3}, r"topology\.attachments: expected from 1 to 2.*got 3"),
+        ("tree", 3, {"branching": 0}, r"topology\.branching: expected at least 1, got 0"),
+        ("graphml", 3, {}, r"topology\.path: kind: graphml needs it"),
+    ],
+)
+def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, message):
+    with pytest.raises(ScenarioError, match=message) as caught:
+        build(kind, num_clients, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error", "message"),
+    [
+        ("edge_list", "0 1\n2 3\n", ScenarioError, "falls into 2 parts"),
+        ("edge_list", "0 1\n1 2\n", ScenarioError, r"has 3 nodes and clients\.count is 4; set clients\.count: 3"),
+        ("edge_list", "0 1\n2\n", DataError, r"graph:2: topology\.path: expected two nodes 'a b', got '2'"),
+        ("edge_list", "", ScenarioError, "has 0 nodes"),
+        ("graphml", "<graphml><graph>", DataError, r"topology\.path: expected a GraphML file, got \w+"),
+        ("graphml", "0 1\n", DataError, r"topology\.path: expected a GraphML file"),
+        ("graphml", "<other/>", DataError, r"topology\.path: expected a GraphML file"),
+        ("graphml", None, DataError, r"graph: topology\.path: cannot read the file: No such file"),
+        ("edge_list", None, DataError, r"graph: topology\.path: cannot read the file: No such file"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path, kind, text, error, message):
+    path = tmp_path / "graph"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(error, match=message) as caught:
+        build(kind, 4, path=path)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_and_unfit_mixing_rules_are_refused():
+    star = build("star", 4)
+    with pytest.raises(ScenarioError, match=r"topology\.mixing: expected one of .*; did you mean 'metropolis'\?"):
+        star.mixing_matrix("metropol")
+    with pytest.raises(ScenarioError, match=r"topology\.mixing: uniform .* degrees from 1 to 3; use metropolis"):
+        star.mixing_matrix("uniform")
+
+
+def test_a_graph_with_other_names_is_refused():
+    with pytest.raises(ScenarioError, match="numbered 0 to 2"):
+        Topology.from_graph(nx.path_graph(["a", "b", "c"]))
