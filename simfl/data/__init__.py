@@ -54,8 +54,8 @@ def load_dataset(
     normalize: str = "none",
     regression: bool = False,
     samples: int = 1000,
-    dimension: int = 20,
-    condition_number: float = 10.0,
+    dimension: int | None = None,
+    condition_number: float | None = None,
     noise: float | None = None,
     curvature: Sequence[float] | None = None,
     l2: float = 0.0,
@@ -76,8 +76,8 @@ def load_dataset(
         normalize: "none", "unit_sphere" or "standard", after the PCA.
         regression: libsvm and npz: keep the labels as float targets.
         samples: training examples of a synthetic set.
-        dimension: features of a synthetic set.
-        condition_number: of a synthetic set, >= 1.
+        dimension: features of a synthetic set; None is 20.
+        condition_number: of a synthetic set, >= 1; None is 10.
         noise: of a synthetic set; None is the kind's default.
         curvature: spectrum of a synthetic set instead of dimension and condition_number.
         l2: the model's lambda, which the known optimum depends on.
@@ -100,7 +100,16 @@ def load_dataset(
     if kind in _SYNTHETIC:
         from simfl.data.synthetic import Synthetic, make_linear, make_logistic, make_quadratic
 
-        spec = Synthetic(samples, dimension, condition_number, noise, curvature, test_fraction, l2, intercept)
+        spec = Synthetic(
+            samples=samples,
+            dimension=20 if dimension is None else dimension,
+            condition_number=10.0 if condition_number is None else condition_number,
+            noise=noise,
+            curvature=curvature,
+            test_fraction=test_fraction,
+            l2=l2,
+            intercept=intercept,
+        )
         return {"quadratic": make_quadratic, "linear": make_linear, "logistic": make_logistic}[kind](spec, streams)
 
     from simfl.data.transforms import transform

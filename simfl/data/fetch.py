@@ -129,9 +129,8 @@ class _Download:
             except (_TransferError, _RefusedError) as error:
                 problems.append(f"{url}: {error}")
         else:
-            raise DataError(
-                f"{'; '.join(problems)}; run the same again to go on where it stopped, or put the file at {self.target}"
-            )
+            again = "run the same again to go on where it stopped, or " if self.part.exists() else ""
+            raise DataError(f"{'; '.join(problems)}; {again}put the file at {self.target} by hand")
         try:
             self._verify(self.part, "it was removed; fetch it again")
         except DataError:

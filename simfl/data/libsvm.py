@@ -114,7 +114,8 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
             )
         out = np.zeros((x.shape[0], width), np.float32)
         x = x.tocoo()
-        out[x.row, x.col - first] = x.data
-        check_features(file, out)  # a value beyond float32 has become infinite
+        with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused next
+            out[x.row, x.col - first] = x.data
+        check_features(file, out)
         dense.append((out, y))
     return dense

@@ -17,6 +17,12 @@ from simfl.data.base import Dataset, Labels, check_features, class_labels, split
 from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, ScenarioError, nearest
 
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or no archives."""
+
 
 def load_npz(
     path: str | Path | None,
@@ -79,13 +85,17 @@ def _read(path: str | Path, root: Path | None, key: str) -> tuple[Path, dict[str
     if file is None:
         raise DataError(f"{key}: {places[0]}: no such file; put an .npz archive with x_train and y_train there")
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+        # Opened here: given a name, NumPy leaves a damaged archive open.
+        with file.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
                 raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
             wanted = [name for name in archive.files if name in ("x", "y", "x_train", "y_train", "x_test", "y_test")]
             arrays = {name: archive[name] for name in wanted}
+            if any(not isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("a member is no array")
             found = archive.files
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except _DAMAGED as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it anew") from None
     if not arrays:

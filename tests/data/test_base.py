@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simfl.data.base import Dataset, check_features, class_labels, split
+from simfl.errors import DataError, ScenarioError
+
+
+def test_dataset_is_read_only_and_fits_together() -> None:
+    x, y = np.zeros((3, 2), np.float32), np.zeros(3, np.int32)
+    data = Dataset("small", x, y, x, y, num_classes=2)
+    assert data.input_shape == (2,)
+    with pytest.raises(ValueError, match="read-only"):
+        data.train_x[0, 0] = 1.0
+    with pytest.raises(ValueError, match="one label per example, got 3 and 2"):
+        Dataset("small", x, y[:2], x, y, num_classes=2)
+    with pytest.raises(ValueError, match=r"\(2,\), tests \(1,\)"):
+        Dataset("small", x, y, x[:, :1], y, num_classes=2)
+
+
+@pytest.mark.parametrize("spelling", [[-1, 1], [1, 2], list(range(1, 11)), [0.0, 5.0, 7.0]])
+def test_labels_are_mapped_in_sorted_order(spelling: list[float]) -> None:
+    train = np.array((spelling * 3)[::-1], dtype=np.float64)
+    (first, second), count = class_labels("file", train, np.array(spelling[:1]))
+    assert count == len(spelling)
+    assert first.dtype == np.int32
+    np.testing.assert_array_equal(np.array(spelling)[first], train)
+    np.testing.assert_array_equal(second, [0])
+
+
+def test_a_label_of_the_test_part_alone_counts_as_a_class() -> None:
+    (train, test), count = class_labels("file", np.array([3, 1, 3, 1]), np.array([2, 1]))
+    assert (count, train.tolist(), test.tolist()) == (3, [2, 0, 2, 0], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.0, 0.5, 1.0], r"^file: labels must be whole numbers \(classes\), found 0.5;.*`model.kind: linear`"),
+        ([0.0, np.nan], "whole numbers .* found nan"),
+        ([2.0, 2.0], "at least two classes, found the single label 2"),
+        (list(range(100)), "found 100 labels in 100 examples; these are not classes"),
+    ],
+)
+def test_labels_that_are_no_classes(labels: list[float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        class_labels("file", np.array(labels))
+
+
+def test_features_must_be_finite() -> None:
+    x = np.zeros((4, 2, 3), np.float32)
+    check_features("file", x)
+    x[2, 1, 0] = np.nan
+    with pytest.raises(DataError, match=r"^file: example 2: features must be finite"):
+        check_features("file", x)
+    with pytest.raises(DataError, match=r"no examples with features \(shape \(0, 3\)\)"):
+        check_features("file", np.zeros((0, 3)))
+
+
+def test_split_is_disjoint_complete_and_keeps_shares() -> None:
+    y = np.repeat(np.arange(4, dtype=np.int32), [10, 20, 30, 40])
+    train, test = split(y, 0.2, np.random.default_rng(0), stratify=True)
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(100))
+    np.testing.assert_array_equal(np.bincount(y[test]), [2, 4, 6, 8])
+    again, _ = split(y, 0.2, np.random.default_rng(0), stratify=True)
+    np.testing.assert_array_equal(again, train)
+
+
+def test_split_does_without_shares_where_a_class_is_too_rare() -> None:
+    y = np.array([0] * 9 + [1], np.int32)
+    train, test = split(y, 0.3, np.random.default_rng(0), stratify=True)
+    assert (len(train), len(test)) == (7, 3)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_split_refuses_a_share_that_is_none(fraction: float) -> None:
+    with pytest.raises(ScenarioError, match=r"^data\.test_fraction: expected a number between 0 and 1"):
+        split(np.zeros(10, np.int32), fraction, np.random.default_rng(0), stratify=False)
+
+
+def test_split_refuses_an_empty_part() -> None:
+    with pytest.raises(ScenarioError, match=r"0\.01 of 10 examples leaves 10 for training and 0 for testing"):
+        split(np.zeros(10, np.int32), 0.01, np.random.default_rng(0), stratify=False)

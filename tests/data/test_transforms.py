@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simfl.data import load_dataset
+from simfl.data.base import Dataset
+from simfl.data.transforms import project_to_sphere, reduce_dimension, standardize, transform
+from simfl.errors import ScenarioError
+from simfl.streams import Streams
+
+
+def features(n: int, p: int, seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return (generator.standard_normal((n, p)) * np.arange(1, p + 1) + 3).astype(np.float32)
+
+
+@pytest.mark.parametrize(("n", "p", "k"), [(60, 8, 3), (60, 8, 8), (6, 10, 4)])
+def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
+    train, test = features(n, p), features(5, p, seed=1)
+    reduced, mapped = reduce_dimension(train, test, k)
+    mean = train.mean(axis=0, dtype=np.float64)
+    _, singular, axes = np.linalg.svd(train - mean, full_matrices=False)
+    # No whitening: the components keep their spread. Signs are free.
+    np.testing.assert_allclose(np.linalg.norm(reduced, axis=0), singular[:k], rtol=1e-4)
+    np.testing.assert_allclose(np.abs(mapped), np.abs((test - mean) @ axes[:k].T), rtol=1e-3, atol=1e-3)
+    assert reduced.dtype == np.float32
+
+
+@pytest.mark.parametrize("components", [0, 9])
+def test_pca_needs_that_many_features(components: int) -> None:
+    message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), got {components}$"
+    with pytest.raises(ScenarioError, match=message):
+        reduce_dimension(features(60, 8), features(5, 8), components)
+
+
+def test_sphere() -> None:
+    x = features(10, 6).reshape(10, 3, 2)
+    x[4] = 0.0
+    on_it = project_to_sphere(x)
+    norms = np.linalg.norm(on_it.reshape(10, -1), axis=1)
+    np.testing.assert_allclose(norms, np.where(np.arange(10) == 4, 0.0, 1.0), atol=1e-6)
+    np.testing.assert_allclose(on_it[0] / on_it[0, 0, 0], x[0] / x[0, 0, 0], rtol=1e-5)
+    assert (on_it.shape, on_it.dtype) == (x.shape, np.float32)
+
+
+def test_standard_uses_the_training_part_only() -> None:
+    train, test = features(50, 3), features(5, 3, seed=1)
+    train[:, 1] = 2.0
+    scaled, mapped = standardize(train, test)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(scaled.std(axis=0), [1.0, 0.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(mapped[:, 0], (test[:, 0] - train[:, 0].mean()) / train[:, 0].std(), rtol=1e-4)
+    assert mapped.dtype == np.float32
+
+
+def test_order_and_shape(streams: Streams) -> None:
+    data = load_dataset("digits", root=None, streams=streams, pca=10, normalize="unit_sphere")
+    assert data.input_shape == (10,)
+    assert data.image_shape is None
+    np.testing.assert_allclose(np.linalg.norm(data.test_x, axis=1), 1.0, atol=1e-6)
+    plain = load_dataset("digits", root=None, streams=streams, normalize="standard")
+    assert plain.image_shape == (8, 8)
+    assert np.abs(plain.train_x.mean(axis=0)).max() < 1e-6
+
+
+def test_unknown_normalisation() -> None:
+    x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
+    with pytest.raises(ScenarioError, match=r"^data\.normalize: .*got 'sphere'"):
+        transform(Dataset("small", x, y, x, y, num_classes=2), None, "sphere")
