@@ -48,6 +48,14 @@ class Churn(Config):
     up: Duration = Field(description="length of each time online: a time or a distribution of times")
     down: Duration = Field(description="length of each time offline: a time or a distribution of times")
 
+    @model_validator(mode="after")
+    def _some_time_online(self) -> Self:
+        longest = {"constant": "value", "uniform": "high"}.get(self.up.kind)
+        if longest is not None and getattr(self.up, longest) == 0:
+            advice = "choose a longer time, or 'join' for clients that are absent at first"
+            raise InvalidValueError(Problem("a time > 0", "0 s", advice, ("up", longest)))
+        return self
+
 
 class Crash(Config):
     """A crash: what was under way is lost; the client comes back with its last model, or never."""

@@ -24,7 +24,7 @@ class DataConfig(Config):
     task: ClassVar[Task] = "unknown"
     num_classes: ClassVar[int | None] = None
     images: ClassVar[bool | None] = False
-    """Whether the examples are images large enough for a convolutional model; None if only the file knows."""
+    """Whether the examples are images, as convolutional models need them; None if only the file knows."""
 
     partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
 
@@ -55,6 +55,7 @@ class Digits(SplitData):
 
     task: ClassVar[Task] = "classes"
     num_classes: ClassVar[int | None] = 10
+    images: ClassVar[bool | None] = True
 
     set: Literal["digits"] = variant("digits")
 
@@ -83,6 +84,8 @@ class Cifar10(RealData):
 
 class Libsvm(SplitData):
     """Any file in LIBSVM format: plain, .gz or .bz2."""
+
+    images: ClassVar[bool | None] = None
 
     set: Literal["libsvm"] = variant("libsvm")
     path: Text = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")

@@ -143,7 +143,9 @@ def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
         section = spot.section()
         keys = f" ({', '.join(section.keys())})" if section else ""
         return Problem(
-            "a mapping", found, f"write key: value pairs{keys}" if entry["input"] is not None else "fill it in"
+            "a mapping",
+            found,
+            f"write key: value pairs{keys}" if entry["input"] is not None else "fill it in or remove it",
         )
     if kind in ("tuple_type", "too_short"):
         return Problem("a list" if kind == "tuple_type" else "a list that is not empty", found, "write it as [ ... ]")
@@ -167,7 +169,8 @@ def _unknown_key(spot: _Spot) -> Problem:
         if others:
             advice = f"remove it, or choose {by} {one_of(others)}"
             return Problem(f"a key of {where}{_listed(valid)}", show(key), advice)
-    return Problem(f"a key of {where}{_listed(valid)}", show(key), suggestion(key, valid, "remove it"))
+    advice = suggestion(key, valid, "")
+    return Problem(f"a key of {where}{'' if advice else _listed(valid)}", show(key), advice or "remove it")
 
 
 def _listed(keys: list[str]) -> str:
@@ -178,4 +181,9 @@ def _missing(spot: _Spot) -> Problem:
     key = str(spot.path[-1])
     field = next((f for name, f in spot.owner.model_fields.items() if (f.alias or name) == key), None)
     meaning = f" ({field.description})" if field is not None and field.description else ""
-    return Problem(f"a value{meaning}", "nothing", f"add {key}")
+    first, *others = members_of(_annotation(spot.owner, key)) or (spot.owner,)
+    example = ""
+    if others and not any(inner.is_required() for inner in first.model_fields.values()):
+        by = next(name for name in DISCRIMINATORS if name in first.model_fields)
+        example = f": {{{by}: {kind_of(first, by)}}}"
+    return Problem(f"a value{meaning}", "nothing", f"add {key}{example}")

@@ -141,7 +141,10 @@ class Within:
     @property
     def _bounds(self) -> str:
         bounds = {">=": self.at_least, ">": self.above, "<=": self.at_most, "<": self.below}
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+        given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+        return " and ".join(
+            f"{sign} {bound if isinstance(bound, int) else f'{bound:g}'}" for sign, bound in given.items()
+        )
 
     def _holds(self, value: float) -> bool:
         return (
@@ -199,6 +202,8 @@ def _quantity(parse: Callable[[object], float], what: str, limits: Within) -> Be
 
 
 def _word(value: object) -> str:
+    if isinstance(value, str) and value.strip() and not value.isprintable():
+        raise InvalidValueError(Problem("a text on one line", show(value), "remove the control characters"))
     if not isinstance(value, str) or not value.strip():
         advice = "write something" if isinstance(value, str) or value is None else "put it in quotes"
         raise InvalidValueError(Problem("a text", show(value), advice))

@@ -69,14 +69,16 @@ class LeNet5(ModelConfig):
     convolutional: ClassVar[bool] = True
 
     kind: Literal["lenet5"] = variant("lenet5")
+    activation: Literal["relu", "tanh"] = Field(default="relu", description="non-linearity: relu or tanh (the paper's)")
 
 
 class ResNet(ModelConfig):
-    """A small residual convolutional network for CIFAR-10, without batch normalisation."""
+    """A small residual convolutional network for CIFAR-10, with group normalisation."""
 
     convolutional: ClassVar[bool] = True
 
     kind: Literal["resnet"] = variant("resnet")
+    blocks: Count = Field(default=1, description="residual blocks in each of the three stages: 6 blocks + 2 layers")
 
 
 Model = Annotated[

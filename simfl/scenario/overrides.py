@@ -34,7 +34,7 @@ def parse_override(text: str) -> Override:
     if not equals or not all(part and part == part.strip() for part in parts):
         raise ScenarioError(f"{SOURCE}: {Problem('key.path=value', show(text), 'write for example seed=3')}")
     path = tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
-    return Override(path, read(value, f"{SOURCE} {spell(path)}").content)
+    return Override(path, read(value, f"{SOURCE}: {spell(path)}").content)
 
 
 def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

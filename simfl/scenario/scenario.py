@@ -55,7 +55,9 @@ class Scenario(Config):
     clients: Population = Field(
         default=Population(), description="how many clients there are and how fast they compute"
     )
-    slowdowns: tuple[Slowdown, ...] = Field(default=(), description="rules that make some clients slower")
+    slowdowns: tuple[Slowdown, ...] = Field(
+        default=(), description="rules that make some clients slower; several on one client multiply"
+    )
     topology: Topology = Field(default=Ring(), description="who is linked with whom")
     links: Links = Field(default=Links(), description="how the links behave")
     availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")

@@ -135,7 +135,7 @@ class StepsByEpochs(Config):
     def _one_more(self) -> Self:
         wanted = len(self.boundaries) + 1
         if len(self.values) != wanted:
-            expected = f"{wanted} values for {len(self.boundaries)} boundaries"
+            expected = f"one step size more than boundaries, that is {wanted}"
             advice = "give one value before, between and after the boundaries"
             raise InvalidValueError(Problem(expected, str(len(self.values)), advice, ("values",)))
         return self

@@ -84,12 +84,15 @@ def read(text: str, source: str) -> Document:
             "keep long lists in data files"
         )
     try:
+        text.encode()
         _check_events(text, source)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
         finally:
             loader.dispose()
+    except UnicodeEncodeError as error:
+        raise ScenarioError(f"{source}: expected text, got bytes that are none at character {error.start}") from None
     except yaml.reader.ReaderError as error:
         character = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or "\0")
         raise ScenarioError(
@@ -151,9 +154,7 @@ class _Builder:
 
     def build(self, node: yaml.Node, path: Path) -> Any:
         """Return the value of `node`, which `path` leads to."""
-        self._values += 1
-        if self._values > MAX_VALUES:
-            raise self._error(node, f"at most {MAX_VALUES:,} values with aliases expanded", "more", "use fewer aliases")
+        self._count(node)
         self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
         name = str(node.tag).removeprefix(_TAG)
         if isinstance(node, yaml.ScalarNode) and name in ("str", "int", "float", "bool", "null", "merge"):
@@ -196,6 +197,7 @@ class _Builder:
                 raise self._error(node, "values", "an alias to what contains it", "write the value out")
             self._open.add(id(other))
             for key, value_node in self._entries(other, path):
+                self._count(other)
                 if key not in seen:
                     seen[key] = node.start_mark.line + 1
                     yield key, value_node
@@ -203,10 +205,15 @@ class _Builder:
 
     def _merged(self, node: yaml.Node) -> list[yaml.MappingNode]:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        self._values += len(nodes)
+        self._count(node, len(nodes))
         if not all(isinstance(other, yaml.MappingNode) for other in nodes):
             raise self._error(node, "a mapping to merge", "something else", "write <<: *anchor of a mapping")
         return list(nodes)
+
+    def _count(self, node: yaml.Node, values: int = 1) -> None:
+        self._values += values
+        if self._values > MAX_VALUES:
+            raise self._error(node, f"at most {MAX_VALUES:,} values with aliases expanded", "more", "use fewer aliases")
 
     def _error(self, node: yaml.Node, expected: str, found: str, advice: str) -> ScenarioError:
         return ScenarioError(f"{_place(self.source, node.start_mark)}: expected {expected}, got {found}; {advice}")
