@@ -1,0 +1,71 @@
+"""Models as pure functions of a flat float32 vector: initial values, losses, and per-example clipped gradient sums."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from simfl.errors import nearest
+from simfl.models.base import AbstractModel
+from simfl.models.lenet5 import LeNet5
+from simfl.models.linear import Linear
+from simfl.models.logistic import Logistic
+from simfl.models.mlp import MLP
+from simfl.models.quadratic import Quadratic
+from simfl.models.resnet import ResNet
+from simfl.models.softmax import Softmax
+
+__all__ = [
+    "MLP",
+    "MODELS",
+    "AbstractModel",
+    "LeNet5",
+    "Linear",
+    "Logistic",
+    "Quadratic",
+    "ResNet",
+    "Softmax",
+    "build_model",
+    "model_options",
+]
+
+MODELS: dict[str, type[AbstractModel]] = {
+    model.kind: model for model in (Linear, Quadratic, Logistic, Softmax, MLP, LeNet5, ResNet)
+}
+"""The models by the word that names them in a scenario; `summary` of each is one line about it."""
+
+
+def model_options(kind: str) -> tuple[str, ...]:
+    """Return the names of the options that a model takes beside `input_shape`, `num_classes` and `l2`.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    if kind not in MODELS:
+        raise ValueError(f"model: kind: expected one of {', '.join(MODELS)}, found '{kind}'{nearest(kind, MODELS)}")
+    shared = {field.name for field in dataclasses.fields(AbstractModel)}
+    return tuple(field.name for field in dataclasses.fields(MODELS[kind]) if field.name not in shared)
+
+
+def build_model(
+    kind: str, *, input_shape: Sequence[int], num_classes: int, l2: float = 0.0, **options: Any
+) -> AbstractModel:
+    """Build a model for given data.
+
+    Args:
+        kind: a key of `MODELS`.
+        input_shape: shape of one example.
+        num_classes: number of labels, 0 for regression and for points.
+        l2: lambda >= 0 of the penalty lambda/2 ||w||^2.
+        options: those of the model, see `model_options`; left out, they take their defaults.
+
+    Raises:
+        ValueError: if the model does not exist, or does not suit the data or the options.
+    """
+    known = model_options(kind)
+    for name in options:
+        if name not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise ValueError(f"model: {kind} has no option '{name}'; {takes}{nearest(name, known)}")
+    return MODELS[kind](input_shape=tuple(input_shape), num_classes=num_classes, l2=l2, **options)

@@ -1,0 +1,173 @@
+"""What a model is: pure functions of one flat float32 vector.
+
+A model is a frozen, hashable object without state. Its parameters are one vector `f32[d]`, so the
+executor can keep hundreds of them as rows of one bank, average them and add noise to them without
+knowing which model they belong to. Every method works under `jax.jit` and `jax.vmap`.
+
+A model of one's own only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients
+and the per-example clipping below are right for any of them. The models of this folder override
+them with closed forms where that is faster.
+
+Per-example clipping: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1,
+https://arxiv.org/abs/1607.00133.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array: TypeAlias = jax.Array
+"""An array on the device (or a tracer of one)."""
+
+
+@dataclass(frozen=True)
+class AbstractModel(ABC):
+    """A model as pure functions of its parameters, a vector f32[d].
+
+    Args:
+        input_shape: shape of one example, without the batch axis.
+        num_classes: number of labels of the data; 0 for regression and for points.
+        l2: lambda >= 0 of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss`
+            and never to the gradient sums: it does not depend on the data, so it is neither
+            clipped nor noised. Whoever takes the step adds lambda * w after the mean.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int = 0
+    l2: float = 0.0
+
+    kind: ClassVar[str]
+    """The word that names the model in a scenario."""
+    summary: ClassVar[str]
+    """One line for `simfl list`."""
+    convolutional: ClassVar[bool] = False
+    """True for models that are slower when vmapped over parameters on a CPU."""
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(side) for side in self.input_shape)
+        if not shape or any(side < 1 for side in shape):
+            raise ValueError(f"{self.kind}: input_shape: expected one or more integers > 0, found {self.input_shape}")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"{self.kind}: l2: expected a finite number >= 0, found {self.l2}")
+        object.__setattr__(self, "input_shape", shape)
+
+    @property
+    def num_features(self) -> int:
+        """Number of values in one example, p."""
+        return math.prod(self.input_shape)
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of parameters, d."""
+
+    @abstractmethod
+    def init(self, key: Array | np.ndarray) -> Array:
+        """Return the initial parameters, f32[d].
+
+        Args:
+            key: raw threefry key, uint32[2]; equal keys give equal bits.
+        """
+
+    @abstractmethod
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return what the model says about x [b, *input_shape]: logits f32[b, c], or f32[b] if there is one output."""
+
+    @abstractmethod
+    def losses(self, params: Array, x: Array, y: Array) -> Array:
+        """Return the loss of each example, f32[b], without the penalty."""
+
+    @abstractmethod
+    def correct(self, params: Array, x: Array, y: Array) -> Array:
+        """Return 1.0 where the prediction is right and 0.0 where not, f32[b]; NaN where accuracy has no meaning."""
+
+    def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return the penalised mean loss, f32[]: sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
+        losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
+        return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
+
+    def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return sum_i weight_i g_i, f32[d], where g_i is the gradient of the loss of example i (no penalty).
+
+        Args:
+            params: f32[d].
+            x: f32[b, *input_shape].
+            y: int32[b] labels or f32[b] targets.
+            weight: f32[b]; 0 marks padding, which contributes exactly 0 whatever finite numbers x holds there.
+        """
+        x = masked(x, weight)
+        return jax.grad(lambda w: jnp.sum(weight * self.losses(w, x, y)))(params)
+
+    def clipped_gradient_sum(
+        self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
+    ) -> Array:
+        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d]: its norm is at most C * sum_i weight_i.
+
+        Args:
+            params: f32[d].
+            x: f32[b, *input_shape].
+            y: int32[b] labels or f32[b] targets.
+            weight: f32[b], as in `gradient_sum`.
+            clipping_norm: C > 0, per example and over all parameters together; inf does not clip. May be traced.
+        """
+        gradients = self._gradients(params, masked(x, weight), y)
+        return clipping_scale(jnp.sum(gradients * gradients, axis=1), weight, clipping_norm) @ gradients
+
+    def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
+        """Return ||g_i||_2 of every example, f32[b]."""
+        gradients = self._gradients(params, x, y)
+        return jnp.sqrt(jnp.sum(gradients * gradients, axis=1))
+
+    def _gradients(self, params: Array, x: Array, y: Array) -> Array:
+        """Return g_i of every example, f32[b, d]: the plain way, b times the memory of a gradient."""
+
+        def single(w: Array, x_i: Array, y_i: Array) -> Array:
+            return self.losses(w, x_i[None], y_i[None])[0]
+
+        return jax.vmap(jax.grad(single), in_axes=(None, 0, 0))(params, x, y)
+
+
+def masked(x: Array, weight: Array) -> Array:
+    """Return x [b, ...] with zeros where weight [b] is 0, so that nothing non-finite can come from padding."""
+    return jnp.where(weight.reshape(-1, *(1,) * (x.ndim - 1)) != 0, x, 0.0)
+
+
+def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
+    """Return weight_i min(1, C / ||g_i||), f32[b], from ||g_i||^2; a zero gradient keeps its weight."""
+    # C / 0 is inf and min(1, inf) is 1: no epsilon is needed, and C = inf leaves every gradient as it is.
+    return weight * jnp.minimum(1.0, clipping_norm / jnp.sqrt(squared_norms))
+
+
+def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: int | None = None) -> tuple[int, int]:
+    """Read an input shape as square images and return (side, channels).
+
+    Accepts (side, side), (side, side, channels) and flat squares (side * side,).
+
+    Raises:
+        ValueError: if the shape is none of these, or its side is not within the bounds.
+    """
+    shape = tuple(input_shape)
+    side, channels = shape[0], 1
+    if len(shape) == 1:
+        side = math.isqrt(shape[0])
+    elif len(shape) == 3:
+        channels = shape[2]
+    if shape not in ((side, side), (side, side, channels), (side * side,)):
+        raise ValueError(
+            f"{kind}: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
+            f"found {shape}; use kind: mlp for data that are no images"
+        )
+    if side < smallest or (largest is not None and side > largest):
+        bounds = f">= {smallest}" if largest is None else f"from {smallest} to {largest}"
+        raise ValueError(
+            f"{kind}: input_shape: expected a side {bounds}, found {side} of {shape}; use kind: mlp instead"
+        )
+    return side, channels

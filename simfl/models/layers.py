@@ -1,0 +1,293 @@
+"""Layers whose per-example gradients are known from what went in and the error that came back.
+
+For a layer with outputs z = W u + b, the gradient of example i is e_i u_i^T, where u_i is what
+the layer multiplies and e_i = d loss_i / d z_i is the back-propagated error. Its norm needs no
+gradient: ||e_i u_i^T||^2 = ||e_i||^2 ||u_i||^2, and a sum of scaled per-example gradients is one
+matrix product, sum_i s_i e_i u_i^T = (E diag(s)) U^T.
+Goodfellow 2015, "Efficient Per-Example Gradient Computations", https://arxiv.org/abs/1510.01799;
+for convolutions as products with patches: Rochette et al. 2019, https://arxiv.org/abs/1912.06015.
+
+Axes: examples come **last**. Activations are [features, b] or [channels, side, side, b], weights
+[out, in]. So the gradient product keeps the layout of the data, patches are copied in contiguous
+runs, and all reductions over features run over whole vectors of examples. On a CPU, inside a
+vmapped scan, this is 1.8 times faster than examples first for softmax on 784 features, and 12
+times faster than XLA's own convolutions for LeNet-5.
+
+Flat layout of a layer: the weights in row-major order, then the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from simfl.models.base import Array
+
+PRECISION = lax.Precision.HIGHEST
+"""Full float32 products. The default on a GPU rounds inputs to 10 bits, and a clipping bound must hold."""
+
+
+@dataclass(frozen=True)
+class AbstractLayer(ABC):
+    """A step of a network that owns parameters."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of parameters."""
+
+    @abstractmethod
+    def init(self, key: Array) -> Array:
+        """Return initial parameters, f32[size], from a typed key."""
+
+    @abstractmethod
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """Return the shape of the outputs for a batch of that many examples."""
+
+    @abstractmethod
+    def lift(self, h: Array) -> Array:
+        """Return u, what the parameters multiply, from the layer's input."""
+
+    @abstractmethod
+    def outputs(self, params: Array, u: Array) -> Array:
+        """Return z, the outputs before any activation function."""
+
+    @abstractmethod
+    def gradient_sum(self, u: Array, error: Array) -> Array:
+        """Return sum_i g_i, f32[size]."""
+
+    @abstractmethod
+    def squared_norms(self, u: Array, error: Array) -> Array:
+        """Return ||g_i||^2, f32[b]."""
+
+    @abstractmethod
+    def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
+        """Return sum_i scale_i g_i, f32[size], at least cost after `squared_norms` of the same arguments."""
+
+
+def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
+    """Draw [fan_out, fan_in] weights: zeros, "he" (variance 2/fan_in) or "xavier" (2/(fan_in + fan_out))."""
+    if init == "zeros":
+        return jnp.zeros((fan_out, fan_in))
+    variance = 2.0 / fan_in if init == "he" else 2.0 / (fan_in + fan_out)
+    return math.sqrt(variance) * jax.random.normal(key, (fan_out, fan_in))
+
+
+@dataclass(frozen=True)
+class Dense(AbstractLayer):
+    """z = W u + b, with u [inputs, b] and z [outputs, b].
+
+    Args:
+        inputs: features in.
+        units: features out.
+        bias: whether there is a b.
+        init_kind: "zeros", "he" (Gaussian, for relu; He et al. 2015) or "xavier" (Gaussian; Glorot and Bengio 2010).
+        example_first: the input is u^T [b, inputs], as data come. Saying so instead of transposing keeps XLA
+            from summing squares along the slow axis: clipping softmax on MNIST then costs 4 % instead of 50 %.
+    """
+
+    inputs: int
+    units: int
+    bias: bool = True
+    init_kind: str = "xavier"
+    example_first: bool = False
+
+    @property
+    def size(self) -> int:
+        """`units * inputs` weights, then `units` biases."""
+        return self.units * (self.inputs + self.bias)
+
+    def init(self, key: Array) -> Array:
+        """Draw the weights; biases are 0."""
+        weights = _normal(key, self.inputs, self.units, self.init_kind)
+        return jnp.concatenate([weights.reshape(-1), jnp.zeros(self.units if self.bias else 0)])
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """[units, b]."""
+        return (self.units, batch)
+
+    def lift(self, h: Array) -> Array:
+        """The input itself."""
+        return h
+
+    def outputs(self, params: Array, u: Array) -> Array:
+        """W u + b."""
+        split = self.units * self.inputs
+        weights = params[:split].reshape(self.units, self.inputs)
+        z = jnp.matmul(weights, u.T if self.example_first else u, precision=PRECISION)
+        return z + params[split:][:, None] if self.bias else z
+
+    def gradient_sum(self, u: Array, error: Array) -> Array:
+        """E U^T, then the row sums of E."""
+        weights = jnp.matmul(error, u if self.example_first else u.T, precision=PRECISION).reshape(-1)
+        return jnp.concatenate([weights, error.sum(axis=1)]) if self.bias else weights
+
+    def squared_norms(self, u: Array, error: Array) -> Array:
+        """||e_i||^2 (||u_i||^2 + 1), the 1 for the bias."""
+        inputs = jnp.sum(u * u, axis=1 if self.example_first else 0)
+        return jnp.sum(error * error, axis=0) * (inputs + 1.0 if self.bias else inputs)
+
+    def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
+        """The gradient sum of the scaled errors."""
+        return self.gradient_sum(u, error * scale)
+
+
+@dataclass(frozen=True)
+class Convolution(AbstractLayer):
+    """A convolution of square images, [channels, side, side, b] to [filters, n, n, b].
+
+    n = floor((side + 2 padding - k) / stride) + 1. It is a product with the patches of the image: on a
+    CPU that is fast inside a scan, where XLA's own convolutions are not.
+
+    Args:
+        side: of the input.
+        channels: of the input.
+        filters: channels out.
+        kernel: side k of the patches.
+        stride: step between patches.
+        padding: zeros added on each side.
+        bias: whether each filter has one.
+        init_kind: as in `Dense`; the weights are [filters, channels, k, k].
+    """
+
+    side: int
+    channels: int
+    filters: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    bias: bool = True
+    init_kind: str = "he"
+
+    @property
+    def output_side(self) -> int:
+        """Side n of the output."""
+        return (self.side + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def _matrix(self) -> Dense:
+        return Dense(self.channels * self.kernel**2, self.filters, self.bias, self.init_kind)
+
+    @property
+    def size(self) -> int:
+        """`filters * channels * kernel^2` weights, then `filters` biases."""
+        return self._matrix.size
+
+    def init(self, key: Array) -> Array:
+        """Draw the weights; biases are 0."""
+        return self._matrix.init(key)
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """[filters, n, n, b]."""
+        return (self.filters, self.output_side, self.output_side, batch)
+
+    def lift(self, h: Array) -> Array:
+        """Patches, [channels k k, n n b], cut along one axis and then the other: 2 k copies instead of k^2."""
+        k, n, step, b = self.kernel, self.output_side, self.stride, h.shape[-1]
+        if self.padding:
+            h = jnp.pad(h, ((0, 0), (self.padding, self.padding), (self.padding, self.padding), (0, 0)))
+        span = step * (n - 1) + 1
+        h = jnp.stack([h[:, :, j : j + span : step] for j in range(k)], axis=1)
+        h = jnp.stack([h[:, :, i : i + span : step] for i in range(k)], axis=1)
+        return h.reshape(self.channels * k * k, n * n * b)
+
+    def outputs(self, params: Array, u: Array) -> Array:
+        """W u + b at every place."""
+        return self._matrix.outputs(params, u).reshape(self.filters, self.output_side, self.output_side, -1)
+
+    def gradient_sum(self, u: Array, error: Array) -> Array:
+        """Sum over examples and places of e u^T."""
+        return self._matrix.gradient_sum(u, error.reshape(self.filters, -1))
+
+    def squared_norms(self, u: Array, error: Array) -> Array:
+        """Norms of the per-example gradients: places of one example share weights, so no product formula holds."""
+        gradients = self._gradients(u, error)
+        return jnp.sum(gradients * gradients, axis=1)
+
+    def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
+        """The scaled sum of the per-example gradients, which XLA computes once for this and for the norms."""
+        return jnp.matmul(scale, self._gradients(u, error), precision=PRECISION)
+
+    def _gradients(self, u: Array, error: Array) -> Array:
+        """Return g_i, f32[b, size]."""
+        b = error.shape[-1]
+        error = error.reshape(self.filters, -1, b)
+        u = u.reshape(u.shape[0], -1, b)
+        weights = jnp.einsum("fzb,kzb->bfk", error, u, precision=PRECISION).reshape(b, -1)
+        return jnp.concatenate([weights, error.sum(axis=1).T], axis=1) if self.bias else weights
+
+
+@dataclass(frozen=True)
+class GroupNorm(AbstractLayer):
+    """Group normalisation: z = gain * u + bias with u the input normalised within each example.
+
+    u = (h - mean) / sqrt(variance + 1e-5), over the channels of a group and all places.
+    Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalisation would mix the examples of
+    a batch, and per-example gradients would have no meaning.
+
+    Args:
+        side: of the images.
+        channels: of the images; a gain and a bias each.
+        groups: divides `channels`.
+    """
+
+    side: int
+    channels: int
+    groups: int
+
+    @property
+    def size(self) -> int:
+        """`channels` gains, then `channels` biases."""
+        return 2 * self.channels
+
+    def init(self, key: Array) -> Array:
+        """Gains 1, biases 0."""
+        del key
+        return jnp.concatenate([jnp.ones(self.channels), jnp.zeros(self.channels)])
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """[channels, side, side, b]."""
+        return (self.channels, self.side, self.side, batch)
+
+    def lift(self, h: Array) -> Array:
+        """Normalise."""
+        grouped = h.reshape(self.groups, -1, h.shape[-1])
+        centred = grouped - grouped.mean(axis=1, keepdims=True)
+        variance = jnp.mean(centred * centred, axis=1, keepdims=True)
+        return (centred * lax.rsqrt(variance + 1e-5)).reshape(h.shape)
+
+    def outputs(self, params: Array, u: Array) -> Array:
+        """Scale and shift."""
+        gain, bias = params.reshape(2, self.channels, 1, 1, 1)
+        return gain * u + bias
+
+    def gradient_sum(self, u: Array, error: Array) -> Array:
+        """Sums over places and examples."""
+        return self._gradients(u, error).sum(axis=1)
+
+    def squared_norms(self, u: Array, error: Array) -> Array:
+        """Norms of the per-example gradients, which are small."""
+        gradients = self._gradients(u, error)
+        return jnp.sum(gradients * gradients, axis=0)
+
+    def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
+        """The scaled sum of the per-example gradients."""
+        return jnp.matmul(self._gradients(u, error), scale, precision=PRECISION)
+
+    def _gradients(self, u: Array, error: Array) -> Array:
+        """Return g_i as columns, f32[size, b]."""
+        return jnp.concatenate([jnp.sum(error * u, axis=(1, 2)), jnp.sum(error, axis=(1, 2))])
+
+
+def average_pool(h: Array) -> Array:
+    """Average 2 x 2 places: [channels, side, side, b] to [channels, side/2, side/2, b]; `side` is even."""
+    channels, side, _, b = h.shape
+    # Rows first, then columns as halves of the last axis: XLA vectorises this, a mean over two axes it does not.
+    h = h.reshape(channels, side // 2, 2, side // 2, 2 * b)
+    h = h[:, :, 0] + h[:, :, 1]
+    return 0.25 * (h[..., :b] + h[..., b:])

@@ -1,0 +1,60 @@
+"""Linear regression by least squares: f_i(w, b) = 1/2 (w . x_i + b - y_i)^2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from simfl.models.base import Array
+from simfl.models.layers import AbstractLayer, Dense
+from simfl.models.network import AbstractNetwork, Pass
+
+
+@dataclass(frozen=True)
+class Linear(AbstractNetwork):
+    """Least squares; layout: w [p], then b if there is an intercept.
+
+    Args:
+        intercept: whether there is a b. It is penalised by `l2` like the rest.
+    """
+
+    intercept: bool = True
+
+    kind: ClassVar[str] = "linear"
+    summary: ClassVar[str] = "linear regression by least squares, convex"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes:
+            raise ValueError(
+                f"linear: expected regression data (0 classes), found {self.num_classes} classes; "
+                f"use kind: {'logistic' if self.num_classes == 2 else 'softmax'}"
+            )
+
+    @property
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """One output."""
+        return (Dense(self.num_features, 1, self.intercept, "zeros", example_first=True),)
+
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return w . x_i + b, f32[1, b]."""
+        return apply(x.reshape(x.shape[0], -1))
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return w . x_i + b, f32[b]."""
+        return self._outputs(params, x)[0]
+
+    def output_losses(self, z: Array, y: Array) -> Array:
+        """Return half the squared residuals."""
+        return 0.5 * (z[0] - y) ** 2
+
+    def output_errors(self, z: Array, y: Array) -> Array:
+        """Return the residuals, f32[1, b]."""
+        return z - y
+
+    def correct(self, params: Array, x: Array, y: Array) -> Array:
+        """NaN: a regression has no accuracy."""
+        del params, y
+        return jnp.full(x.shape[0], jnp.nan)

@@ -1,0 +1,60 @@
+"""Binary logistic regression: f_i(w, b) = log(1 + exp z_i) - y_i z_i with z_i = w . x_i + b and y_i in {0, 1}."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from simfl.models.base import Array
+from simfl.models.layers import AbstractLayer, Dense
+from simfl.models.network import AbstractNetwork, Pass
+
+
+@dataclass(frozen=True)
+class Logistic(AbstractNetwork):
+    """Logistic regression for two classes; layout: w [p], then b if there is an intercept.
+
+    Args:
+        intercept: whether there is a b. It is penalised by `l2` like the rest.
+    """
+
+    intercept: bool = True
+
+    kind: ClassVar[str] = "logistic"
+    summary: ClassVar[str] = "binary logistic regression, convex (strongly with l2 > 0)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes != 2:
+            raise ValueError(
+                f"logistic: expected data with 2 classes, found {self.num_classes}; "
+                f"use kind: {'softmax' if self.num_classes > 2 else 'linear'}"
+            )
+
+    @property
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """One logit."""
+        return (Dense(self.num_features, 1, self.intercept, "zeros", example_first=True),)
+
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return the logits, f32[1, b]."""
+        return apply(x.reshape(x.shape[0], -1))
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return the logits of class 1, f32[b]."""
+        return self._outputs(params, x)[0]
+
+    def output_losses(self, z: Array, y: Array) -> Array:
+        """Return softplus(z) - y z as the softplus of the signed logit, so that small losses keep their digits."""
+        return jax.nn.softplus(jnp.where(y == 1, -z[0], z[0]))
+
+    def output_errors(self, z: Array, y: Array) -> Array:
+        """Return sigmoid(z) - y, f32[1, b]."""
+        return jax.nn.sigmoid(z) - y
+
+    def correct(self, params: Array, x: Array, y: Array) -> Array:
+        """Return 1.0 where the logit is on the label's side of 0, f32[b]."""
+        return jnp.where((self._outputs(params, x)[0] > 0) == (y == 1), 1.0, 0.0)

@@ -1,0 +1,69 @@
+"""Multi-layer perceptron: dense layers with an activation function in between, cross-entropy loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfl.errors import nearest
+from simfl.models.base import Array
+from simfl.models.layers import AbstractLayer, Dense
+from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
+
+
+@dataclass(frozen=True)
+class MLP(AbstractClassifier):
+    """Perceptron; layout: per layer W [out, in] by rows, then b [out], from the input to the logits.
+
+    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0.
+
+    Args:
+        hidden: units of the hidden layers, one or more.
+        activation: "relu" or "tanh".
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    activation: str = "relu"
+
+    kind: ClassVar[str] = "mlp"
+    summary: ClassVar[str] = "multi-layer perceptron with hidden layers of any size"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hidden = tuple(self.hidden)
+        if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
+            raise ValueError(f"mlp: hidden: expected one or more integers > 0, found {self.hidden}")
+        object.__setattr__(self, "hidden", hidden)
+        check_activation(self.kind, self.activation)
+
+    @property
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """The hidden layers and the logits."""
+        sizes = (self.num_features, *self.hidden, self.num_classes)
+        inits = [initial_of(self.activation)] * len(self.hidden) + ["xavier"]
+        return tuple(
+            Dense(sizes[index], sizes[index + 1], init_kind=init, example_first=index == 0)
+            for index, init in enumerate(inits)
+        )
+
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return the logits, f32[c, b]."""
+        activate = ACTIVATIONS[self.activation]
+        h = apply(x.reshape(x.shape[0], -1))
+        for _ in self.hidden:
+            h = apply(activate(h))
+        return h
+
+
+def initial_of(activation: str) -> str:
+    """Return how to draw weights before an activation function: "he" for relu, "xavier" for tanh."""
+    return "he" if activation == "relu" else "xavier"
+
+
+def check_activation(kind: str, activation: str) -> None:
+    """Raise a ValueError for an activation function that there is not."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"{kind}: activation: expected one of {', '.join(ACTIVATIONS)}, found '{activation}'"
+            f"{nearest(activation, ACTIVATIONS)}"
+        )

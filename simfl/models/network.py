@@ -1,0 +1,208 @@
+"""Networks: chains of layers with exact gradients and per-example clipping from one backward pass.
+
+Adding a variable t = 0 (a tap) to the outputs of every layer makes the errors of all layers and
+all examples the gradient with respect to the taps: one ordinary backward pass, because no example
+influences another. From the errors and the inputs of the layers, `simfl.models.layers` knows the
+norm of every example's gradient and the re-weighted sum:
+
+    ||g_i||^2 = sum over layers of ||g_i,layer||^2,   sum_i s_i g_i with s_i = weight_i min(1, C / ||g_i||).
+
+Clipping therefore costs about as much as the gradient itself, not b times as much.
+
+Flat layout: the layers in the order of `layers`, each as its class documents.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simfl.models.base import AbstractModel, Array, clipping_scale
+from simfl.models.layers import AbstractLayer
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+class Pass:
+    """One pass through a network: each call applies the next layer and remembers what went into it.
+
+    Args:
+        layers: of the network, in order.
+        params: f32[d].
+        taps: one array per layer, added to its outputs; None adds nothing.
+    """
+
+    def __init__(self, layers: tuple[AbstractLayer, ...], params: Array, taps: list[Array] | None) -> None:
+        self._layers = layers
+        self._params = params
+        self._taps = taps
+        self._offset = 0
+        self.lifted: list[Array] = []
+
+    def __call__(self, h: Array) -> Array:
+        """Apply the next layer to its input, without activation function."""
+        index = len(self.lifted)
+        layer = self._layers[index]
+        u = layer.lift(h)
+        z = layer.outputs(self._params[self._offset : self._offset + layer.size], u)
+        self._offset += layer.size
+        self.lifted.append(u)
+        return z if self._taps is None else z + self._taps[index]
+
+
+@dataclass(frozen=True)
+class AbstractNetwork(AbstractModel):
+    """A model made of layers and of a loss of their outputs. Subclasses say `layers`, `forward` and the loss."""
+
+    max_batch: ClassVar[int] = 65_536
+    """Batches beyond this are worked off in parts, which bounds the memory for patches."""
+    cpu_batch: ClassVar[int] = 65_536
+    """The same for gradients on a CPU, where smaller parts may fit the cache."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """The layers in the order in which `forward` applies them."""
+
+    @abstractmethod
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return the outputs z, f32[c, b], of x [b, *input_shape], calling `apply` once per layer."""
+
+    @abstractmethod
+    def output_losses(self, z: Array, y: Array) -> Array:
+        """Return the losses f32[b] of outputs z [c, b]."""
+
+    @abstractmethod
+    def output_errors(self, z: Array, y: Array) -> Array:
+        """Return d loss_i / d z_i, f32[c, b]."""
+
+    @property
+    def size(self) -> int:
+        """Sum of the layers' sizes."""
+        return sum(layer.size for layer in self.layers)
+
+    def init(self, key: Array | np.ndarray) -> Array:
+        """Draw each layer from a key of its own."""
+        keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32"), len(self.layers))
+        return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(self.layers)])
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return the logits, f32[b, c]."""
+        return self._outputs(params, x).T
+
+    def losses(self, params: Array, x: Array, y: Array) -> Array:
+        """Return the losses of the outputs, f32[b]."""
+        return self.output_losses(self._outputs(params, x), y)
+
+    def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return sum_i weight_i g_i, f32[d]; the weights scale the errors at the outputs."""
+
+        def part(x: Array, y: Array, weight: Array) -> Array:
+            lifted, errors = self._backward(params, x, y, weight)
+            parts = zip(self.layers, lifted, errors, strict=True)
+            return jnp.concatenate([layer.gradient_sum(u, e) for layer, u, e in parts])
+
+        return self._in_parts(part, x, y, weight)
+
+    def clipped_gradient_sum(
+        self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
+    ) -> Array:
+        """Return sum_i weight_i g_i min(1, C / ||g_i||), f32[d], from one backward pass."""
+
+        def part(x: Array, y: Array, weight: Array) -> Array:
+            lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
+            scale = clipping_scale(self._squared_norms(lifted, errors), weight, clipping_norm)
+            parts = zip(self.layers, lifted, errors, strict=True)
+            return jnp.concatenate([layer.scaled_gradient_sum(u, e, scale) for layer, u, e in parts])
+
+        return self._in_parts(part, x, y, weight)
+
+    def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
+        """Return ||g_i||, f32[b]."""
+        return jnp.sqrt(self._squared_norms(*self._backward(params, x, y, jnp.ones(x.shape[0]))))
+
+    def _outputs(self, params: Array, x: Array) -> Array:
+        """Return z, f32[c, b], in parts of at most `max_batch` examples."""
+
+        def outputs(x: Array) -> Array:
+            return self.forward(Pass(self.layers, params, None), x)
+
+        b = x.shape[0]
+        if b <= self.max_batch:
+            return outputs(x)
+        z = jax.lax.map(outputs, _split(x, self.max_batch))
+        return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
+
+    def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
+        """Return what each layer multiplied and the errors of its outputs, scaled by weight."""
+
+        def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
+            apply = Pass(self.layers, params, taps)
+            return self.forward(apply, x), apply.lifted
+
+        taps = [jnp.zeros(layer.output_shape(x.shape[0])) for layer in self.layers]
+        z, pull_back, lifted = jax.vjp(tapped, taps, has_aux=True)
+        # Selected, not only multiplied: the error of padding may be anything.
+        errors = jnp.where(weight != 0, self.output_errors(z, y) * weight, 0.0)
+        return lifted, pull_back(errors)[0]
+
+    def _squared_norms(self, lifted: list[Array], errors: list[Array]) -> Array:
+        parts = zip(self.layers, lifted, errors, strict=True)
+        return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
+
+    def _in_parts(self, part: Callable[[Array, Array, Array], Array], x: Array, y: Array, weight: Array) -> Array:
+        """Return the sum over the batch of an additive function, in parts of a size that suits the device."""
+
+        def in_parts_of(size: int) -> Callable[[Array, Array, Array], Array]:
+            def total(*batch: Array) -> Array:
+                parts = tuple(_split(array, size) for array in batch)
+                return jax.lax.scan(lambda sum_, some: (sum_ + part(*some), None), jnp.zeros(self.size), parts)[0]
+
+            return total if x.shape[0] > size else part
+
+        if x.shape[0] <= min(self.cpu_batch, self.max_batch):
+            return part(x, y, weight)
+        return jax.lax.platform_dependent(
+            x, y, weight, cpu=in_parts_of(self.cpu_batch), default=in_parts_of(self.max_batch)
+        )
+
+
+def _split(array: Array, size: int) -> Array:
+    """Return an array [b, ...] as [ceil(b / size), size, ...], filled up with zeros (weight 0 for weights)."""
+    missing = -array.shape[0] % size
+    return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
+
+
+@dataclass(frozen=True)
+class AbstractClassifier(AbstractNetwork):
+    """A network whose outputs are logits, with the cross-entropy loss log sum_k exp z_k - z_y."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes < 2:
+            raise ValueError(
+                f"{self.kind}: expected data with 2 or more classes, found {self.num_classes}; "
+                f"use kind: linear for regression"
+            )
+
+    def output_losses(self, z: Array, y: Array) -> Array:
+        """Return the cross-entropy; the largest logit is subtracted, so nothing overflows."""
+        return jax.nn.logsumexp(z, axis=0) - jnp.sum(jnp.where(self._is_label(y), z, 0.0), axis=0)
+
+    def output_errors(self, z: Array, y: Array) -> Array:
+        """Return softmax(z) minus the one-hot label."""
+        return jax.nn.softmax(z, axis=0) - self._is_label(y)
+
+    def correct(self, params: Array, x: Array, y: Array) -> Array:
+        """Return 1.0 where the largest logit is the label's, f32[b]."""
+        return jnp.where(jnp.argmax(self._outputs(params, x), axis=0) == y, 1.0, 0.0)
+
+    def _is_label(self, y: Array) -> Array:
+        """Return [c, b]: whether the row is the label."""
+        return jnp.arange(self.num_classes)[:, None] == y[None, :]

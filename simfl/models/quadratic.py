@@ -1,0 +1,79 @@
+"""Quadratic with known optimum: the data are points a_i, f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H diagonal.
+
+The mean over any set of points has its minimum at their mean, whatever H is, so that distances to
+the optimum can be followed exactly; the ratio of the largest to the smallest curvature is the
+condition number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from simfl.models.base import AbstractModel, Array, masked
+
+
+@dataclass(frozen=True)
+class Quadratic(AbstractModel):
+    """Quadratic around the points of the data; layout: w [p]. Labels are ignored.
+
+    Args:
+        curvature: the diagonal of H, p numbers > 0; one number stands for all.
+    """
+
+    curvature: tuple[float, ...] | float = 1.0
+
+    kind: ClassVar[str] = "quadratic"
+    summary: ClassVar[str] = "quadratic around the points of the data, with known optimum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.curvature
+        values = tuple(float(h) for h in given) if isinstance(given, Iterable) else (float(given),) * self.num_features
+        if len(values) != self.num_features or not all(math.isfinite(h) and h > 0 for h in values):
+            span = f" from {min(values):g} to {max(values):g}" if values else ""
+            raise ValueError(
+                f"quadratic: curvature: expected {self.num_features} finite numbers > 0, one per dimension of the "
+                f"points, found {len(values)}{span}"
+            )
+        object.__setattr__(self, "curvature", values)
+
+    @property
+    def size(self) -> int:
+        """The dimension of the points."""
+        return self.num_features
+
+    def init(self, key: Array | np.ndarray) -> Array:
+        """Zeros."""
+        del key
+        return jnp.zeros(self.size)
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Return w for every example, f32[b, p]: the point that the model expects."""
+        return jnp.broadcast_to(params, (x.shape[0], self.size))
+
+    def losses(self, params: Array, x: Array, y: Array) -> Array:
+        """Return 1/2 (w - a_i)^T H (w - a_i), f32[b]."""
+        difference = params - x.reshape(x.shape[0], -1)
+        return 0.5 * jnp.sum(self._diagonal() * difference * difference, axis=1)
+
+    def correct(self, params: Array, x: Array, y: Array) -> Array:
+        """NaN: points have no labels."""
+        del params, y
+        return jnp.full(x.shape[0], jnp.nan)
+
+    def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return sum_i weight_i H (w - a_i), f32[p]."""
+        return jnp.sum(weight[:, None] * self._gradients(params, masked(x, weight), y), axis=0)
+
+    def _gradients(self, params: Array, x: Array, y: Array) -> Array:
+        """Return H (w - a_i), f32[b, p]: no larger than the batch itself, so clipping needs no closed form."""
+        return self._diagonal() * (params - x.reshape(x.shape[0], -1))
+
+    def _diagonal(self) -> Array:
+        return jnp.asarray(self.curvature, dtype=jnp.float32)

@@ -1,0 +1,94 @@
+"""A small residual network for colour images: three stages of 16, 32 and 64 channels, group normalisation.
+
+He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2,
+https://arxiv.org/abs/1512.03385: its networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`,
+with group instead of batch normalisation (Wu and He 2018, https://arxiv.org/abs/1803.08494), for
+per-example gradients have no meaning where examples of a batch are mixed, and projections where
+the shape changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+
+from simfl.models.base import Array, image_shape
+from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
+from simfl.models.network import AbstractClassifier, Pass
+
+STAGES = (16, 32, 64)
+GROUP_CHANNELS = 8
+"""Channels of a group of the normalisation."""
+
+
+@dataclass(frozen=True)
+class ResNet(AbstractClassifier):
+    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10 with one block per stage.
+
+    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and
+    divisible by 4. Layout: a convolution of 3 x 3 and its normalisation; then per block convolution,
+    normalisation, convolution, normalisation and, where stages change, the 1 x 1 projection; at last the
+    dense layer [c, 64] with biases [c]. Convolutions are [out, in, k, k] without bias, normalisations gains
+    [channels] and then biases [channels].
+
+    Args:
+        blocks: residual blocks per stage, n >= 1 (2 gives 175,258 parameters).
+    """
+
+    blocks: int = 1
+
+    kind: ClassVar[str] = "resnet"
+    summary: ClassVar[str] = "small residual network with group normalisation, for CIFAR-10"
+    convolutional: ClassVar[bool] = True
+    max_batch: ClassVar[int] = 256
+    cpu_batch: ClassVar[int] = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        side, _ = image_shape(self.kind, self.input_shape, smallest=8)
+        if side % 4:
+            raise ValueError(f"resnet: input_shape: expected a side divisible by 4, found {side}; use kind: lenet5")
+        if self.blocks < 1:
+            raise ValueError(f"resnet: blocks: expected an integer >= 1, found {self.blocks}")
+
+    @property
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """The layers in the order of `forward`."""
+        side, channels = image_shape(self.kind, self.input_shape, smallest=8)
+        layers: list[AbstractLayer] = []
+
+        def normalised(inputs: int, filters: int, side: int, stride: int) -> None:
+            convolution = Convolution(side, inputs, filters, kernel=3, stride=stride, padding=1, bias=False)
+            layers.append(convolution)
+            layers.append(GroupNorm(convolution.output_side, filters, filters // GROUP_CHANNELS))
+
+        normalised(channels, STAGES[0], side, stride=1)
+        channels = STAGES[0]
+        for filters, stride in self._strides():
+            normalised(channels, filters, side, stride)
+            normalised(filters, filters, side // stride, stride=1)
+            if stride > 1:
+                layers.append(Convolution(side, channels, filters, kernel=1, stride=stride, bias=False))
+            channels, side = filters, side // stride
+        return (*layers, Dense(STAGES[-1], self.num_classes))
+
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return the logits, f32[c, b]."""
+        side, channels = image_shape(self.kind, self.input_shape, smallest=8)
+        h = x.reshape(-1, side, side, channels).transpose(3, 1, 2, 0)
+        h = jax.nn.relu(apply(apply(h)))
+        for _, stride in self._strides():
+            residual = apply(apply(jax.nn.relu(apply(apply(h)))))
+            shortcut = apply(h) if stride > 1 else h
+            h = jax.nn.relu(residual + shortcut)
+        return apply(h.mean(axis=(1, 2)))
+
+    def _strides(self) -> list[tuple[int, int]]:
+        """Return (filters, stride) of each block: a stage after the first begins with stride 2."""
+        return [
+            (filters, 2 if stage > 0 and block == 0 else 1)
+            for stage, filters in enumerate(STAGES)
+            for block in range(self.blocks)
+        ]
