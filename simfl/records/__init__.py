@@ -1,0 +1,25 @@
+"""Rows written during a run, the run folder, and tables in and out of pandas."""
+
+from simfl.records.compare import common_accuracy, compare, time_to_accuracy
+from simfl.records.folder import Manifest, RunFolder
+from simfl.records.progress import Progress
+from simfl.records.results import Run, read
+from simfl.records.tables import CLIENT_METRICS, CLIENTS, MESSAGES, METRICS, SCHEMAS, UPDATES, TableWriter
+
+__all__ = [
+    "CLIENTS",
+    "CLIENT_METRICS",
+    "MESSAGES",
+    "METRICS",
+    "SCHEMAS",
+    "UPDATES",
+    "Manifest",
+    "Progress",
+    "Run",
+    "RunFolder",
+    "TableWriter",
+    "common_accuracy",
+    "compare",
+    "read",
+    "time_to_accuracy",
+]

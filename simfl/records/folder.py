@@ -1,0 +1,184 @@
+"""The folder of one run: `<root>/<name>/<run>/` with scenario.yaml, manifest.json and the tables.
+
+It is made when everything has been validated and the run is about to begin, never before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from simfl.errors import DataError, ScenarioError
+from simfl.records.tables import ROWS_PER_CHUNK, SCHEMAS, TableWriter, digest_table
+
+Status = Literal["running", "done", "diverged", "interrupted", "failed"]
+
+_PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return the versions that a run's numbers depend on."""
+    found = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
+    return {**found, "python": platform.python_version(), "platform": platform.platform()}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json says about a run.
+
+    Args:
+        status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C); failed; running until it ends.
+        seed: of the scenario.
+        device: what the models were computed on, such as "cpu".
+        reason: why it ended, in words.
+        wall_s: host seconds that the run took.
+        time_s: virtual seconds at its end.
+        updates: updates of all clients together.
+        window: updates recorded before they are executed together.
+        width: operations executed side by side.
+        digest: SHA-256 over the tables, wall-clock columns apart: equal for two runs of one scenario.
+        tables: SHA-256 of each table, likewise.
+        versions: of simfl and what it computes with.
+        extra: anything else worth keeping, such as measured speeds.
+    """
+
+    status: Status
+    seed: int
+    device: str
+    reason: str = ""
+    wall_s: float = 0.0
+    time_s: float = 0.0
+    updates: int = 0
+    window: int | None = None
+    width: int | None = None
+    digest: str = ""
+    tables: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=versions)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def updates_per_s(self) -> float:
+        """Updates per host second, NaN before there were any."""
+        return self.updates / self.wall_s if self.wall_s > 0 else math.nan
+
+
+class RunFolder:
+    """Write into, and find one's way in, the folder of one run.
+
+    Args:
+        path: an existing folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, root: Path, name: str, run_id: str | None = None) -> RunFolder:
+        """Make `<root>/<name>/<run_id>/`.
+
+        Args:
+            root: the folder of all results.
+            name: the scenario's name.
+            run_id: an existing folder of that name is written anew, table by table. None takes the next free number,
+                001 onwards, also when several processes ask at the same time.
+
+        Raises:
+            ScenarioError: a name that is no plain folder name, or a place that cannot be written to.
+        """
+        for key, value in (("name", name), ("run id", run_id)):
+            if value is not None and (
+                not _PLAIN_NAME.fullmatch(value) or value in {".", ".."} or value != value.strip()
+            ):
+                raise ScenarioError(f"{key}: expected a plain folder name without slashes, got {value!r}")
+        parent = Path(root) / name
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            if run_id is not None:
+                (parent / run_id).mkdir(exist_ok=True)
+                return cls(parent / run_id)
+            number = max((int(path.name) for path in parent.iterdir() if path.name.isdecimal()), default=0)
+            while True:
+                number += 1
+                try:
+                    (parent / f"{number:03d}").mkdir()
+                except FileExistsError:
+                    continue
+                return cls(parent / f"{number:03d}")
+        except OSError as error:
+            raise ScenarioError(
+                f"{parent}: cannot make a folder for results: {error.strerror}; choose --out"
+            ) from error
+
+    @property
+    def scenario_path(self) -> Path:
+        """Where the resolved scenario is."""
+        return self.path / "scenario.yaml"
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.path / "manifest.json"
+
+    def table_path(self, name: str) -> Path:
+        """Where a table is, or would be."""
+        return self.path / f"{name}.parquet"
+
+    def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK) -> TableWriter:
+        """Begin one of the tables of `SCHEMAS`."""
+        return TableWriter(self.table_path(name), SCHEMAS[name], rows_per_chunk)
+
+    def write_scenario(self, text: str) -> None:
+        """Keep the scenario as resolved, as YAML."""
+        _replace(self.scenario_path, text)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write or replace the manifest."""
+        _replace(self.manifest_path, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+
+    def read_manifest(self) -> Manifest:
+        """Read the manifest back.
+
+        Raises:
+            DataError: there is none, or it is damaged.
+        """
+        try:
+            values = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            known = {entry.name for entry in dataclasses.fields(Manifest)}
+            return Manifest(**{name: value for name, value in values.items() if name in known})
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+            raise DataError(f"{self.manifest_path}: expected the manifest of a run: {problem}") from error
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each complete table, by name."""
+        return {name: digest_table(self.table_path(name)) for name in SCHEMAS if self.table_path(name).exists()}
+
+    def digest(self) -> str:
+        """Return one digest over all complete tables."""
+        return combine_digests(self.digests())
+
+
+def combine_digests(digests: dict[str, str]) -> str:
+    """Return the digest of a run from those of its tables."""
+    return hashlib.sha256("".join(f"{name}:{digests[name]};" for name in sorted(digests)).encode()).hexdigest()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a text so that the file is either the old or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

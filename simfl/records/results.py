@@ -1,0 +1,179 @@
+"""A run that was measured: its tables as pandas frames, read when they are first looked at."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfl.errors import DataError
+from simfl.records.folder import Manifest, RunFolder
+from simfl.records.tables import SCHEMAS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_HOW_TO_RECORD = {
+    "updates": "set record.updates: true",
+    "messages": "set record.messages: true",
+    "client_metrics": "set evaluate.clients: true",
+}
+
+
+class Run:
+    """A finished (or interrupted) run in its folder.
+
+    Args:
+        folder: the run folder, with scenario.yaml, manifest.json and the tables.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    @functools.cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The scenario as resolved: every field with its value."""
+        import yaml
+
+        path = RunFolder(self.folder).scenario_path
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise DataError(f"{path}: expected the scenario of a run: {' '.join(str(error).split())}") from error
+        if not isinstance(values, dict):
+            raise DataError(f"{path}: expected the scenario of a run, got {type(values).__name__}")
+        return values
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        """How the run went: status, versions, seed, device, wall time, digest."""
+        return RunFolder(self.folder).read_manifest()
+
+    @functools.cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per evaluation of the average model."""
+        return self._table("metrics")
+
+    @functools.cached_property
+    def updates(self) -> pd.DataFrame:
+        """One row per update, in the order of application."""
+        return self._table("updates")
+
+    @functools.cached_property
+    def clients(self) -> pd.DataFrame:
+        """One row per client."""
+        return self._table("clients")
+
+    @functools.cached_property
+    def messages(self) -> pd.DataFrame:
+        """One row per message, where `record.messages` was set."""
+        return self._table("messages")
+
+    @functools.cached_property
+    def client_metrics(self) -> pd.DataFrame:
+        """One row per client and evaluation, where `evaluate.clients` was set."""
+        return self._table("client_metrics")
+
+    @property
+    def status(self) -> str:
+        """One of done, diverged, interrupted, failed."""
+        return self.manifest.status
+
+    @property
+    def name(self) -> str:
+        """The scenario's name."""
+        return str(self.scenario.get("name", self.folder.parent.name))
+
+    @property
+    def algorithm(self) -> str:
+        """The kind of the algorithm, such as adpsgd."""
+        algorithm = self.scenario.get("algorithm")
+        return str(algorithm.get("kind", "")) if isinstance(algorithm, dict) else ""
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """The scenario's privacy section, None where there is none."""
+        privacy = self.scenario.get("privacy")
+        return privacy if isinstance(privacy, dict) else None
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row: what was run, how it ended, and the last of every measure."""
+        import pandas as pd
+
+        manifest, metrics = self.manifest, self.metrics
+        last = metrics.iloc[-1] if len(metrics) else None
+        epsilon, delta = self.epsilon_and_delta()
+        row = {
+            "name": self.name,
+            "run": self.folder.name,
+            "algorithm": self.algorithm,
+            "status": manifest.status,
+            "seed": manifest.seed,
+            "time_s": manifest.time_s,
+            "updates": manifest.updates,
+            "epochs": math.nan if last is None else last["epochs"],
+            "test_accuracy": math.nan if last is None else last["test_accuracy"],
+            "test_loss": math.nan if last is None else last["test_loss"],
+            "bytes_sent": 0 if last is None else int(last["bytes_sent"]),
+            "epsilon": epsilon,
+            "delta": delta,
+            "wall_s": manifest.wall_s,
+            "updates_per_s": manifest.updates_per_s,
+        }
+        return pd.DataFrame([row])
+
+    def epsilon_and_delta(self) -> tuple[float, float]:
+        """Return the largest epsilon over clients and its delta, (NaN, NaN) where nothing is certified."""
+        clients = self.clients.dropna(subset=["epsilon"])
+        if clients.empty:
+            return math.nan, math.nan
+        worst = int(clients["epsilon"].to_numpy().argmax())
+        return float(clients["epsilon"].iloc[worst]), float(clients["delta"].iloc[worst])
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        ending = f"{manifest.updates:,} updates in {manifest.time_s:.6g} s of virtual time"
+        if len(self.metrics):
+            accuracy = self.metrics["test_accuracy"].iloc[-1]
+            loss = self.metrics["test_loss"].iloc[-1]
+            ending += f", test loss {loss:.4g}" if math.isnan(accuracy) else f", test accuracy {accuracy:.2%}"
+        return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        """Show the summary as a table in notebooks."""
+        return str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+
+    def _table(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        path = RunFolder(self.folder).table_path(name)
+        if not path.exists():
+            advice = _HOW_TO_RECORD.get(name, "run it again")
+            raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
+        try:
+            frame = pd.read_parquet(path)
+        except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
+            raise DataError(f"{path}: cannot read the table: {' '.join(str(error).split())}") from error
+        missing = [column for column in SCHEMAS[name].names if column not in frame.columns]
+        if missing:
+            raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
+        return frame
+
+
+def read(folder: str | Path) -> Run:
+    """Open the folder of a run.
+
+    Raises:
+        DataError: no such folder, or not one of a run.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError(f"{path}: expected the folder of a run, found {'a file' if path.exists() else 'nothing there'}")
+    if not RunFolder(path).manifest_path.exists():
+        inside = sorted(entry.parent.name for entry in path.glob("*/manifest.json"))
+        advice = f"; it holds the runs {', '.join(inside)}: name one of them" if inside else ""
+        raise DataError(f"{path}: expected the folder of a run, found no manifest.json in it{advice}")
+    run = Run(path)
+    _ = run.manifest, run.scenario  # a damaged folder is better found now than at the first plot
+    return run

@@ -1,0 +1,242 @@
+"""The tables of a run: their columns, and a writer that streams rows into Parquet.
+
+Rows arrive one by one from the event loop, millions of them, so `append` is a list append, and columns are formed
+a chunk at a time. A table is written beside its place and moved there when it is complete: a killed run leaves the
+complete table or the previous one. Row groups are cut at fixed row numbers and nothing carries a date, so equal
+rows give equal files.
+
+Times end in `_s` and are virtual seconds, but for `wall_s`, which is host seconds. NaN means undefined: the accuracy of
+a regression, the epsilon of a run without noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
+_SECONDS = _REAL = pa.float64()
+_CLIENT = pa.int32()
+_COUNT = pa.int64()
+
+METRICS = _schema(
+    time_s=_SECONDS,
+    updates=_COUNT,
+    epochs=_REAL,
+    rounds=_COUNT,
+    train_loss=_REAL,
+    test_loss=_REAL,
+    test_accuracy=_REAL,
+    consensus_distance=_REAL,
+    bytes_sent=_COUNT,
+    messages=_COUNT,
+    epsilon=_REAL,
+    wall_s=_REAL,
+)
+"""One row per evaluation of the average model; epsilon is the largest over clients."""
+
+CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
+"""One row per client and evaluation, where each client's own model is evaluated (`evaluate.clients`)."""
+
+UPDATES = _schema(
+    time_s=_SECONDS,
+    client=_CLIENT,
+    peer=_CLIENT,
+    round=_COUNT,
+    staleness=_COUNT,
+    sample_size=_CLIENT,
+    step_size=_REAL,
+    noise_std=_REAL,
+)
+"""One row per update in the order of application; peer is -1 where it had none, noise_std is that on the sum."""
+
+CLIENTS = _schema(
+    client=_CLIENT,
+    samples=_COUNT,
+    updates=_COUNT,
+    compute_s=_SECONDS,
+    wait_s=_SECONDS,
+    communicate_s=_SECONDS,
+    offline_s=_SECONDS,
+    bytes=_COUNT,
+    epsilon=_REAL,
+    delta=_REAL,
+)
+"""One row per client: its examples, its updates, where its time went, what it sent, and what that cost in privacy."""
+
+MESSAGES = _schema(sent_s=_SECONDS, delivered_s=_SECONDS, source=_CLIENT, target=_CLIENT, bytes=_COUNT, resends=_CLIENT)
+"""One row per message in the order of delivery, where they are recorded (`record.messages`)."""
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "metrics": METRICS,
+    "updates": UPDATES,
+    "clients": CLIENTS,
+    "messages": MESSAGES,
+    "client_metrics": CLIENT_METRICS,
+}
+
+WALL_CLOCK_COLUMNS = ("wall_s",)
+"""Columns that differ between two runs of the same scenario."""
+
+ROWS_PER_CHUNK = 65_536
+
+
+class TableWriter:
+    """Stream rows into one Parquet file, in bounded memory.
+
+    As a context manager it closes the table at the end of the block, and aborts where the block raised.
+
+    Args:
+        path: where the table will be once it is closed.
+        schema: its columns.
+        rows_per_chunk: rows kept in memory before they are written as one row group.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
+        if rows_per_chunk < 1:
+            raise ValueError(f"rows_per_chunk: expected at least 1, got {rows_per_chunk}")
+        self.path = Path(path)
+        self.schema = schema
+        self.rows_per_chunk = rows_per_chunk
+        self.num_rows_written = 0
+        self._rows: list[Sequence[Any]] = []
+        self._columns: list[pa.Table] = []  # whole columns that came in between, not yet a full chunk
+        self._num_in_columns = 0
+        self._partial = self.path.with_name(self.path.name + ".partial")
+        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
+            self._partial,
+            schema,
+            compression="zstd",
+            # A dictionary pays for columns with few different values; real numbers hardly repeat.
+            use_dictionary=[field.name for field in schema if not pa.types.is_floating(field.type)],
+        )
+
+    def append(self, row: Sequence[Any]) -> None:
+        """Add one row, with its values in the order of the schema."""
+        rows = self._rows
+        rows.append(row)
+        if len(rows) >= self.rows_per_chunk:
+            self._gather_rows()
+
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add several rows."""
+        for row in rows:
+            self.append(row)
+
+    def extend_columns(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Add many rows at once, given as one array per column, all of the same length."""
+        if set(columns) != set(self.schema.names):
+            raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, got {sorted(columns)}")
+        self._gather_rows()
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in self.schema]
+        self._take(pa.table(arrays, schema=self.schema))
+
+    def close(self) -> None:
+        """Write what is left and move the table to its place; further calls do nothing."""
+        if self._writer is None:
+            return
+        try:
+            self._gather_rows()
+            if self._num_in_columns:
+                self._write(pa.concat_tables(self._columns))
+        except BaseException:
+            self.abort()
+            raise
+        self._writer.close()
+        self._writer = None
+        with open(self._partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(self._partial, self.path)
+        self._rows, self._columns = [], []
+
+    def abort(self) -> None:
+        """Throw away what was written; a previous table at the same place stays. Does nothing after `close`."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        self._partial.unlink(missing_ok=True)
+        self._rows, self._columns = [], []
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _gather_rows(self) -> None:
+        """Turn the collected rows into columns."""
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        columns = zip(*rows, strict=True)
+        # Arrow cuts 0.5 down to 0 when asked for integers outright; a cast refuses to.
+        arrays = [pa.array(values).cast(field.type) for field, values in zip(self.schema, columns, strict=True)]
+        self._take(pa.table(arrays, schema=self.schema))
+
+    def _take(self, table: pa.Table) -> None:
+        """Collect columns, and write full chunks, so that row groups do not depend on how the rows came."""
+        gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
+        if gaps:  # Parquet would write something else in silence
+            raise ValueError(f"{self.path.name}: a value is missing in {', '.join(gaps)}")
+        self._columns.append(table)
+        self._num_in_columns += len(table)
+        if self._num_in_columns < self.rows_per_chunk:
+            return
+        collected = pa.concat_tables(self._columns)
+        start = 0
+        while len(collected) - start >= self.rows_per_chunk:
+            self._write(collected.slice(start, self.rows_per_chunk))
+            start += self.rows_per_chunk
+        rest = collected.slice(start)
+        # A slice keeps all of the memory: copy what is left, which is less than a chunk.
+        left = [pa.concat_batches(rest.to_batches())] if len(rest) else []
+        self._columns = [pa.Table.from_batches(left, self.schema)]
+        self._num_in_columns = len(rest)
+
+    def _write(self, table: pa.Table) -> None:
+        assert self._writer is not None, f"{self.path.name} is closed"
+        self._writer.write_table(table.combine_chunks(), row_group_size=self.rows_per_chunk)
+        self.num_rows_written += len(table)
+
+
+def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
+    """Return the SHA-256 of a table's column names, types and values, in hexadecimal.
+
+    It depends on the values alone and not on how they were packed, so it may be compared across versions of Parquet.
+
+    Args:
+        path: a Parquet file of numbers.
+        skip: columns left out, by default those that tell the host's time.
+    """
+    file = pq.ParquetFile(path)
+    skipped = set(skip)
+    hashes = {
+        field.name: hashlib.sha256(f"{field.name}:{field.type};".encode())
+        for field in file.schema_arrow
+        if field.name not in skipped
+    }
+    for batch in file.iter_batches(batch_size=ROWS_PER_CHUNK, columns=list(hashes)):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            values = column.to_numpy(zero_copy_only=False)
+            if np.issubdtype(values.dtype, np.floating):
+                values = np.where(np.isnan(values), np.nan, values)  # one pattern of bits for all NaN
+            hashes[name].update(np.ascontiguousarray(values).data)
+    return hashlib.sha256("".join(hasher.hexdigest() for hasher in hashes.values()).encode()).hexdigest()

@@ -1,0 +1,49 @@
+"""Fixtures that several rooms share."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from simfl.records import Manifest, RunFolder
+from simfl.records.folder import combine_digests
+
+
+def write_run(
+    root, *, name="demo", algorithm="adpsgd", rate=1.0, privacy=None, status="done", accuracy=True, **manifest
+):
+    """Write the folder of a made-up run whose accuracy approaches 0.95 at `rate` per second; return its path."""
+    folder = RunFolder.create(Path(root), name)
+    scenario = {"name": name, "seed": 1, "algorithm": {"kind": algorithm}, "privacy": privacy}
+    folder.write_scenario(yaml.safe_dump(scenario))
+    times = np.linspace(0, 10, 41)
+    epsilon = math.nan if privacy is None else 2.5
+    with folder.table("metrics") as table:
+        for step, time_s in enumerate(times.tolist()):
+            reached = 0.95 - 0.85 * math.exp(-rate * time_s)
+            loss = 2 - reached
+            progress = (time_s, 100 * step, 2.0 * time_s, step)
+            measures = (loss, loss, reached if accuracy else math.nan, 0.1)
+            table.append((*progress, *measures, 4_000_000 * step, 200 * step, epsilon * step / 40, 0.01 * step))
+    with folder.table("updates") as table:
+        table.extend((0.01 * count, count % 4, (count + 1) % 4, count, 3, 32, 0.4, 0.0) for count in range(50))
+    with folder.table("clients") as table:
+        table.extend((k, 100, 1000, 8.0, 1.0, 1.0, 0.0, 10**7, epsilon, 1e-5) for k in range(4))
+    digests = folder.digests()
+    values = {"wall_s": 2.0, "time_s": 10.0, "updates": 4000, "window": 64, "width": 4, **manifest}
+    folder.write_manifest(
+        Manifest(status, seed=1, device="cpu", digest=combine_digests(digests), tables=digests, **values)
+    )
+    return folder.path
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """A function that writes a made-up run below the test's own folder."""
+
+    def make(**options):
+        return write_run(tmp_path / "results", **options)
+
+    return make
