@@ -1,0 +1,40 @@
+"""The algorithms, one file each, and their registry by name."""
+
+from __future__ import annotations
+
+import importlib
+
+from simfl.algorithms.adpsgd import ADPSGD
+from simfl.algorithms.base import Algorithm, Training
+from simfl.algorithms.decentralized_sgd import DecentralizedSGD
+from simfl.algorithms.sync_sgd import SyncSGD
+from simfl.errors import ScenarioError, nearest
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "sync_sgd": SyncSGD,
+    "decentralized_sgd": DecentralizedSGD,
+    "adpsgd": ADPSGD,
+}
+
+
+def find_algorithm(kind: str) -> type[Algorithm]:
+    """Return the class of an algorithm by name, or by `module:Class` for a user's own."""
+    if kind in ALGORITHMS:
+        return ALGORITHMS[kind]
+    if ":" not in kind:
+        raise ScenarioError(
+            f"algorithm.kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}{nearest(kind, ALGORITHMS)}"
+        )
+    module, _, name = kind.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ScenarioError(
+            f"algorithm.kind: cannot load {kind!r} ({error}), expected module:Class of an importable module"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ScenarioError(f"algorithm.kind: {kind!r} is not a subclass of simfl.algorithms.Algorithm")
+    return found
+
+
+__all__ = ["ADPSGD", "ALGORITHMS", "Algorithm", "DecentralizedSGD", "SyncSGD", "Training", "find_algorithm"]

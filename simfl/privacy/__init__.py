@@ -1,0 +1,1 @@
+"""Mechanisms, and the ledger of what clients released."""

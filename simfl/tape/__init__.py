@@ -1,0 +1,13 @@
+"""The tape: what the world recorded, and the executor that turns it into numbers.
+
+- `recording`: `Tape`, `Model`, `Gradient`: operations on model values, written down and not run.
+- `packing`: a window of operations becomes levels, steps, lanes and rows of the bank.
+- `draws`: batches and noise, drawn on the device from counters.
+- `kernels`: the jitted programs: one window, an evaluation.
+- `executor`: the thread that runs them beside the world.
+"""
+
+from simfl.tape.executor import Executor, Problem
+from simfl.tape.recording import Gradient, Model, Tape
+
+__all__ = ["Executor", "Gradient", "Model", "Problem", "Tape"]

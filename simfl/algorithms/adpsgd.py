@@ -1,0 +1,167 @@
+"""AD-PSGD: asynchronous decentralized parallel SGD; with noise, A(DP)^2SGD.
+
+Lian et al. 2018, https://arxiv.org/abs/1710.06952; Xu, Zhang, Wang, "A(DP)^2SGD: Asynchronous
+Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix A.
+
+    repeat, each worker k on its own:
+        read w-hat = w_k
+        compute the gradient of a mini-batch at w-hat          (takes time)
+        meanwhile: average with a random neighbor j            w_k, w_j <- (w_k + w_j) / 2
+        w_k <- w_k - step * gradient
+
+Staleness is counted as in the paper: mini-batches that all workers together applied between the
+read and the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import simpy
+
+from simfl.algorithms.base import Algorithm
+from simfl.errors import ScenarioError
+from simfl.tape import Model
+from simfl.world.availability import Outcome
+from simfl.world.compute import Draws
+from simfl.world.engine import Process
+
+
+class ADPSGD(Algorithm):
+    """Workers on a graph, averaging in pairs, never waiting for all."""
+
+    summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
+
+    def set_up(self, exchange: str = "atomic", pairing: str = "auto", **options: Any) -> None:
+        """Take the options.
+
+        Args:
+            exchange: "atomic": a pair averages in no time when the gradient is applied (the paper's
+                logical view); "messages": models travel over links while the gradient is computed.
+            pairing: "senders": only one side of a bipartite graph starts exchanges (the paper's
+                appendix); "everyone" starts them; "auto": senders where the graph is bipartite.
+            options: none.
+        """
+        if options:
+            raise TypeError(f"adpsgd: unknown options {sorted(options)}")
+        topology = self.world.topology
+        if pairing == "senders" and not topology.is_bipartite:
+            raise ScenarioError(
+                "algorithm.pairing: found 'senders' on a graph that is not bipartite, "
+                "expected a bipartite topology (an even ring, a tree, a star); use pairing: everyone"
+            )
+        self.pairing = ("senders" if topology.is_bipartite else "everyone") if pairing == "auto" else pairing
+        starters = topology.sides()[0] if self.pairing == "senders" else range(self.num_clients)
+        self._starts = [False] * self.num_clients
+        for client in starters:
+            self._starts[client] = True
+        self._neighbors = [topology.neighbors(k) for k in range(self.num_clients)]
+        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
+        self.exchange = exchange
+        initial = self.tape.constant(self.training.initial)
+        self.model: list[Model] = [initial] * self.num_clients
+        #: Differences on their way home, by client: what is still to be subtracted from its model.
+        self.in_flight: dict[int, Model] = {}
+
+    def start(self) -> None:
+        """Start the workers."""
+        worker = self.atomic_worker if self.exchange == "atomic" else self.messaging_worker
+        for client in range(self.num_clients):
+            self.clock.start(worker(client), client)
+
+    def models(self) -> Sequence[Model]:
+        """One model per client."""
+        return self.model
+
+    def atomic_worker(self, me: int) -> Process:
+        """Algorithm 1: averaging with A_t and the gradient step in one go."""
+        yield self.joined(me)
+        combine = self.tape.combine
+        while True:
+            gradient = self.gradient(self.model[me], me)
+            size, read_at = gradient.size, self.updates
+            outcome = yield self.compute(me)
+            if outcome is Outcome.GONE:
+                return
+            if outcome is Outcome.CRASHED:
+                continue  # the gradient is lost, the model is the last one it had
+            peer = self.choose(me) if self._starts[me] else -1
+            mine = self.model[me]
+            if peer >= 0:
+                mine = combine((0.5, mine), (0.5, self.model[peer]))
+                self.model[peer] = mine
+                self._count_exchange(me, peer)
+            step_size = self.step_size()
+            self.model[me] = combine((1.0, mine), *self.descent(gradient, step_size))
+            self.updated(me, self.updates - read_at, size, step_size, peer)
+
+    def messaging_worker(self, me: int) -> Process:
+        """Appendix A: the exchange travels while the gradient is computed."""
+        yield self.joined(me)
+        while True:
+            gradient = self.gradient(self.model[me], me)
+            size, read_at = gradient.size, self.updates
+            peer, averaging = self.start_averaging(me) if self._starts[me] else (-1, None)
+            outcome = yield self.compute(me)
+            if outcome is Outcome.GONE:
+                return
+            if averaging is not None:
+                computed_at = self.clock.now
+                if not (yield averaging):
+                    peer = -1
+                self.times[me].communicate_s += self.clock.now - computed_at
+            if outcome is Outcome.CRASHED:
+                continue
+            step_size = self.step_size()
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.updated(me, self.updates - read_at, size, step_size, peer)
+
+    def start_averaging(self, me: int) -> tuple[int, simpy.Event | None]:
+        """Send my model to a neighbor, which averages and sends the difference back.
+
+        In difference form: with d = (w_me - w_peer) / 2, the neighbor adds d and I subtract the same
+        d, whatever happened to my model in the meantime. The sum of all models changes by gradients
+        only. Returns the neighbor and an event that is true if the exchange took place.
+        """
+        peer = self.choose(me)
+        if peer < 0:
+            return -1, None
+        network, size = self.world.network, self.training.model_bytes
+        combine = self.tape.combine
+        sent = self.model[me]
+        done = self.clock.event()
+
+        def at_peer() -> None:
+            other = self.model[peer]
+            difference = combine((0.5, sent), (-0.5, other))
+            self.model[peer] = combine((1.0, other), (1.0, difference))
+            self.in_flight[me] = difference
+            network.send(peer, me, size, at_home)
+
+        def at_home() -> None:
+            self.model[me] = combine((1.0, self.model[me]), (-1.0, self.in_flight.pop(me)))
+            done.succeed(True)
+
+        # A neighbor that is away cannot answer: the exchange is given up before anything changed.
+        network.send(me, peer, size, at_peer, refused=lambda: done.succeed(False))
+        return peer, done
+
+    def choose(self, me: int) -> int:
+        """Pick a neighbor uniformly at random, -1 if there is none.
+
+        An atomic exchange needs the neighbor to be there now; a message may find that it is not.
+        """
+        neighbors = self._neighbors[me]
+        draw = self._choice.next(me)
+        if self.exchange == "atomic" and not self.world.availability.trivial:
+            now = self.clock.now
+            neighbors = [k for k in neighbors if self.world.availability.online(k, now)]
+        return neighbors[int(draw * len(neighbors))] if neighbors else -1
+
+    def _count_exchange(self, me: int, peer: int) -> None:
+        """An atomic exchange takes no time, but two models change hands."""
+        for client in (me, peer):
+            traffic = self.world.network.traffic[client]
+            traffic.sent_bytes += self.training.model_bytes
+            traffic.messages += 1

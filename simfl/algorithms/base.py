@@ -1,0 +1,224 @@
+"""What algorithms have in common: clients that compute, a tape that records, counts that are kept.
+
+An algorithm is a file of SimPy processes close to its paper's pseudo-code. It decides when things
+happen and says to the tape what happens to models; it never sees a number of a model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simfl.streams import Streams
+from simfl.tape import Gradient, Model, Tape
+from simfl.world import World
+from simfl.world.availability import Outcome
+from simfl.world.compute import Draws
+
+#: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
+UpdateRow = tuple[float, int, int, int, int, int, float, float]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The plain values of local training, the same for every algorithm.
+
+    Attributes:
+        initial: f32 [d], the model all clients begin with.
+        sizes: examples per client, int [K].
+        batch_size: B, nominal examples of a mini-batch.
+        sampling: "poisson", "shuffle" or "with_replacement".
+        step_size: (updates, examples, epochs) -> step on the mean gradient.
+        l2: lambda of lambda/2 ||w||^2; its gradient is added without clipping or noise, since it
+            does not depend on data.
+        noise_std: standard deviation of the noise on each coordinate of a mini-batch's sum.
+    """
+
+    initial: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+    batch_size: int
+    sampling: str
+    step_size: Callable[[int, int, float], float]
+    l2: float = 0.0
+    noise_std: float = 0.0
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of a model in a message: 4 per parameter."""
+        return 4 * len(self.initial)
+
+
+@dataclass
+class Times:
+    """What a client did with its time, in seconds of virtual time."""
+
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+    communicate_s: float = 0.0
+
+
+class BatchSizes:
+    """How many examples a client's next mini-batch has.
+
+    Poisson sampling takes each of the n examples with probability B/n: a binomial number of them.
+    """
+
+    def __init__(self, training: Training, streams: Streams) -> None:
+        self._constant = training.batch_size if training.sampling != "poisson" else None
+        self._sizes = training.sizes.tolist()
+        self._draws: dict[int, Draws] = {}
+        if self._constant is None:
+            for n in sorted(set(self._sizes)):
+                rate = training.batch_size / n
+                self._draws[n] = Draws(streams, "batch", lambda g, k, n=n, q=rate: g.binomial(n, q, k))  # type: ignore[misc]
+
+    def next(self, client: int) -> int:
+        """Return the size of the client's next mini-batch."""
+        if self._constant is not None:
+            return self._constant
+        return int(self._draws[self._sizes[client]].next(client))
+
+
+class Algorithm(ABC):
+    """Base of all algorithms.
+
+    Args:
+        world: what decides when things happen.
+        tape: what records operations on models.
+        training: the plain values of local training.
+        on_update: called with an `UpdateRow` for every applied update.
+        options: those of the algorithm's own.
+    """
+
+    #: One line for `simfl list`.
+    summary: ClassVar[str] = ""
+    #: Linear combinations recorded per gradient, roughly; the executor reserves lanes for them.
+    combines_per_gradient: ClassVar[float] = 0.25
+
+    def __init__(
+        self,
+        world: World,
+        tape: Tape,
+        training: Training,
+        on_update: Callable[[UpdateRow], None] = lambda row: None,
+        **options: Any,
+    ) -> None:
+        self.world = world
+        self.clock = world.clock
+        self.tape = tape
+        self.training = training
+        self.num_clients = world.num_clients
+        self.updates = 0
+        self.round_num = 0
+        self.client_updates = [0] * self.num_clients
+        self.times = [Times() for _ in range(self.num_clients)]
+        #: Called when `updates` reaches `next_mark`; returns the next mark.
+        self.on_mark: Callable[[], int] = lambda: 2**62
+        self.next_mark = 2**62
+        self._on_update = on_update
+        self._draws = [0] * self.num_clients
+        self._batch_sizes = BatchSizes(training, world.streams)
+        self._nominal = training.batch_size
+        self._total = int(training.sizes.sum())
+        self._trivial = world.availability.trivial
+        self._busy_until = [0.0] * self.num_clients
+        self.set_up(**options)
+
+    @abstractmethod
+    def set_up(self, **options: Any) -> None:
+        """Take the algorithm's own options and put the initial models on the tape."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the processes, clients in order of their ids."""
+
+    @abstractmethod
+    def models(self) -> Sequence[Model]:
+        """The models whose mean is evaluated: one per client, or the one global model."""
+
+    # -- what clients do ---------------------------------------------------------------------
+
+    def compute(self, client: int) -> simpy.Event:
+        """Let the client compute one mini-batch; the event's value is an `Outcome`."""
+        now = self.clock.now
+        seconds = self.world.compute.duration(client, self._nominal, now)
+        if self._trivial:
+            self.times[client].compute_s += seconds
+            self._busy_until[client] = now + seconds
+            return self.clock.timeout(seconds, Outcome.DONE)
+        when, outcome = self.world.availability.finish(client, now, seconds)
+        if outcome is Outcome.DONE:
+            self.times[client].compute_s += seconds
+            self._busy_until[client] = when
+        return self.clock.timeout(when - now, outcome)
+
+    def computed_s(self, client: int) -> float:
+        """Seconds that the client has computed up to now, the mini-batch under way in part."""
+        return self.times[client].compute_s - max(0.0, self._busy_until[client] - self.clock.now)
+
+    def joined(self, client: int) -> simpy.Event:
+        """An event at the time at which the client joins the run."""
+        return self.clock.timeout(self.world.availability.joins_s(client))
+
+    def gradient(self, model: Model, client: int) -> Gradient:
+        """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
+        draw = self._draws[client]
+        self._draws[client] = draw + 1
+        return self.tape.gradient(model, client, draw, self._batch_sizes.next(client), self.training.noise_std)
+
+    def step_size(self) -> float:
+        """The step size of the next update."""
+        examples = self.updates * self._nominal
+        return self.training.step_size(self.updates, examples, examples / self._total)
+
+    def descent(
+        self, gradient: Gradient, step_size: float, share: float = 1.0
+    ) -> tuple[tuple[float, Model | Gradient], ...]:
+        """Return the terms of - step * share * (sum of gradients / B + l2 * model), for `Tape.combine`."""
+        scale = -step_size * share
+        if self.training.l2:
+            return (scale / self._nominal, gradient), (scale * self.training.l2, gradient.model)
+        return ((scale / self._nominal, gradient),)
+
+    def updated(
+        self, client: int, staleness: int, size: int, step_size: float, peer: int = -1, round_num: int = -1
+    ) -> None:
+        """Record that an update of `client` was applied now."""
+        self.updates += 1
+        self.client_updates[client] += 1
+        self._on_update((self.clock.now, client, peer, round_num, staleness, size, step_size, self.training.noise_std))
+        if self.updates >= self.next_mark:
+            self.next_mark = self.on_mark()
+
+    @property
+    def epochs(self) -> float:
+        """Passes over all clients' examples so far, counting B per update."""
+        return self.updates * self._nominal / self._total
+
+    @property
+    def rounds(self) -> int:
+        """Completed rounds; for asynchronous algorithms, updates per client on average."""
+        return self.round_num or self.updates // self.num_clients
+
+
+@dataclass
+class Countdown:
+    """An event that happens when `count` things have happened."""
+
+    event: simpy.Event
+    count: int
+    done: list[int] = field(default_factory=list)
+
+    def tick(self, who: int | None = None) -> None:
+        """One more happened, done by `who`."""
+        if who is not None:
+            self.done.append(who)
+        self.count -= 1
+        if self.count == 0:
+            self.event.succeed()

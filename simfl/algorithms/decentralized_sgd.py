@@ -1,0 +1,165 @@
+"""D-PSGD: decentralized parallel SGD, synchronous gossip with a mixing matrix.
+
+Lian et al. 2017, https://arxiv.org/abs/1705.09056:
+
+    each client k, round r: send w_k to the neighbors; compute the gradient at w_k meanwhile;
+    when all neighbors' models of round r are there: w_k <- sum_j W_kj w_j - step * gradient
+
+A client waits for its neighbors only, not for all. A neighbor that has not joined yet or has left
+for good is not waited for: its weight goes to the client's own model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import simpy
+
+from simfl.algorithms.base import Algorithm
+from simfl.tape import Model
+from simfl.world.availability import Outcome
+from simfl.world.engine import Process
+
+
+class DecentralizedSGD(Algorithm):
+    """Rounds of gossip with all neighbors."""
+
+    summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
+    combines_per_gradient: ClassVar[float] = 1.0
+
+    def set_up(self, mixing: str = "metropolis", **options: Any) -> None:
+        """Take the options.
+
+        Args:
+            mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
+            options: none.
+        """
+        if options:
+            raise TypeError(f"decentralized_sgd: unknown options {sorted(options)}")
+        topology = self.world.topology
+        matrix = topology.mixing_matrix(mixing).tocsr()
+        self._weights: list[dict[int, float]] = [
+            dict(
+                zip(
+                    matrix.indices[matrix.indptr[k] : matrix.indptr[k + 1]].tolist(),
+                    matrix.data[matrix.indptr[k] : matrix.indptr[k + 1]].tolist(),
+                    strict=True,
+                )
+            )
+            for k in range(self.num_clients)
+        ]
+        self._neighbors = [list(topology.neighbors(k)) for k in range(self.num_clients)]
+        initial = self.tape.constant(self.training.initial)
+        self.model: list[Model] = [initial] * self.num_clients
+        self._client_round = [0] * self.num_clients
+        self._first_round = [math.inf] * self.num_clients
+        self._left = [False] * self.num_clients
+        self._inbox: list[dict[tuple[int, int], Model]] = [{} for _ in range(self.num_clients)]
+        self._waiting: list[simpy.Event | None] = [None] * self.num_clients
+        self._complete = topology.is_complete and self.world.availability.trivial
+        self._average: tuple[tuple[int, int], Model] | None = None
+
+    def start(self) -> None:
+        """Start the clients, and watch for those that leave for good."""
+        for client in range(self.num_clients):
+            if self.world.availability.joins_s(client) == 0.0:
+                self._first_round[client] = 0
+        for client in range(self.num_clients):
+            self.clock.start(self.worker(client), client)
+            leaves = self.world.availability.leaves_s(client)
+            if leaves < math.inf:
+                self.clock.call_at(leaves, lambda client=client: self._leave(client))  # type: ignore[misc]
+
+    def models(self) -> Sequence[Model]:
+        """One model per client."""
+        return self.model
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that every client has completed."""
+        return min(self._client_round)
+
+    def worker(self, me: int) -> Process:
+        """One client: send, compute, wait for the neighbors, mix and step."""
+        yield self.joined(me)
+        if self._first_round[me] == math.inf:  # joins late: in the round its neighbors are in
+            known = [self._client_round[j] for j in self._neighbors[me] if self._first_round[j] < math.inf]
+            self._first_round[me] = self._client_round[me] = max(known, default=0)
+        while True:
+            round_num = self._client_round[me]
+            gradient = self.gradient(self.model[me], me)
+            size = gradient.size
+            self._send_to_neighbors(me, round_num)
+            while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
+                pass  # computed again at the same model: the round is not over for the neighbors
+            if outcome is Outcome.GONE:
+                return
+            computed_at = self.clock.now
+            while self._missing(me, round_num):
+                self._waiting[me] = self.clock.event()
+                yield self._waiting[me]
+            self.times[me].wait_s += self.clock.now - computed_at
+            step_size = self.step_size()
+            mixed = self._mix(me, round_num)
+            self.model[me] = self.tape.combine((1.0, mixed), *self.descent(gradient, step_size))
+            self._client_round[me] = round_num + 1
+            self.updated(me, 0, size, step_size, round_num=round_num)
+
+    def _send_to_neighbors(self, me: int, round_num: int) -> None:
+        model = self.model[me]
+        for neighbor in self._neighbors[me]:
+            if self._left[neighbor]:
+                continue
+            self.world.network.send(
+                me,
+                neighbor,
+                self.training.model_bytes,
+                lambda neighbor=neighbor: self._receive(neighbor, me, round_num, model),  # type: ignore[misc]
+            )
+
+    def _receive(self, me: int, source: int, round_num: int, model: Model) -> None:
+        self._inbox[me][round_num, source] = model
+        self._wake(me)
+
+    def _wake(self, me: int) -> None:
+        waiting = self._waiting[me]
+        if waiting is not None:
+            self._waiting[me] = None
+            waiting.succeed()
+
+    def _leave(self, client: int) -> None:
+        """Nobody waits for a client that has left."""
+        self._left[client] = True
+        for neighbor in self._neighbors[client]:
+            self._wake(neighbor)
+
+    def _missing(self, me: int, round_num: int) -> bool:
+        inbox = self._inbox[me]
+        return any(
+            (round_num, j) not in inbox and not self._left[j] and self._first_round[j] <= round_num
+            for j in self._neighbors[me]
+        )
+
+    def _mix(self, me: int, round_num: int) -> Model:
+        """Return sum_j W_kj w_j over what arrived; missing weight goes to my own model."""
+        inbox = self._inbox[me]
+        terms: list[tuple[float, Model]] = []
+        own = self._weights[me].get(me, 0.0)
+        for j, weight in self._weights[me].items():
+            if j == me:
+                continue
+            model = inbox.pop((round_num, j), None)
+            if model is None:
+                own += weight
+            else:
+                terms.append((weight, model))
+        terms.append((own, self.model[me]))
+        if not self._complete:
+            return self.tape.combine(*terms)
+        # On a complete graph everybody averages the same models: do it once a round.
+        if self._average is None or self._average[0] != (round_num, len(terms)):
+            terms.sort(key=lambda term: -term[0])
+            self._average = (round_num, len(terms)), self.tape.settle(self.tape.combine(*terms))
+        return self._average[1]

@@ -1,0 +1,114 @@
+"""SYNC: synchronous SGD with an all-reduce after every iteration.
+
+    repeat: every learner computes the gradient of a mini-batch at the same w
+            all-reduce when the slowest is done: w <- w - step * mean of the gradients
+
+One iteration counts one update per learner. The all-reduce is modelled: every learner sends
+2 (K-1)/K model bytes over its link, plus latency, and the slowest link decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import simpy
+
+from simfl.algorithms.base import Algorithm, Countdown
+from simfl.tape import Model
+from simfl.world.availability import Outcome
+from simfl.world.engine import Process
+
+
+class SyncSGD(Algorithm):
+    """All learners in step, as fast as the slowest."""
+
+    summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
+    combines_per_gradient: ClassVar[float] = 0.3
+
+    def set_up(self, **options: Any) -> None:
+        """There are no options."""
+        if options:
+            raise TypeError(f"sync_sgd: unknown options {sorted(options)}")
+        self.model = self.tape.constant(self.training.initial)
+
+    def start(self) -> None:
+        """Start the one process that keeps everybody in step."""
+        self.clock.start(self.iterations())
+
+    def models(self) -> Sequence[Model]:
+        """The one model all learners hold."""
+        return [self.model]
+
+    def iterations(self) -> Process:
+        """Iterate: compute, barrier, all-reduce, step."""
+        while True:
+            members = self.members()
+            if not members:
+                coming = self.next_join()
+                if coming is None:
+                    return  # everybody has left for good
+                yield self.clock.timeout(coming - self.clock.now)
+                continue
+            gradients = {k: self.gradient(self.model, k) for k in members}
+            sizes = {k: gradient.size for k, gradient in gradients.items()}
+            begin = {k: self.times[k].compute_s for k in members}
+            started = self.clock.now
+            barrier = Countdown(self.clock.event(), len(members))
+            for k in members:
+                self._compute_until_done(k, barrier)
+            yield barrier.event
+            finished = sorted(barrier.done)
+            if not finished:
+                continue
+            for k in finished:
+                away = self.world.availability.offline_s(k, self.clock.now) - self.world.availability.offline_s(
+                    k, started
+                )
+                computed = self.times[k].compute_s - begin[k]
+                self.times[k].wait_s += max(0.0, self.clock.now - started - computed - away)
+            seconds = self.all_reduce_s(finished)
+            if seconds > 0.0:
+                yield self.clock.timeout(seconds)
+                for k in finished:
+                    self.times[k].communicate_s += seconds
+            step_size = self.step_size()
+            share = 1.0 / len(finished)
+            terms = [self.descent(gradients[k], step_size, share) for k in finished]
+            self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
+            self.round_num += 1
+            for k in finished:
+                self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
+
+    def members(self) -> list[int]:
+        """Learners that have joined and have not left for good."""
+        if self.world.availability.trivial:
+            return list(range(self.num_clients))
+        availability, now = self.world.availability, self.clock.now
+        return [k for k in range(self.num_clients) if availability.joins_s(k) <= now < availability.leaves_s(k)]
+
+    def next_join(self) -> float | None:
+        """When the next learner joins, None if nobody will."""
+        joins = [self.world.availability.joins_s(k) for k in range(self.num_clients)]
+        return min((t for t in joins if self.clock.now < t < float("inf")), default=None)
+
+    def all_reduce_s(self, members: list[int]) -> float:
+        """Return how long the all-reduce takes: the slowest of the members' links."""
+        if len(members) < 2:
+            return 0.0
+        size = round(2 * (len(members) - 1) / len(members) * self.training.model_bytes)
+        return max(self.world.network.transfer_s(k, size) for k in members)
+
+    def _compute_until_done(self, k: int, barrier: Countdown) -> None:
+        """Compute, again after each crash, and tick the barrier; a learner that leaves ticks without result."""
+
+        def finished(k: int) -> Callable[[simpy.Event], None]:
+            def call(event: simpy.Event) -> None:
+                if event.value is Outcome.CRASHED:
+                    self._compute_until_done(k, barrier)
+                else:
+                    barrier.tick(k if event.value is Outcome.DONE else None)
+
+            return call
+
+        self.compute(k).callbacks.append(finished(k))

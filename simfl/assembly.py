@@ -1,0 +1,348 @@
+"""From a scenario to the objects of a run: the one place that knows both the schema and the classes.
+
+Everything that can be wrong with a scenario is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.algorithms import Algorithm, Training, find_algorithm
+from simfl.data import Dataset, Partition, load_dataset, partition
+from simfl.errors import DataError, ScenarioError
+from simfl.models import AbstractModel, build_model
+from simfl.privacy.ledger import Ledger
+from simfl.scenario import Scenario
+from simfl.streams import Streams
+from simfl.tape import Problem, Tape
+from simfl.world import Availability, Clock, Compute, Network, Topology, World
+from simfl.world.availability import Outage, RandomOutages
+from simfl.world.compute import Sampler, Slowdown
+from simfl.world.links import LinkModel, MessageRow
+from simfl.world.topology import build_topology
+
+#: Training examples on which the training loss is measured at most.
+LOSS_EXAMPLES = 2000
+
+
+@dataclass
+class Setup:
+    """A scenario made ready: data loaded, graph built, everything checked.
+
+    Attributes:
+        scenario: what was asked for.
+        streams: the random streams of its seed.
+        dataset: the data.
+        shares: which client holds which examples.
+        model: pure functions.
+        topology: the graph.
+        problem: what the executor computes.
+        training: the plain values of local training.
+        ledger: accounts for the releases, None without privacy.
+        warnings: lines the user should read.
+    """
+
+    scenario: Scenario
+    streams: Streams
+    dataset: Dataset
+    shares: Partition
+    model: AbstractModel
+    topology: Topology
+    problem: Problem
+    training: Training
+    ledger: Ledger | None
+    algorithm: type[Algorithm]
+    warnings: list[str] = field(default_factory=list)
+
+
+def data_root() -> Path | None:
+    """The folder of data sets that SIMFL_DATA names."""
+    named = os.environ.get("SIMFL_DATA")
+    return Path(named) if named else None
+
+
+def assemble(scenario: Scenario) -> Setup:
+    """Load, build and check everything a scenario asks for.
+
+    Raises:
+        ScenarioError, DataError: with one line that says what to change.
+    """
+    streams = Streams(scenario.seed)
+    algorithm = find_algorithm(scenario.algorithm.kind)
+    dataset = _load_data(scenario, streams)
+    count = scenario.clients.count
+    shares = _partition(scenario, dataset, streams)
+    model = _model(scenario, dataset)
+    topology = _topology(scenario, streams)
+    speeds(scenario, streams)  # a trace that cannot be read is an error now
+
+    config = scenario.algorithm
+    smallest = int(np.argmin(shares.sizes))
+    if config.batch_size > shares.sizes[smallest]:
+        raise ScenarioError(
+            f"algorithm.batch_size: expected at most {shares.sizes[smallest]}, the examples of client {smallest}, "
+            f"found {config.batch_size}; lower it, or use fewer clients (clients.count is {count}) or larger parts"
+        )
+    privacy = scenario.privacy
+    sampling = config.sampling
+    if sampling == "auto":
+        sampling = "poisson" if privacy is not None else "shuffle"
+    clipping_norm: float | None = None
+    noise_std = 0.0
+    ledger: Ledger | None = None
+    if privacy is not None:
+        multiplier = math.nan
+        if privacy.mechanism == "gaussian":
+            clipping_norm, multiplier = privacy.clipping_norm, privacy.noise_multiplier
+            noise_std = multiplier * clipping_norm
+        else:
+            noise_std = privacy.noise_std
+        clipped = clipping_norm is not None
+        ledger = Ledger(shares.sizes, config.batch_size, sampling, clipped, multiplier, privacy.delta)
+    chosen = streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES]
+    problem = Problem(
+        model=model,
+        train_x=dataset.train_x,
+        train_y=dataset.train_y,
+        test_x=dataset.test_x,
+        test_y=dataset.test_y,
+        indices=np.asarray(shares.indices, dtype=np.int32),
+        offsets=np.asarray(shares.offsets, dtype=np.int64),
+        batch_size=config.batch_size,
+        sampling=sampling,
+        clipping_norm=clipping_norm,
+        noisy=noise_std > 0.0,
+        data_key=streams.key("data"),
+        noise_key=streams.key("noise"),
+        loss_examples=np.sort(chosen),
+    )
+    training = Training(
+        initial=np.asarray(model.init(streams.key("init")), dtype=np.float32),
+        sizes=np.asarray(shares.sizes, dtype=np.int64),
+        batch_size=config.batch_size,
+        sampling=sampling,
+        step_size=config.step_size.schedule(),
+        l2=model.l2,
+        noise_std=noise_std,
+    )
+    return Setup(
+        scenario, streams, dataset, shares, model, topology, problem, training, ledger, algorithm,
+        list(scenario.notes()),
+    )  # fmt: skip
+
+
+def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
+    """Return a fresh world of the scenario, at virtual time 0."""
+    scenario, streams = setup.scenario, setup.streams
+    clock = Clock()
+    compute = Compute(
+        scenario.clients.seconds_per_example,
+        speeds(scenario, streams).tolist(),
+        streams,
+        factor_sampler(scenario.clients.jitter),
+        slowdowns(scenario, streams),
+    )
+    there = availability(scenario, streams)
+    links = scenario.links
+    model = LinkModel(
+        latency=time_sampler(links.latency),
+        bandwidth=links.bandwidth,
+        loss=links.loss,
+        resend_timeout_s=links.resend_timeout,
+        fifo=links.fifo,
+        uplink=links.uplink,
+        downlink=links.downlink,
+    )
+    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery)
+    return World(clock, compute, there, network, setup.topology, streams)
+
+
+def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[[Any], None]) -> Algorithm:
+    """Return the scenario's algorithm, ready to start."""
+    config = setup.scenario.algorithm
+    own = set(type(config).model_fields) - {"kind", "step_size", "batch_size", "sampling"}
+    options = {name: getattr(config, name) for name in own}
+    options.update(options.pop("options", {}))
+    if config.kind == "decentralized_sgd":
+        options["mixing"] = setup.scenario.topology.mixing
+    try:
+        return setup.algorithm(world, tape, setup.training, on_update, **options)
+    except TypeError as error:
+        raise ScenarioError(f"algorithm.options: {error}") from error
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _load_data(scenario: Scenario, streams: Streams) -> Dataset:
+    config = scenario.data
+    options = config.model_dump(exclude={"set", "partition"})
+    if config.set in ("quadratic", "linear", "logistic"):
+        # The known optimum is that of the model that is trained.
+        options["l2"] = scenario.model.l2
+        if hasattr(scenario.model, "intercept"):
+            options["intercept"] = scenario.model.intercept
+    elif config.set in ("libsvm", "npz"):
+        options["regression"] = scenario.model.kind == "linear"
+    try:
+        return load_dataset(config.set, root=data_root(), streams=streams, **options)
+    except ValueError as error:
+        raise DataError(f"data: {error}") from error
+
+
+def _partition(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
+    options = scenario.data.partition.model_dump()
+    kind = options.pop("kind")
+    sizes = options.pop("sizes", None)
+    if sizes is not None:
+        options["sizes"] = sizes.pop("kind")
+        options.update(sizes)
+    generator = streams.generator("partition")
+    try:
+        return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
+    except ValueError as error:
+        raise ScenarioError(f"data.partition: {error}") from error
+
+
+def _model(scenario: Scenario, dataset: Dataset) -> AbstractModel:
+    options = scenario.model.model_dump(exclude={"kind", "l2"})
+    if scenario.model.kind == "quadratic" and dataset.curvature is not None:
+        options["curvature"] = tuple(float(c) for c in dataset.curvature)
+    shape = dataset.input_shape
+    if dataset.image_shape is not None and scenario.model.kind in ("lenet5", "resnet"):
+        shape = dataset.input_shape
+    try:
+        return build_model(
+            scenario.model.kind, input_shape=shape, num_classes=dataset.num_classes, l2=scenario.model.l2, **options
+        )
+    except ValueError as error:
+        raise ScenarioError(str(error)) from error
+
+
+def _topology(scenario: Scenario, streams: Streams) -> Topology:
+    options = scenario.topology.model_dump(exclude={"kind", "mixing"})
+    kind, count = scenario.topology.kind, scenario.clients.count
+    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
+        import networkx as nx
+
+        return Topology.from_graph(nx.empty_graph(1), kind="single")
+    options = {name: value for name, value in options.items() if value is not None}
+    try:
+        return build_topology(kind, count, streams.generator("topology"), **options)
+    except ValueError as error:
+        raise ScenarioError(f"topology: {error}") from error
+
+
+def factor_sampler(config: Any) -> Sampler | None:
+    """Return the sampler of a distribution of factors, None for the constant 1."""
+    kind = config.kind
+    if kind == "constant":
+        value = config.value
+        return None if value == 1.0 else lambda g, n: np.full(n, value)
+    if kind == "uniform":
+        return lambda g, n: g.uniform(config.low, config.high, n)
+    if kind == "lognormal":
+        sigma = config.sigma
+        return lambda g, n: np.exp(g.normal(-0.5 * sigma**2, sigma, n))
+    if kind == "exponential":
+        return lambda g, n: g.exponential(1.0, n)
+    raise ValueError(f"unknown distribution {kind!r}")
+
+
+def time_sampler(config: Any) -> Sampler | None:
+    """Return the sampler of a distribution of seconds, None for the constant 0."""
+    kind = config.kind
+    if kind == "constant":
+        value = config.value
+        return None if value == 0.0 else lambda g, n: np.full(n, value)
+    if kind == "uniform":
+        return lambda g, n: g.uniform(config.low, config.high, n)
+    if kind == "exponential":
+        return lambda g, n: g.exponential(config.mean, n)
+    if kind == "lognormal":
+        mean, sigma = config.mean, config.sigma
+        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
+    raise ValueError(f"unknown distribution {kind!r}")
+
+
+def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
+    """Return each client's factor on the compute time, [K]."""
+    config, count = scenario.clients.speed, scenario.clients.count
+    generator = streams.generator("speed")
+    if config.kind == "list":
+        return np.array(config.values, dtype=np.float64)
+    if config.kind == "trace":
+        return generator.choice(_trace(Path(config.path), config.column), count)
+    sampler = factor_sampler(config)
+    return np.ones(count) if sampler is None else sampler(generator, count)
+
+
+def _trace(path: Path, column: str) -> NDArray[np.float64]:
+    """Read a column of positive factors from a CSV file."""
+    import pandas as pd
+
+    where = "clients.speed"
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise DataError(f"{where}.path: found no file {path}, expected a CSV file with a header line") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}.path: cannot read {path} as CSV: {str(error).splitlines()[0]}") from error
+    if column not in table.columns:
+        listed = ", ".join(map(str, table.columns))
+        raise DataError(f"{where}.column: found no column {column!r} in {path}, expected one of {listed}")
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
+    if not len(values) or not np.isfinite(values).all() or (values <= 0).any():
+        raise DataError(f"{where}.column: {path}, column {column!r}: expected numbers > 0 in every row")
+    return values
+
+
+def _chosen(rule: Any, index: int, purpose: str, count: int, streams: Streams) -> Iterable[int]:
+    """The clients that a rule names: a list, all, or a fraction drawn once."""
+    if rule.clients is not None:
+        return list(rule.clients)
+    if rule.fraction is not None:
+        some = max(1, round(rule.fraction * count))
+        chosen = streams.generator(purpose, index).choice(count, some, replace=False)
+        return [int(k) for k in np.sort(chosen)]
+    return range(count)
+
+
+def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
+    """Return the scripted slowdowns."""
+    rules = []
+    for index, rule in enumerate(scenario.slowdowns):
+        until = math.inf if rule.until is None else rule.until
+        if rule.random is not None:
+            rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
+        else:
+            clients = frozenset(_chosen(rule, index, "slowdown-clients", scenario.clients.count, streams))
+            rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
+    return rules
+
+
+def availability(scenario: Scenario, streams: Streams) -> Availability:
+    """Return who is away when."""
+    outages: dict[int, list[Outage]] = {}
+    random: dict[int, RandomOutages] = {}
+    for index, rule in enumerate(scenario.availability):
+        scripted = [Outage(0.0, rule.join)] if rule.join > 0 else []
+        scripted += [Outage(begin, end) for begin, end in rule.offline]
+        scripted += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
+        churn = None
+        if rule.random is not None:
+            zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
+            churn = RandomOutages(time_sampler(rule.random.up) or zero, time_sampler(rule.random.down) or zero)
+        for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
+            outages.setdefault(client, []).extend(scripted)
+            if churn is not None:
+                random[client] = churn
+    return Availability(streams, dict(outages), random)

@@ -1,0 +1,416 @@
+"""Run a scenario: world, tape, executor and records joined, from the first event to the last table.
+
+`prepare` finds everything that is wrong before anything runs; `run` runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from simfl.assembly import Setup, assemble, build_algorithm, build_world
+from simfl.errors import RunError, SimflError
+from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter
+from simfl.records.folder import combine_digests
+from simfl.scenario import Scenario, load
+from simfl.tape import Executor, Tape
+from simfl.tape.executor import Evaluation, automatic_width, choose_device, short_switch_interval
+from simfl.world.engine import Process
+
+#: A mark that no number of updates reaches.
+NEVER = 2**62
+
+
+def prepare(scenario: Scenario | str | Path, device: str | None = None) -> Setup:
+    """Check everything about a scenario, data files included, and return what a run needs.
+
+    Raises:
+        ScenarioError, DataError: with one line that says what to change.
+    """
+    choose_device(device)
+    return assemble(scenario if isinstance(scenario, Scenario) else load(scenario))
+
+
+def run(
+    scenario: Scenario | Setup | str | Path,
+    *,
+    out: str | Path | None = None,
+    run_id: str | None = None,
+    device: str | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Run a scenario and return its tables.
+
+    Args:
+        scenario: a scenario, the path of one, or what `prepare` returned.
+        out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
+        run_id: name of the run's own folder; the next free number by default.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+        progress: called now and then with how far the run is.
+
+    Raises:
+        ScenarioError, DataError: bad input, before anything runs.
+        RunError: the run failed; what was measured until then is in its folder.
+    """
+    chosen = choose_device(device)
+    setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device)
+    # The algorithm may refuse its options: find out before there is a folder.
+    simulation = Simulation(setup, chosen, progress)
+    try:
+        folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
+        return simulation.run(folder)
+    finally:
+        simulation.release()
+
+
+class Simulation:
+    """One run under way.
+
+    Args:
+        setup: what to run.
+        device: where to compute.
+        progress: told how far the run is.
+    """
+
+    def __init__(self, setup: Setup, device: Any, progress: Callable[[Progress], None] | None = None) -> None:
+        self.setup = setup
+        self.device = device
+        self._progress = progress
+        scenario = setup.scenario
+        execution = scenario.execution
+        count = scenario.clients.count
+        platform = device.platform
+        self.width = automatic_width(setup.model, count, platform) if execution.width == "auto" else execution.width
+        self.window = automatic_window(setup, platform) if execution.window == "auto" else execution.window
+        self._message_rows: Callable[[Any], None] | None = None
+        self.world = build_world(setup, self._on_message if scenario.record.messages else None)
+        self.executor = Executor(
+            setup.problem,
+            width=self.width,
+            combines=max(1, int(np.ceil(self.width * min(1.0, setup.algorithm.combines_per_gradient)))),
+            capacity=int(1.5 * count) + 64,
+            device=device,
+        )
+        try:
+            self.tape = Tape(self.executor, window=self.window, max_batch=setup.problem.max_batch, on_flush=self._tell)
+            self._update_rows: Callable[[Any], None] = lambda row: None
+            self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: self._update_rows(row))
+        except BaseException:
+            self.release()
+            raise
+        self.status = "running"
+        self.reason = ""
+        self._accuracy: float | None = None
+        self._evaluations: deque[tuple[tuple[Any, ...], Future[Evaluation]]] = deque()
+        self._evaluated_at = -1.0
+        self._evaluated_updates = -1
+        self._tables: dict[str, TableWriter] = {}
+        self._started = 0.0
+        self._told = 0.0
+
+    # -- the run -----------------------------------------------------------------------------
+
+    def run(self, folder: RunFolder) -> Run:
+        """Run to the end and write everything into `folder`."""
+        setup, clock = self.setup, self.world.clock
+        folder.write_scenario(setup.scenario.to_yaml())
+        folder.write_manifest(self._manifest("running"))
+        record = setup.scenario.record
+        names = ["metrics", "clients"]
+        names += ["updates"] * record.updates + ["messages"] * record.messages
+        names += ["client_metrics"] * setup.scenario.evaluate.clients
+        self._tables = {name: folder.table(name) for name in names}
+        if record.updates:
+            self._update_rows = self._tables["updates"].append
+            self.algorithm._on_update = self._update_rows
+        if record.messages:
+            self._message_rows = self._tables["messages"].append
+        self._started = time.perf_counter()
+        failure: BaseException | None = None
+        with short_switch_interval(), self._interruptible():
+            try:
+                self._arm()
+                clock.run(self.setup.scenario.stop.time)
+                self._finish()
+            except KeyboardInterrupt:
+                self.status, self.reason = "interrupted", "interrupted a second time"
+            except BaseException as error:
+                failure = error
+                self.status, self.reason = "failed", str(error)
+        try:
+            self._collect(wait=failure is None)
+            self._write_clients()
+        except BaseException as error:
+            failure = failure or error
+            self.status, self.reason = "failed", str(failure)
+        for table in self._tables.values():
+            table.close()
+        digests = folder.digests()
+        folder.write_manifest(self._manifest(self.status, digests))
+        if failure is not None:
+            if isinstance(failure, SimflError) or not isinstance(failure, Exception):
+                raise failure
+            raise RunError(f"{setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+        return Run(folder.path)
+
+    def release(self) -> None:
+        """Stop the executor's thread."""
+        with contextlib.suppress(RunError):
+            self.executor.close()
+
+    def _arm(self) -> None:
+        """Set the marks at which the run is evaluated or ends, and start the processes."""
+        scenario, algorithm, clock = self.setup.scenario, self.algorithm, self.world.clock
+        per_epoch = self.setup.training.sizes.sum() / self.setup.training.batch_size
+        stop, every = scenario.stop, scenario.evaluate.every
+        ends = [float(stop.updates)] if stop.updates is not None else []
+        ends += [stop.epochs * per_epoch] if stop.epochs is not None else []
+        self._last_update = int(np.ceil(min(ends) - 1e-9)) if ends else NEVER
+        self._every: float | None = None
+        if every.updates is not None:
+            self._every = float(every.updates)
+        elif every.epochs is not None:
+            self._every = every.epochs * per_epoch
+        else:
+            clock.start(self._evaluate_in_time(float(every.time)))  # type: ignore[arg-type]
+        self._evaluation_number = 0
+        self._evaluate()
+        algorithm.on_mark = self._on_mark
+        algorithm.next_mark = self._next_mark()
+        algorithm.start()
+
+    def _next_mark(self) -> int:
+        """The number of updates at which to look again."""
+        if self._every is None:
+            return self._last_update
+        updates = self.algorithm.updates
+        while (mark := int(np.ceil((self._evaluation_number + 1) * self._every - 1e-9))) <= updates:
+            self._evaluation_number += 1
+        return min(mark, self._last_update)
+
+    def _on_mark(self) -> int:
+        if self.algorithm.updates >= self._last_update:
+            self._end("done", "updates" if self.setup.scenario.stop.updates == self._last_update else "epochs")
+            return NEVER
+        self._evaluate()
+        return self._next_mark()
+
+    def _evaluate_in_time(self, every_s: float) -> Process:
+        count = 0
+        while True:
+            count += 1
+            yield self.world.clock.timeout(count * every_s - self.world.clock.now)
+            self._evaluate()
+
+    def _end(self, status: str, reason: str) -> None:
+        if self.status == "running":
+            self.status, self.reason = status, reason
+        self.world.clock.stop()
+
+    def _finish(self) -> None:
+        """The world has come to an end: say why, and evaluate the last state."""
+        clock, stop = self.world.clock, self.setup.scenario.stop
+        if clock.interrupted:
+            self.status, self.reason = "interrupted", "interrupted by the user"
+        elif self.status == "running":
+            if stop.time is not None and clock.now >= stop.time:
+                self.status, self.reason = "done", "time"
+            else:
+                self.status, self.reason = "done", "nothing left to happen: every client has left"
+        if self.status != "diverged":
+            self._evaluate()
+
+    # -- evaluations -------------------------------------------------------------------------
+
+    def _evaluate(self) -> None:
+        """Evaluate the models as they are now; the numbers arrive later unless the run depends on them."""
+        clock, algorithm = self.world.clock, self.algorithm
+        if self._evaluated_at == clock.now and self._evaluated_updates == algorithm.updates:
+            return
+        self._evaluated_at, self._evaluated_updates = clock.now, algorithm.updates
+        self.tape.flush()
+        network = self.world.network
+        ledger = self.setup.ledger
+        epsilon = float("nan") if ledger is None else ledger.largest(algorithm.client_updates)
+        row = (
+            clock.now, algorithm.updates, algorithm.epochs, algorithm.rounds,
+            network.bytes_sent, network.messages, epsilon,
+        )  # fmt: skip
+        rows, coefs = self.tape.forms(algorithm.models())
+        future = self.executor.evaluate(rows, coefs, self.setup.scenario.evaluate.clients)
+        self._evaluations.append((row, future))
+        target = self.setup.scenario.stop.accuracy
+        # A target needs the number now. Divergence is looked for one evaluation later, always at the
+        # same one, so that the device can lag behind the world and the run still ends at the same event.
+        while len(self._evaluations) > (1 if target is None else 0):
+            evaluation = self._collect_one()
+            if not evaluation.finite:
+                self._end("diverged", f"the loss was not finite at {row[0]:.6g} s of virtual time")
+            elif target is not None and evaluation.test_accuracy >= target:
+                self._end("done", "accuracy")
+
+    def _collect_one(self) -> Evaluation:
+        """Wait for the oldest evaluation and write its row."""
+        row, future = self._evaluations.popleft()
+        evaluation = future.result()
+        time_s, updates, epochs, rounds, sent, messages, epsilon = row
+        self._tables["metrics"].append(
+            (
+                time_s,
+                updates,
+                epochs,
+                rounds,
+                evaluation.train_loss,
+                evaluation.test_loss,
+                evaluation.test_accuracy,
+                evaluation.consensus_distance,
+                sent,
+                messages,
+                epsilon,
+                time.perf_counter() - self._started,
+            )
+        )
+        if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
+            count = len(evaluation.client_loss)
+            self._tables["client_metrics"].extend_columns(
+                {
+                    "time_s": np.full(count, time_s),
+                    "updates": np.full(count, updates, dtype=np.int64),
+                    "client": np.arange(count, dtype=np.int32),
+                    "test_accuracy": evaluation.client_accuracy,
+                    "test_loss": evaluation.client_loss,
+                }
+            )
+        if not np.isnan(evaluation.test_accuracy):
+            self._accuracy = evaluation.test_accuracy
+        self._tell(force=True)
+        return evaluation
+
+    def _collect(self, wait: bool) -> None:
+        """Write the rows of evaluations under way."""
+        while self._evaluations:
+            if not wait and not self._evaluations[0][1].done():
+                return
+            evaluation = self._collect_one()
+            if not evaluation.finite and self.status == "done":
+                self.status = "diverged"
+                self.reason = "the loss was not finite at the end"
+
+    # -- records -----------------------------------------------------------------------------
+
+    def _on_message(self, row: Any) -> None:
+        if self._message_rows is not None:
+            self._message_rows(row)
+
+    def _write_clients(self) -> None:
+        """Write the table of clients."""
+        algorithm, world, setup = self.algorithm, self.world, self.setup
+        count, now = world.num_clients, world.clock.now
+        ledger = setup.ledger
+        table = self._tables["clients"]
+        table.extend_columns(
+            {
+                "client": np.arange(count, dtype=np.int32),
+                "samples": setup.training.sizes,
+                "updates": np.array(algorithm.client_updates, dtype=np.int64),
+                "compute_s": np.array([algorithm.computed_s(k) for k in range(count)]),
+                "wait_s": np.array([t.wait_s for t in algorithm.times]),
+                "communicate_s": np.array([t.communicate_s for t in algorithm.times]),
+                "offline_s": np.array([world.availability.offline_s(k, now) for k in range(count)], dtype=float),
+                "bytes": np.array([t.sent_bytes for t in world.network.traffic], dtype=np.int64),
+                "epsilon": np.full(count, np.nan) if ledger is None else ledger.epsilon(algorithm.client_updates),
+                "delta": np.full(count, np.nan if ledger is None else ledger.delta),
+            }
+        )
+
+    def _manifest(self, status: str, digests: dict[str, str] | None = None) -> Manifest:
+        scenario = self.setup.scenario
+        digests = digests or {}
+        extra: dict[str, Any] = {
+            "scenario_digest": scenario.digest(),
+            "model_size": self.setup.model.size,
+            "sampling": self.setup.training.sampling,
+            "warnings": self.setup.warnings,
+        }
+        if self.setup.ledger is not None:
+            extra["privacy"] = self.setup.ledger.statement
+        return Manifest(
+            status=status,  # type: ignore[arg-type]
+            seed=scenario.seed,
+            device=self.device.platform,
+            reason=self.reason,
+            wall_s=time.perf_counter() - self._started if self._started else 0.0,
+            time_s=self.world.clock.now,
+            updates=self.algorithm.updates,
+            window=self.window,
+            width=self.width,
+            digest=combine_digests(digests) if digests else "",
+            tables=digests,
+            extra=extra,
+        )
+
+    # -- the user ----------------------------------------------------------------------------
+
+    def _tell(self, force: bool = False) -> None:
+        """Report progress, a few times a second at most."""
+        if self._progress is None:
+            return
+        now = time.perf_counter()
+        if not force and now - self._told < 0.1:
+            return
+        self._told = now
+        wall_s = max(now - self._started, 1e-9)
+        clock, algorithm, stop = self.world.clock, self.algorithm, self.setup.scenario.stop
+        fraction = algorithm.updates / self._last_update if self._last_update < NEVER else 0.0
+        if stop.time is not None:
+            fraction = max(fraction, clock.now / stop.time)
+        self._progress(
+            Progress(
+                time_s=clock.now,
+                updates=algorithm.updates,
+                epochs=algorithm.epochs,
+                accuracy=self._accuracy,
+                fraction=min(1.0, fraction),
+                wall_s=wall_s,
+                updates_per_s=algorithm.updates / wall_s,
+            )
+        )
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the run before its next event; a second one ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        clock = self.world.clock
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if clock.interrupted:
+                raise KeyboardInterrupt
+            clock.interrupted = True
+
+        before = signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def automatic_window(setup: Setup, platform: str) -> int:
+    """Operations per window: enough to find independent ones, few enough to see progress.
+
+    Twice the clients at least, so that everybody's next steps can be levelled together.
+    """
+    if platform == "cpu" and setup.model.convolutional:
+        return max(64, 4 * setup.scenario.clients.count)
+    return int(min(32768, max(4096, 4 * setup.scenario.clients.count)))

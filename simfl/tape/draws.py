@@ -1,0 +1,97 @@
+"""Mini-batches and noise drawn on the device, each named by (seed, client, draw) and by nothing else.
+
+No permutation is stored: the position of an example in a client's shuffled data is computed by a
+swap-or-not network (Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card
+shuffle"), which permutes 0..n-1 for any n and vectorises. It orders data; it keeps no secret.
+Noise comes from JAX's threefry generator.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+Sampling = Literal["poisson", "shuffle", "with_replacement"]
+
+#: Each round moves an element with probability 1/2: after 24 rounds one in 17 million has not moved.
+ROUNDS = 24
+
+_U32 = jnp.uint32
+
+
+def mix(h: jax.Array) -> jax.Array:
+    """A bijective 32-bit hash with good avalanche (Wellons's lowbias32); uint32 in and out."""
+    h ^= h >> 16
+    h *= _U32(0x7FEB352D)
+    h ^= h >> 15
+    h *= _U32(0x846CA68B)
+    return h ^ (h >> 16)
+
+
+def _uniform_below(bits: jax.Array, n: jax.Array) -> jax.Array:
+    """Integers in 0..n-1 (n < 2^24) from 32 random bits."""
+    u = (bits >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)
+    return jnp.minimum((u * n.astype(jnp.float32)).astype(jnp.int32), n - 1)
+
+
+def permute(key: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
+    """Return the image of x under the pseudo-random permutation of 0..n-1 named by `key`.
+
+    Args:
+        key: uint32, broadcastable to x (one permutation per entry).
+        x: int32 in 0..n-1.
+        n: int32 scalar, 1 <= n < 2^24.
+    """
+    for r in range(ROUNDS):
+        round_key = mix(key + _U32((r * 0x9E3779B9) & 0xFFFFFFFF))
+        partner = _uniform_below(round_key, n) - x
+        partner = jnp.where(partner < 0, partner + n, partner)
+        canonical = jnp.maximum(x, partner).astype(jnp.uint32)
+        swap = mix(canonical + round_key * _U32(0x85EBCA6B)) >> 31
+        x = jnp.where(swap == 1, partner, x)
+    return x
+
+
+def batch_positions(
+    sampling: Sampling,
+    keys: jax.Array,
+    client: jax.Array,
+    draw: jax.Array,
+    first: jax.Array,
+    batch_size: int,
+    lanes: int,
+    n: jax.Array,
+) -> jax.Array:
+    """Return which of a client's n examples are entries first..first+lanes-1 of a mini-batch, int32 [lanes].
+
+    - `shuffle`: consecutive pieces of a fresh permutation per epoch; a batch may span two epochs.
+    - `poisson`: a uniform subset without replacement. The number of examples is drawn by the world
+      (binomial), and a binomial number of distinct examples is Poisson sampling.
+    - `with_replacement`: independent uniform examples.
+
+    Args:
+        sampling: as above; static.
+        keys: uint32 [2], the stream "data" of the run.
+        client: int32, draw: int32 (count of the client's mini-batches), first: int32.
+        batch_size: nominal size B, static; the length of a piece of the permutation.
+        lanes: number of entries wanted, static.
+        n: int32, examples of the client.
+    """
+    entry = first + jnp.arange(lanes, dtype=jnp.int32)
+    base = mix(mix(client.astype(jnp.uint32) ^ keys[0]) ^ keys[1])
+    if sampling == "with_replacement":
+        return _uniform_below(mix(mix(base + draw.astype(jnp.uint32)) ^ entry.astype(jnp.uint32)), n)
+    if sampling == "poisson":
+        key = mix(base + draw.astype(jnp.uint32))
+        return permute(key, jnp.minimum(entry, n - 1), n)
+    position = draw * batch_size + entry
+    key = mix(base + (position // n).astype(jnp.uint32))
+    return permute(key, position % n, n)
+
+
+def noise(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
+    """Return standard normal noise f32 [size] of one release."""
+    key = jax.random.wrap_key_data(keys, impl="threefry2x32")
+    return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, client), draw), (size,), jnp.float32)

@@ -1,0 +1,342 @@
+"""The executor: a thread beside the world that packs windows and runs them on the device.
+
+The world submits windows, evaluations and requests for values; they run in that order. The queue
+is bounded, so a fast world waits for a slow device and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import RunError, ScenarioError
+from simfl.models import AbstractModel
+from simfl.tape import kernels
+from simfl.tape.draws import Sampling
+from simfl.tape.packing import Bank, Steps, pack
+from simfl.tape.recording import Window
+
+#: Steps per call of the window program; a longer window takes several calls.
+STEPS = 256
+#: Models averaged, and examples evaluated, at a time.
+CHUNK_MODELS = 16
+CHUNK_EXAMPLES = 500
+
+
+def configure_jax() -> None:
+    """Set JAX up for many small kernels on a CPU; without effect once JAX has computed something.
+
+    Dispatch dominates small kernels: synchronous dispatch and one thread per program cut a call
+    from tens of microseconds to about nine. Overlap with the world comes from our own thread.
+    """
+    os.environ.setdefault("PJRT_NPROC", "1")
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def choose_device(kind: str | None) -> jax.Device:
+    """Return the device to run on: the first of `kind` ("cpu", "gpu"), or JAX's default."""
+    configure_jax()
+    try:
+        return jax.devices(kind)[0] if kind else jax.devices()[0]
+    except RuntimeError as error:
+        raise ScenarioError(
+            f"--device: found {kind!r}, expected one of the devices of this machine "
+            f"({', '.join(sorted({d.platform for d in jax.devices()}))}); "
+            "a GPU needs the extra for it: pip install 'simfl[cuda12]'"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the arithmetic is about: model, data of every client, and how a mini-batch is drawn.
+
+    Attributes:
+        model: pure functions of a flat vector of d parameters.
+        train_x: f32 [n, ...]; train_y: int32 [n] or f32 [n].
+        test_x: f32 [m, ...]; test_y: as train_y.
+        indices: int32 [total], examples of client 0, then of client 1, ...
+        offsets: int [K + 1], where each client's part of `indices` begins.
+        batch_size: nominal size B.
+        sampling: see `simfl.tape.draws`.
+        clipping_norm: C > 0, bound on each example's gradient; None for no clipping.
+        noisy: whether operations carry noise.
+        data_key, noise_key: uint32 [2], keys of the two device streams.
+        loss_examples: how many training examples (a fixed random part) measure the training loss.
+    """
+
+    model: AbstractModel
+    train_x: NDArray[np.float32]
+    train_y: NDArray[Any]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[Any]
+    indices: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    batch_size: int
+    sampling: Sampling
+    clipping_norm: float | None
+    noisy: bool
+    data_key: NDArray[np.uint32]
+    noise_key: NDArray[np.uint32]
+    loss_examples: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Examples per client, int64 [K]."""
+        return np.diff(self.offsets)
+
+    @property
+    def max_batch(self) -> int:
+        """Examples that one operation processes (lanes of the batch).
+
+        A Poisson batch has B examples on average; about one in a hundred exceeds this width and
+        takes a second operation.
+        """
+        if self.sampling != "poisson":
+            return self.batch_size
+        widest = int(np.ceil(self.batch_size + 2.4 * np.sqrt(self.batch_size)))
+        return min(-(-widest // 8) * 8, int(max(self.sizes.max(), 1)))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the numbers say at one moment of virtual time.
+
+    Attributes:
+        train_loss, test_loss: of the mean model, with the regulariser.
+        test_accuracy: share of correct answers of the mean model; NaN for regression.
+        consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
+        client_loss, client_accuracy: float [K] of each model, or None when not asked for.
+    """
+
+    train_loss: float
+    test_loss: float
+    test_accuracy: float
+    consensus_distance: float
+    client_loss: NDArray[np.float64] | None = None
+    client_accuracy: NDArray[np.float64] | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether the model still has a finite loss."""
+        return bool(np.isfinite(self.train_loss))
+
+
+def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> int:
+    """Gradients per step: a matter of model and device (measured; see docs/benchmarks.md).
+
+    A convolution with weights per client must not be batched on a CPU; small models gain little
+    beyond 8; few clients leave few independent operations; a GPU wants hundreds.
+    """
+    if platform != "cpu":
+        return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
+    if model.convolutional:
+        return 1
+    return 8 if num_clients >= 48 else 4 if num_clients >= 4 else 1
+
+
+class Executor:
+    """Runs what a tape records; one instance per run, closed at its end.
+
+    Args:
+        problem: the arithmetic.
+        reads: rows per operation, as in `Tape`.
+        width: gradients per step (W).
+        combines: linear combinations per step (C).
+        capacity: expected number of rows alive at once; the bank grows when it is exceeded.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        reads: int = 4,
+        width: int = 8,
+        combines: int = 2,
+        capacity: int = 64,
+        device: jax.Device | None = None,
+    ) -> None:
+        self.problem = problem
+        self.reads = reads
+        self.width = width
+        self.combines = combines
+        self.device = device or choose_device(None)
+        self.bank = Bank(capacity)
+        self.dispatched = 0
+        model = problem.model
+        put = self._put
+        self._program = kernels.window_program(
+            model, problem.sampling, problem.batch_size, problem.max_batch,
+            problem.clipping_norm is not None, problem.noisy, reads, width, combines,
+        )  # fmt: skip
+        self._average = kernels.average_program(reads, CHUNK_MODELS)
+        self._rows = kernels.rows_program(reads)
+        self._data = {
+            "x": put(problem.train_x),
+            "y": put(problem.train_y),
+            "table": put(problem.indices.astype(np.int32)),
+            "offsets": put(problem.offsets[:-1].astype(np.int32)),
+            "sizes": put(problem.sizes.astype(np.int32)),
+            "data_key": put(problem.data_key),
+            "noise_key": put(problem.noise_key),
+            "clipping_norm": put(np.float32(problem.clipping_norm or 0.0)),
+        }
+        self._test = self._padded(problem.test_x, problem.test_y)
+        chosen = problem.loss_examples
+        self._train = self._padded(problem.train_x[chosen], problem.train_y[chosen])
+        self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="simfl-executor", daemon=True)
+        self._thread.start()
+
+    # -- called by the world -----------------------------------------------------------------
+
+    def submit(self, window: Window) -> None:
+        """Queue a window; waits while two are queued already."""
+        self._enqueue(lambda: self._run(window))
+
+    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return models f32 [k, d] given as forms; waits for everything submitted before."""
+
+        def task() -> NDArray[np.float32]:
+            return np.array(self._rows(self._rows_bank, self.bank.places(rows), coefs))
+
+        result: NDArray[np.float32] = self._request(task).result()
+        return result
+
+    def evaluate(
+        self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool = False
+    ) -> Future[Evaluation]:
+        """Queue an evaluation of the mean of models given as forms (and of each, if `clients`)."""
+        return self._request(lambda: self._evaluate(rows, coefs, clients))
+
+    def close(self) -> None:
+        """Finish what is queued and stop the thread. Raises what the thread died of."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        self._check()
+
+    def _request(self, task: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(task())
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+
+        self._enqueue(run)
+        return future
+
+    def _enqueue(self, task: Callable[[], None]) -> None:
+        self._check()
+        self._queue.put(task)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RunError(f"the executor failed: {self._failure}") from self._failure
+
+    # -- in the thread -----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (task := self._queue.get()) is not None:
+            if self._failure is None:
+                try:
+                    task()
+                except BaseException as error:  # carried to the world, which raises it
+                    self._failure = error
+
+    def _put(self, array: Any) -> jax.Array:
+        return jax.device_put(array, self.device)
+
+    def _padded(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Pad a set to whole chunks; weight 0 marks the padding."""
+        count = max(len(x), 1)
+        chunk = min(CHUNK_EXAMPLES, count)
+        total = -(-count // chunk) * chunk
+        take = np.minimum(np.arange(total), max(len(x) - 1, 0))
+        weight = (np.arange(total) < len(x)).astype(np.float32)
+        return self._put(x[take]), self._put(y[take]), self._put(weight)
+
+    def _run(self, window: Window) -> None:
+        before = self.bank.capacity
+        steps = pack(window, self.bank, self.width, self.combines)
+        if self.bank.capacity != before:
+            self._grow(before)
+        if window.constants:
+            places = self.bank.place[[number for number, _ in window.constants]]
+            values = np.stack([values for _, values in window.constants])
+            self._rows_bank = self._rows_bank.at[places].set(values)
+        self._rows_bank.block_until_ready()
+        for at in range(0, steps.count, STEPS):
+            self._rows_bank = self._call(steps, at, min(STEPS, steps.count - at))
+        self.dispatched += window.operations
+
+    def _call(self, steps: Steps, at: int, count: int) -> jax.Array:
+        """Run `count` <= STEPS steps; the arrays always have STEPS entries, so one trace serves all."""
+        parts = []
+        for array in (steps.gradient_ints, steps.gradient_floats, steps.combine_ints, steps.combine_floats):
+            part = array[at : at + STEPS]
+            if len(part) < STEPS:
+                full = np.zeros((STEPS, *array.shape[1:]), dtype=array.dtype)
+                full[: len(part)] = part
+                part = full
+            parts.append(part)
+        result: jax.Array = self._program(self._rows_bank, np.int32(count), *parts, self._data)
+        return result
+
+    def _grow(self, before: int) -> None:
+        """Give the device's bank the capacity of the table; the old spare row is dropped."""
+        bank = np.zeros((self.bank.capacity + 1, self.problem.model.size), dtype=np.float32)
+        bank[:before] = np.asarray(self._rows_bank)[:before]
+        self._rows_bank = self._put(bank)
+
+    def _evaluate(self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool) -> Evaluation:
+        count = len(rows)
+        padded = -(-count // CHUNK_MODELS) * CHUNK_MODELS
+        places = np.full((padded, self.reads), self.bank.spare, dtype=np.int32)
+        places[:count] = self.bank.places(rows)
+        weights = np.zeros((padded, self.reads), dtype=np.float32)
+        weights[:count] = coefs
+        valid = (np.arange(padded) < count).astype(np.float32)
+        mean, distance = self._average(self._rows_bank, places, weights, valid)
+        train_loss, _ = self._measure(mean, self._train)
+        test_loss, accuracy = self._measure(mean, self._test)
+        client_loss = client_accuracy = None
+        if clients:
+            client_loss, client_accuracy = np.empty(count), np.empty(count)
+            for k in range(count):
+                model = self._rows(self._rows_bank, places[k : k + 1], weights[k : k + 1])[0]
+                client_loss[k], client_accuracy[k] = self._measure(model, self._test)
+        return Evaluation(train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy)
+
+    def _measure(self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[float, float]:
+        x, y, weight = examples
+        program = kernels.evaluation_program(self.problem.model, min(CHUNK_EXAMPLES, len(weight)))
+        loss, correct = program(params, x, y, weight)
+        return float(loss), float(correct)
+
+
+@contextlib.contextmanager
+def short_switch_interval(seconds: float = 5e-4) -> Iterator[None]:
+    """Let the executor's thread have the interpreter soon after its kernel ends (Python's default is 5 ms)."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

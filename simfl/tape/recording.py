@@ -1,0 +1,385 @@
+"""The recording half of the tape: the world writes down what happens to models, nothing is computed.
+
+A model is an immutable value: a linear form sum_j c_j row_j over rows of the executor's bank.
+Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
+and only a gradient, or a form of too many terms, becomes an operation. One operation computes
+
+    out = sum_j b_j row_j + g * ( sum_i [grad f(sum_j a_j row_j; x_i)]_C  +  N(0, noise_std^2 I) )
+
+so a gossip average, a stale read and a gradient step are one gather and one scatter.
+
+A row lives as long as some model mentions it: Python's own reference counting is the count. A
+row that nobody can mention any more is released at the next flush and its place used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
+CHAINS = 16
+
+
+class Row:
+    """One row of the bank, known by a small number; reports its own death to the tape."""
+
+    __slots__ = ("_graveyard", "level", "number")
+
+    def __init__(self, number: int, level: int, graveyard: list[int]) -> None:
+        self.number = number
+        self.level = level
+        self._graveyard = graveyard
+
+    def __del__(self) -> None:
+        self._graveyard.append(self.number)
+
+
+class Model:
+    """An immutable model value: sum of coefs[j] * rows[j]. Its representation may be made shorter."""
+
+    __slots__ = ("coefs", "rows")
+
+    def __init__(self, rows: tuple[Row, ...], coefs: tuple[float, ...]) -> None:
+        self.rows = rows
+        self.coefs = coefs
+
+
+class Gradient:
+    """The sum of a mini-batch's gradients at `model`, clipped and noised as the problem says.
+
+    It is not computed before `Tape.combine` uses it, and it can be used once: every use would
+    draw the same batch and the same noise again.
+
+    Attributes:
+        model: the (possibly stale) model it is taken at.
+        client: whose data.
+        draw: counts the client's mini-batches; names the batch and the noise.
+        size: number of examples in the batch.
+        noise_std: standard deviation of the noise on each coordinate of the sum.
+    """
+
+    __slots__ = ("client", "draw", "model", "noise_std", "size")
+
+    def __init__(self, model: Model, client: int, draw: int, size: int, noise_std: float) -> None:
+        self.model = model
+        self.client = client
+        self.draw = draw
+        self.size = size
+        self.noise_std = noise_std
+
+
+@dataclass
+class Window:
+    """A window of the tape on its way to the executor.
+
+    `ints` is [n, reads + 5] (rows read, row written, client, draw, first example, examples) and
+    `floats` [n, 2 * reads + 2] (a, b, g, noise_std) for operations with a gradient; the combines
+    have [m, reads + 1] (rows read, row written) and [m, reads] (b). Rows that are not used are -1.
+    """
+
+    gradient_ints: NDArray[np.int32]
+    gradient_floats: NDArray[np.float32]
+    gradient_levels: NDArray[np.int32]
+    combine_ints: NDArray[np.int32]
+    combine_floats: NDArray[np.float32]
+    combine_levels: NDArray[np.int32]
+    dead: list[int]
+    constants: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def operations(self) -> int:
+        """Number of operations in the window."""
+        return len(self.gradient_levels) + len(self.combine_levels)
+
+
+class AbstractExecutor(Protocol):
+    """What a tape needs from whoever runs it."""
+
+    def submit(self, window: Window) -> None:
+        """Take a window; it runs before anything submitted later."""
+
+    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return models [k, d] given as forms (rows [k, t] with -1 for none, coefs [k, t])."""
+
+
+class Tape:
+    """Records operations on models and hands them to the executor in windows.
+
+    Args:
+        executor: runs the windows, in the order in which they are submitted.
+        window: operations per window; results do not depend on it.
+        reads: rows that one operation can read (R).
+        max_batch: examples that one operation can process; a larger batch takes several operations.
+        on_flush: called after every submitted window.
+    """
+
+    def __init__(
+        self,
+        executor: AbstractExecutor,
+        *,
+        window: int = 4096,
+        reads: int = 4,
+        max_batch: int = 32,
+        on_flush: Callable[[], None] | None = None,
+    ) -> None:
+        if reads < 3:
+            raise ValueError(f"reads: expected at least 3, got {reads}")
+        self.executor = executor
+        self.window = window
+        self.reads = reads
+        self.max_batch = max_batch
+        self.on_flush = on_flush
+        self._graveyard: list[int] = []
+        self._free: list[int] = []
+        self._next_number = 0
+        self._floor = 0  # level of everything computed by earlier windows
+        self._top = 0
+        self._constants: list[tuple[int, NDArray[np.float32]]] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._g_ints: list[int] = []
+        self._g_floats: list[float] = []
+        self._g_levels: list[int] = []
+        self._c_ints: list[int] = []
+        self._c_floats: list[float] = []
+        self._c_levels: list[int] = []
+
+    # -- values ------------------------------------------------------------------------------
+
+    def constant(self, values: NDArray[np.float32]) -> Model:
+        """Put a given vector f32[d] on the tape, an initial model for example."""
+        row = self._new_row(self._floor)
+        self._constants.append((row.number, np.array(values, dtype=np.float32)))
+        return Model((row,), (1.0,))
+
+    def gradient(self, model: Model, client: int, draw: int, size: int, noise_std: float = 0.0) -> Gradient:
+        """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
+        if len(model.rows) > 2:
+            self.settle(model)
+        return Gradient(model, client, draw, size, noise_std)
+
+    def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
+        """Return the linear combination sum c * value of models and gradients.
+
+        Without a gradient nothing is computed yet. Gradients are consumed.
+        """
+        form: dict[Row, float] = {}
+        gradients: list[tuple[float, Gradient]] | None = None
+        for coef, value in terms:
+            if type(value) is Gradient:
+                if gradients is None:
+                    gradients = [(coef, value)]
+                else:
+                    gradients.append((coef, value))
+                continue
+            rows, coefs = value.rows, value.coefs  # type: ignore[union-attr]
+            if len(rows) == 1:
+                row = rows[0]
+                form[row] = form.get(row, 0.0) + coef * coefs[0]
+            else:
+                for row, c in zip(rows, coefs, strict=True):
+                    form[row] = form.get(row, 0.0) + coef * c
+        if gradients is None:
+            if len(form) > self.reads:
+                return Model((self._reduce(form),), (1.0,))
+            return Model(tuple(form), tuple(form.values()))
+        if len(gradients) == 1:
+            coef, gradient = gradients[0]
+            if len(form) + len(gradient.model.rows) > self.reads:
+                form = self._settled(terms)
+            return Model((self._step(form, coef, gradient),), (1.0,))
+        return self._sum_of_gradients(form, gradients)
+
+    def _settled(self, terms: Sequence[tuple[float, Model | Gradient]]) -> dict[Row, float]:
+        """The form of `terms` when their union of rows may be too long for one operation.
+
+        Settling the terms, not their sum, serves whoever else holds one of them: the partner of a
+        gossip average, for example.
+        """
+        form: dict[Row, float] = {}
+        union: set[Row] = set()
+        for _, value in terms:
+            union.update(value.rows if isinstance(value, Model) else value.model.rows)
+        for coef, value in terms:
+            if isinstance(value, Model):
+                if len(union) > self.reads:
+                    self.settle(value)
+                for row, c in zip(value.rows, value.coefs, strict=True):
+                    form[row] = form.get(row, 0.0) + coef * c
+        return form
+
+    def settle(self, model: Model) -> Model:
+        """Make `model` a single row (an operation, unless it is one already) and return it."""
+        if len(model.rows) != 1 or model.coefs[0] != 1.0:
+            row = self._reduce(dict(zip(model.rows, model.coefs, strict=True)))
+            model.rows, model.coefs = (row,), (1.0,)
+        return model
+
+    def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
+        """Request the numbers of some models, f32 [k, d]: flushes the tape and waits."""
+        self.flush()
+        return self.executor.fetch(*self.forms(models))
+
+    def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads]."""
+        rows = np.full((len(models), self.reads), -1, dtype=np.int32)
+        coefs = np.zeros((len(models), self.reads), dtype=np.float32)
+        for k, model in enumerate(models):
+            for j, (row, coef) in enumerate(zip(model.rows, model.coefs, strict=True)):
+                rows[k, j] = row.number
+                coefs[k, j] = coef
+        return rows, coefs
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def _new_row(self, level: int) -> Row:
+        if self._free:
+            return Row(self._free.pop(), level, self._graveyard)
+        self._next_number += 1
+        return Row(self._next_number - 1, level, self._graveyard)
+
+    def _combine_rows(self, form: dict[Row, float]) -> Row:
+        """Record out = sum_j b_j row_j for at most `reads` rows."""
+        level = self._floor
+        for row in form:
+            if row.level > level:
+                level = row.level
+        level += 1
+        if level > self._top:
+            self._top = level
+        out = self._new_row(level)
+        pad = self.reads - len(form)
+        ints = [row.number for row in form]
+        ints += [-1] * pad
+        ints.append(out.number)
+        self._c_ints += ints
+        self._c_floats += form.values()
+        self._c_floats += [0.0] * pad
+        self._c_levels.append(level)
+        if len(self._g_levels) + len(self._c_levels) >= self.window:
+            self.flush()
+        return out
+
+    def _reduce(self, form: dict[Row, float]) -> Row:
+        """Sum any number of rows into one, as a tree with `reads` children per node."""
+        items = list(form.items())
+        while len(items) > self.reads:
+            items = [
+                (self._combine_rows(dict(items[i : i + self.reads])), 1.0) if i + 1 < len(items) else items[i]
+                for i in range(0, len(items), self.reads)
+            ]
+        return self._combine_rows(dict(items))
+
+    def _step(self, base: dict[Row, float], coef: float, gradient: Gradient) -> Row:
+        """Record out = base + coef * gradient, after making the rows fit into one operation."""
+        reads = self.reads
+        model = gradient.model
+        union = base if all(row in base for row in model.rows) else {**base, **dict.fromkeys(model.rows, 0.0)}
+        if len(union) > reads:
+            if len(base) > 1:
+                base = {self._reduce(base): 1.0}
+            if len(base) + len(model.rows) > reads:
+                self.settle(model)
+            union = {**base, **dict.fromkeys((r for r in model.rows if r not in base), 0.0)}
+        size, first = gradient.size, 0
+        chunk = min(size, self.max_batch)
+        out = self._record(union, base, model, coef, gradient, 0, chunk, gradient.noise_std)
+        while (first := first + chunk) < size:
+            # What does not fit the fixed width of a batch is added by further operations, without
+            # noise: the batch is never truncated, which would change the mechanism.
+            if len(model.rows) >= reads:
+                self.settle(model)
+            rest = {out: 1.0}
+            union = {out: 1.0, **dict.fromkeys(model.rows, 0.0)}
+            chunk = min(size - first, self.max_batch)
+            out = self._record(union, rest, model, coef, gradient, first, chunk, 0.0)
+        gradient.size = -1  # used
+        return out
+
+    def _record(
+        self,
+        union: dict[Row, float],
+        base: dict[Row, float],
+        model: Model,
+        coef: float,
+        gradient: Gradient,
+        first: int,
+        size: int,
+        noise_std: float,
+    ) -> Row:
+        level = self._floor
+        for row in union:
+            if row.level > level:
+                level = row.level
+        level += 1
+        if level > self._top:
+            self._top = level
+        out = self._new_row(level)
+        pad = self.reads - len(union)
+        ints = [row.number for row in union]
+        if pad:
+            ints += [-1] * pad
+        ints += (out.number, gradient.client, gradient.draw, first, size)
+        self._g_ints += ints
+        rows = model.rows
+        if len(rows) == 1 and rows[0] in union:
+            one, a = rows[0], model.coefs[0]
+            floats = [a if row is one else 0.0 for row in union]
+        else:
+            at = dict(zip(rows, model.coefs, strict=True))
+            floats = [at.get(row, 0.0) for row in union]
+        if pad:
+            floats += [0.0] * pad
+        floats += union.values() if union is base else [base.get(row, 0.0) for row in union]
+        if pad:
+            floats += [0.0] * pad
+        floats += (coef, noise_std)
+        self._g_floats += floats
+        self._g_levels.append(level)
+        if len(self._g_levels) + len(self._c_levels) >= self.window:
+            self.flush()
+        return out
+
+    def _sum_of_gradients(self, base: dict[Row, float], gradients: list[tuple[float, Gradient]]) -> Model:
+        """base + sum of many gradients: a fixed number of chains, each a sequence of steps, then a tree."""
+        partial: list[dict[Row, float]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
+        for i, (coef, gradient) in enumerate(gradients):
+            chain = i % len(partial)
+            partial[chain] = {self._step(partial[chain], coef, gradient): 1.0}
+        total: dict[Row, float] = {}
+        for part in partial:
+            total.update(part)
+        return Model((self._reduce(total),), (1.0,))
+
+    def flush(self) -> None:
+        """Submit what is recorded so far."""
+        if not (self._g_levels or self._c_levels or self._constants):
+            return
+        reads = self.reads
+        dead = self._graveyard[:]
+        del self._graveyard[: len(dead)]
+        window = Window(
+            gradient_ints=np.array(self._g_ints, dtype=np.int32).reshape(-1, reads + 5),
+            gradient_floats=np.array(self._g_floats, dtype=np.float32).reshape(-1, 2 * reads + 2),
+            gradient_levels=np.array(self._g_levels, dtype=np.int32) - self._floor,
+            combine_ints=np.array(self._c_ints, dtype=np.int32).reshape(-1, reads + 1),
+            combine_floats=np.array(self._c_floats, dtype=np.float32).reshape(-1, reads),
+            combine_levels=np.array(self._c_levels, dtype=np.int32) - self._floor,
+            dead=dead,
+            constants=self._constants,
+            rows=self._next_number,
+        )
+        self._free += dead  # their numbers may be used again from the next window on
+        self._constants = []
+        self._floor = self._top
+        self._clear()
+        self.executor.submit(window)
+        if self.on_flush is not None:
+            self.on_flush()

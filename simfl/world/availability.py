@@ -1,0 +1,166 @@
+"""When a client is there: late joins, offline intervals and crashes, scripted or random.
+
+Offline suspends: work in progress goes on afterwards. A crash loses the work in progress; the
+client comes back with the last model it had. A client that has not joined yet is offline.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simfl.streams import Streams
+from simfl.world.compute import Sampler
+
+
+class Outcome(enum.Enum):
+    """How a computation ended."""
+
+    DONE = "done"
+    CRASHED = "crashed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Outage:
+    """An interval [start_s, end_s) in which a client is away; `crash` if it loses its work."""
+
+    start_s: float
+    end_s: float
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class RandomOutages:
+    """Alternating times online and offline, drawn per client."""
+
+    up: Sampler
+    down: Sampler
+
+
+class _Timeline:
+    """A client's outages in order of time; random ones are drawn as far as somebody looks."""
+
+    def __init__(self, outages: Sequence[Outage], random: RandomOutages | None, generator: np.random.Generator) -> None:
+        self.outages = _merged(outages)
+        self._random = random
+        self._generator = generator
+        self._scripted = list(self.outages)
+        self._drawn: list[Outage] = []
+        self._known = 0.0 if random else math.inf
+
+    def until(self, time: float) -> list[Outage]:
+        """Outages known up to `time` at least."""
+        if self._known <= time and self._random is not None:
+            while self._known <= time:
+                start = self._known + float(self._random.up(self._generator, 1)[0])
+                end = start + float(self._random.down(self._generator, 1)[0])
+                self._drawn.append(Outage(start, end))
+                self._known = end
+            self.outages = _merged(self._scripted + self._drawn)
+        return self.outages
+
+
+def _merged(outages: Sequence[Outage]) -> list[Outage]:
+    """Order by time and join what touches or overlaps; a join with a crash in it is a crash."""
+    result: list[Outage] = []
+    for outage in sorted(outages, key=lambda o: (o.start_s, o.end_s)):
+        if result and outage.start_s <= result[-1].end_s:
+            last = result[-1]
+            result[-1] = Outage(last.start_s, max(last.end_s, outage.end_s), last.crash or outage.crash)
+        elif outage.end_s > outage.start_s:
+            result.append(outage)
+    return result
+
+
+class Availability:
+    """Who is there when.
+
+    Args:
+        streams: the run's streams.
+        outages: scripted outages per client; clients without any are always there.
+        random: random outages per client.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        outages: dict[int, Sequence[Outage]] | None = None,
+        random: dict[int, RandomOutages] | None = None,
+    ) -> None:
+        outages, random = outages or {}, random or {}
+        self._timelines = {
+            client: _Timeline(outages.get(client, ()), random.get(client), streams.generator("availability", client))
+            for client in sorted(set(outages) | set(random))
+        }
+
+    @property
+    def trivial(self) -> bool:
+        """Whether every client is always there."""
+        return not self._timelines
+
+    def outage(self, client: int, time: float) -> Outage | None:
+        """Return the outage that the client is in at `time`, or None."""
+        timeline = self._timelines.get(client)
+        if timeline is None:
+            return None
+        outages = timeline.until(time)
+        at = bisect.bisect_right(outages, time, key=lambda o: o.start_s) - 1
+        return outages[at] if at >= 0 and time < outages[at].end_s else None
+
+    def online(self, client: int, time: float) -> bool:
+        """Whether the client is there at `time`."""
+        return self.outage(client, time) is None
+
+    def gone(self, client: int, time: float) -> bool:
+        """Whether the client is away at `time` and never comes back."""
+        outage = self.outage(client, time)
+        return outage is not None and math.isinf(outage.end_s)
+
+    def joins_s(self, client: int) -> float:
+        """Return when the client joins: 0, or the end of an outage that begins with the run."""
+        outage = self.outage(client, 0.0)
+        return 0.0 if outage is None else outage.end_s
+
+    def leaves_s(self, client: int) -> float:
+        """Return when the client leaves for good; infinite if it does not."""
+        timeline = self._timelines.get(client)
+        if timeline is None:
+            return math.inf
+        return next((o.start_s for o in timeline.until(0.0) if math.isinf(o.end_s)), math.inf)
+
+    def finish(self, client: int, start: float, work: float) -> tuple[float, Outcome]:
+        """Return when, and how, `work` seconds of computing begun at `start` come to an end.
+
+        DONE: at that time they are done. CRASHED: the work was lost and the client is back at that
+        time. GONE: the client left at that time for good.
+        """
+        timeline = self._timelines.get(client)
+        if timeline is None:
+            return start + work, Outcome.DONE
+        now = start
+        while True:
+            end = now + work
+            outages = timeline.until(end)
+            at = bisect.bisect_right(outages, now, key=lambda o: o.end_s)
+            if at == len(outages) or outages[at].start_s >= end:
+                return end, Outcome.DONE
+            outage = outages[at]
+            if math.isinf(outage.end_s):
+                return max(start, outage.start_s), Outcome.GONE
+            if outage.crash and outage.start_s >= start:
+                return outage.end_s, Outcome.CRASHED
+            work -= max(0.0, outage.start_s - now)
+            now = outage.end_s
+
+    def offline_s(self, client: int, end: float) -> float:
+        """Return how long the client was away up to `end`."""
+        timeline = self._timelines.get(client)
+        if timeline is None:
+            return 0.0
+        return sum(min(o.end_s, end) - o.start_s for o in timeline.until(end) if o.start_s < end)

@@ -1,0 +1,127 @@
+"""How long a client computes: speed, jitter and scripted slowdowns.
+
+compute time of a mini-batch of b examples = b * seconds_per_example * speed_k * slowdown_k(t, i) * jitter_{k,i}
+
+with i the client's iteration. Every factor of client k in its iteration i is a function of the
+seed, k and i alone, so two algorithms under one seed meet the same devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.streams import Streams
+
+#: Draws a block of n values from a generator; a distribution of factors or of seconds.
+Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+_BLOCK = 256
+
+
+class Draws:
+    """An endless sequence of draws per client, in blocks; cheap to take one from.
+
+    Args:
+        streams: the run's streams.
+        purpose: name of the stream.
+        sampler: draws a block.
+    """
+
+    def __init__(self, streams: Streams, purpose: str, sampler: Sampler) -> None:
+        self._streams = streams
+        self._purpose = purpose
+        self._sampler = sampler
+        self._blocks: dict[int, list[float]] = {}
+        self._counts: dict[int, int] = {}
+
+    def next(self, client: int) -> float:
+        """Return the client's next draw."""
+        block = self._blocks.get(client)
+        if not block:
+            count = self._counts.get(client, 0)
+            self._counts[client] = count + 1
+            generator = self._streams.generator(self._purpose, client, count)
+            # Short blocks first: ten thousand clients that each draw twice should not pay for 256.
+            size = min(16 << count, _BLOCK)
+            block = self._sampler(generator, size).tolist()[::-1]
+            self._blocks[client] = block
+        return block.pop()
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A scripted slowdown: whom, by how much, and when.
+
+    Attributes:
+        factor: multiplies the compute time, > 0.
+        clients: those it concerns; None when they are drawn afresh.
+        random: number of clients drawn afresh for every iteration (when `clients` is None).
+        start_s, end_s: virtual time in which a mini-batch must begin for the rule to apply.
+    """
+
+    factor: float
+    clients: frozenset[int] | None = None
+    random: int = 0
+    start_s: float = 0.0
+    end_s: float = math.inf
+
+
+class Compute:
+    """The compute times of all clients.
+
+    Args:
+        seconds_per_example: of a client of speed 1, > 0.
+        speeds: factor on the compute time per client, [K]; 2 is half as fast.
+        jitter: sampler of a factor per mini-batch, or None for exactly 1.
+        slowdowns: applied on top of each other.
+        streams: the run's streams.
+    """
+
+    def __init__(
+        self,
+        seconds_per_example: float,
+        speeds: Sequence[float],
+        streams: Streams,
+        jitter: Sampler | None = None,
+        slowdowns: Sequence[Slowdown] = (),
+    ) -> None:
+        self._base = [seconds_per_example * float(s) for s in speeds]
+        self._num_clients = len(self._base)
+        self._streams = streams
+        self._jitter = Draws(streams, "jitter", jitter) if jitter else None
+        self._slowdowns = tuple(slowdowns)
+        self._drawn: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._iteration = [0] * self._num_clients
+
+    def duration(self, client: int, examples: float, now: float) -> float:
+        """Return the seconds that the client's next mini-batch takes if it begins now."""
+        seconds = examples * self._base[client]
+        if self._jitter is not None:
+            seconds *= self._jitter.next(client)
+        if self._slowdowns:
+            iteration = self._iteration[client]
+            self._iteration[client] = iteration + 1
+            for rule, slowdown in enumerate(self._slowdowns):
+                if slowdown.start_s <= now < slowdown.end_s and self._applies(rule, slowdown, client, iteration):
+                    seconds *= slowdown.factor
+        return seconds
+
+    def _applies(self, rule: int, slowdown: Slowdown, client: int, iteration: int) -> bool:
+        if slowdown.clients is not None:
+            return client in slowdown.clients
+        block = self._drawn.get((rule, iteration // _BLOCK))
+        if block is None:
+            # The same k clients are slow in iteration i whoever asks, and whatever the algorithm.
+            generator = self._streams.generator("slowdown", rule, iteration // _BLOCK)
+            keys = generator.random((_BLOCK, self._num_clients)) if slowdown.random > 1 else None
+            if keys is None:
+                block = generator.integers(0, self._num_clients, (_BLOCK, 1))
+            else:
+                block = np.argpartition(keys, slowdown.random - 1, axis=1)[:, : slowdown.random]
+            self._drawn[rule, iteration // _BLOCK] = block
+        return bool((block[iteration % _BLOCK] == client).any())
