@@ -78,7 +78,9 @@ def _frozen_value(value: Any) -> Any:
 
 
 def _hashed(value: Any) -> Any:
-    return frozenset((key, _hashed(item)) for key, item in value.items()) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return frozenset((key, _hashed(item)) for key, item in value.items())
+    return tuple(_hashed(item) for item in value) if isinstance(value, tuple) else value
 
 
 class ExternalAlgorithm(AlgorithmConfig):

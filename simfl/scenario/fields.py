@@ -216,7 +216,7 @@ def _distinct(clients: tuple[int, ...]) -> tuple[int, ...]:
     client, times = Counter(clients).most_common(1)[0]
     if times > 1:
         raise InvalidValueError(
-            Problem("each client once", f"client {client} {times} times", "list every client only once")
+            Problem("each client once", f"client {client} more than once", "list every client only once")
         )
     return clients
 

@@ -49,6 +49,7 @@ class Softmax(ModelConfig):
     """Softmax regression over the classes."""
 
     kind: Literal["softmax"] = variant("softmax")
+    intercept: Flag = Field(default=True, description="add a constant term to each class")
 
 
 class Mlp(ModelConfig):

@@ -19,7 +19,7 @@ data:
                              # or with a known optimum: quadratic, logistic, linear
   #normalize: unit_sphere    # or standard: each feature to mean 0, deviation 1
   #pca: 20                   # number of principal components to keep
-  #test_fraction: 0.2        # share of the examples set aside for testing
+  #test_fraction: 0.3        # share of the examples set aside for testing
   partition: {kind: iid}
   #partition: {kind: iid, sizes: {kind: power_law, exponent: 1.0}}
   #partition: {kind: dirichlet, alpha: 0.5}
@@ -57,7 +57,7 @@ links:
   #latency: {kind: exponential, mean: 5 ms}          # also uniform (low, high), lognormal (mean, sigma)
   bandwidth: 1 Gbit/s        # null: unlimited
   #loss: 0.01                # probability that a message is lost and sent again
-  #resend_timeout: 100 ms
+  #resend_timeout: 200 ms
   #fifo: true                # messages do not overtake each other
   #uplink: 20 Mbit/s         # a client's own capacity for all it sends
   #downlink: 100 Mbit/s      # a client's own capacity for all it receives

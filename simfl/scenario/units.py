@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from decimal import Context, Decimal
 
 from simfl.scenario.problems import InvalidValueError, Problem, show, suggestion
@@ -51,6 +52,13 @@ def _split(value: object, expected: str, advice: str) -> tuple[Decimal, str]:
     return Decimal(match[1]), match[2]
 
 
+def _nearest_unit(unit: str, units: Iterable[str], otherwise: str) -> str:
+    """Return the advice for an unknown unit: the same letters in another case before any other likeness."""
+    known = list(units)
+    same = [other for other in known if unit and other.lower() == unit.lower()]
+    return suggestion(same[0] if same else unit, known, otherwise)
+
+
 def parse_time(value: object) -> float:
     """Return seconds: "10 ms" is 0.01; a plain number counts seconds.
 
@@ -67,7 +75,7 @@ def parse_time(value: object) -> float:
         return float(number)
     if unit not in _TIME_SPELLINGS:
         otherwise = "use one of the units ns, us, ms, s, min, h, d"
-        raise InvalidValueError(Problem(expected, show(value), suggestion(unit, _TIMES, otherwise)))
+        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _TIMES, otherwise)))
     return float(_exact.multiply(number, _TIME_SPELLINGS[unit]))
 
 
@@ -93,9 +101,7 @@ def parse_bandwidth(value: object) -> float:
     advice = "write a number and a unit such as Mbit/s or MB/s"
     number, unit = _split(value, expected, advice)
     if unit not in _BANDWIDTHS:
-        raise InvalidValueError(
-            Problem(expected, show(value), suggestion(unit, _BANDWIDTHS, advice) if unit else advice)
-        )
+        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _BANDWIDTHS, advice)))
     return float(_exact.multiply(number, _BANDWIDTHS[unit]))
 
 
@@ -118,7 +124,7 @@ def parse_bytes(value: object) -> int:
         return value
     number, unit = _split(value, expected, advice)
     if unit not in _SIZES:
-        raise InvalidValueError(Problem(expected, show(value), suggestion(unit, _SIZES, advice) if unit else advice))
+        raise InvalidValueError(Problem(expected, show(value), _nearest_unit(unit, _SIZES, advice)))
     size = _exact.multiply(number, _SIZES[unit])
     if size != size.to_integral_value():
         raise InvalidValueError(Problem("a whole number of bytes", show(value), "choose a smaller unit"))

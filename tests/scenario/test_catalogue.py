@@ -1,0 +1,35 @@
+"""The schema offers exactly what the other rooms build, under the same names."""
+
+from __future__ import annotations
+
+from simfl.data import DATASETS, PARTITIONS, SIZES
+from simfl.models import MODELS, model_options
+from simfl.scenario import kinds
+from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.models import Model, ModelConfig
+from simfl.scenario.network import TopologyConfig
+from simfl.scenario.partitions import Partition, PartitionConfig, Sizes
+from simfl.world.topology import MIXING_RULES, TOPOLOGIES
+
+
+def test_data_sets_and_partitions() -> None:
+    assert set(kinds("data")) == set(DATASETS)
+    partitions = [member for member in members_of(Partition) if issubclass(member, PartitionConfig)]
+    assert {kind_of(member, "kind") for member in partitions} == set(PARTITIONS)
+    assert {kind_of(member, "kind") for member in members_of(Sizes)} == set(SIZES)
+
+
+def test_models_and_their_options() -> None:
+    assert set(kinds("model")) == set(MODELS)
+    for member in members_of(Model):
+        assert issubclass(member, ModelConfig)
+        kind = kind_of(member, "kind")
+        own = set(member.keys()) - {"kind", "l2"}
+        assert own == set(model_options(kind)) - {"curvature"}, kind  # a quadratic's curvature comes with its data
+        assert member.convolutional == MODELS[kind].convolutional
+
+
+def test_topologies_and_mixing() -> None:
+    assert set(kinds("topology")) == set(TOPOLOGIES)
+    choices = TopologyConfig.model_json_schema()["properties"]["mixing"]["enum"]
+    assert set(choices) == set(MIXING_RULES)

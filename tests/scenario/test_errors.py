@@ -1,0 +1,134 @@
+"""What is wrong with a scenario is one line per problem, in plain words, wherever it comes from."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.errors import ScenarioError
+from simfl.scenario import from_mapping, load, loads
+from tests.scenario.broken import ADPSGD, BROKEN, Broken
+from tests.scenario.strategies import scenarios
+
+JARGON = re.compile(
+    r"pydantic|input should|validation|value error|type=|union|_tag|<\w+>|traceback|nonetype|str\b|dict\b", re.I
+)
+LINE = re.compile(r"fuzz: ([\w.]+: )?expected .+, got .+; .+")
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
+def test_each_broken_scenario_is_one_exact_line(case: Broken, tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(case.text, encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        load(file)
+    assert str(caught.value) == case.line(file)
+    assert not JARGON.search(case.message)
+
+
+def test_the_table_is_large_and_its_names_are_unique() -> None:
+    assert len({case.name for case in BROKEN}) == len(BROKEN) >= 100
+
+
+def test_several_problems_come_in_the_order_of_the_file() -> None:
+    text = "stop: {epochs: 0}\nclients:\n  jitter: {kind: lognormal, sigma: -1}\n  count: 0\n"
+    text += "algorithm: {kind: adpsgd, batch: 3}\n"
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, "f.yaml")
+    assert str(caught.value).splitlines() == [
+        "f.yaml: stop.epochs: expected a number > 0, got 0; choose a value in this range",
+        "f.yaml: clients.jitter.sigma: expected a number >= 0, got -1; choose a value in this range",
+        "f.yaml: clients.count: expected an integer >= 1, got 0; choose a value in this range",
+        "f.yaml: algorithm.batch: expected a key of kind adpsgd, got 'batch'; did you mean 'batch_size'?",
+    ]
+
+
+def test_contradictions_between_sections_are_all_told_at_once() -> None:
+    text = ADPSGD + "topology: {kind: tree, mixing: uniform}\nslowdowns: [{clients: [16], factor: 2}]\nmodel: linear\n"
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, "f.yaml")
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [
+        "topology.mixing",
+        "slowdowns.0.clients.0",
+        "model",
+    ]
+
+
+def test_at_most_ten_problems_are_listed() -> None:
+    text = ADPSGD + "record:\n" + "".join(f"  zz{letter}: 1\n" for letter in "abcdefghijkl")
+    with pytest.raises(ScenarioError) as caught:
+        loads(text, "f.yaml")
+    written = str(caught.value).splitlines()
+    assert len(written) == 11
+    assert written[9].startswith("f.yaml: record.zzj: ")
+    assert written[10] == "f.yaml: expected no more problems, got 2 more; mend these first"
+
+
+def test_a_shorthand_is_blamed_by_the_key_that_is_in_the_file() -> None:
+    for text, key in [
+        ("algorithm: adpsg", "algorithm"),
+        ("algorithm: {kind: adpsgd, step_size: quick}", "algorithm.step_size"),
+        (ADPSGD + "links: {latency: -3 ms}", "links.latency"),
+        (ADPSGD + "topology: graphml", "topology"),
+    ]:
+        with pytest.raises(ScenarioError) as caught:
+            loads(text, "f.yaml")
+        assert str(caught.value).startswith(f"f.yaml: {key}: expected ")
+
+
+JUNK: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    7.5,
+    "",
+    "junk",
+    "10 ms",
+    "1 Mbit/s",
+    [],
+    [1],
+    [[1, 2]],
+    {},
+    {"kind": "junk"},
+    {"a": 1},
+]
+JUNK += [float("inf"), float("nan"), 10**400, "x" * 200, {1: 2}, {"kind": ["list"]}, {"kind": None}, object()]
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, item in inner for found in _paths(item, (*path, key)))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(mapping=scenarios, seed=st.integers(0, 2**32))
+def test_junk_anywhere_is_told_in_plain_lines_or_accepted(mapping: dict[str, Any], seed: int) -> None:
+    generator = random.Random(seed)
+    resolved = from_mapping(mapping).resolved()
+    path = generator.choice(_paths(resolved)[1:])
+    holder: Any = resolved
+    for part in path[:-1]:
+        holder = holder[part]
+    if generator.random() < 0.2 and isinstance(holder, dict):
+        holder["jnuk"] = generator.choice(JUNK)
+    else:
+        holder[path[-1]] = generator.choice(JUNK)
+    for line in _refused(lambda: from_mapping(resolved, "fuzz")):
+        assert LINE.fullmatch(line), line
+        assert not JARGON.search(line), line
+
+
+def _refused(action: Callable[[], object]) -> list[str]:
+    try:
+        action()
+    except ScenarioError as error:
+        return str(error).splitlines()
+    return []

@@ -1,0 +1,233 @@
+"""The scenario as a whole: defaults, shorthands, the way to YAML and back, digest, remarks."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from pydantic import ValidationError
+
+from simfl.errors import ScenarioError
+from simfl.scenario import Scenario, from_mapping, kinds, load, loads
+from simfl.scenario.algorithms import AdPsgd, ExternalAlgorithm
+from simfl.scenario.fields import Config
+from tests.scenario.strategies import scenarios
+
+
+def test_an_algorithm_alone_is_a_scenario() -> None:
+    scenario = loads("algorithm: {kind: adpsgd}", "tiny")
+    assert scenario.name == "tiny"
+    assert scenario.resolved() == {
+        "name": "tiny",
+        "description": "",
+        "seed": 0,
+        "data": {
+            "set": "digits",
+            "partition": {"kind": "iid", "sizes": {"kind": "equal"}},
+            "normalize": "none",
+            "pca": None,
+            "test_fraction": 0.2,
+        },
+        "model": {"kind": "softmax", "l2": 0.0, "intercept": True},
+        "clients": {
+            "count": 16,
+            "seconds_per_example": "100 us",
+            "speed": {"kind": "constant", "value": 1.0},
+            "jitter": {"kind": "constant", "value": 1.0},
+        },
+        "slowdowns": [],
+        "topology": {"kind": "ring", "mixing": "metropolis"},
+        "links": {
+            "latency": {"kind": "constant", "value": "1 ms"},
+            "bandwidth": "1 Gbit/s",
+            "loss": 0.0,
+            "resend_timeout": "100 ms",
+            "fifo": False,
+            "uplink": None,
+            "downlink": None,
+        },
+        "availability": [],
+        "algorithm": {
+            "kind": "adpsgd",
+            "step_size": {"kind": "constant", "value": 0.4},
+            "batch_size": 32,
+            "sampling": "auto",
+            "exchange": "atomic",
+            "pairing": "auto",
+        },
+        "privacy": None,
+        "stop": {"time": None, "updates": None, "epochs": 20.0, "accuracy": None},
+        "evaluate": {"every": {"time": None, "updates": None, "epochs": 1.0}, "clients": False},
+        "execution": {"window": "auto", "width": "auto"},
+        "record": {"updates": True, "messages": False},
+    }
+
+
+def test_a_scenario_in_the_words_of_the_design() -> None:
+    scenario = loads(
+        """
+name: one-slow-learner
+seed: 1
+data: {set: mnist, partition: {kind: iid}}
+model: {kind: softmax}
+clients: {count: 16, seconds_per_example: 1.0e-4, jitter: {kind: lognormal, sigma: 0.1}}
+slowdowns: [{clients: [3], factor: 10}]
+topology: {kind: ring}
+links: {latency: 1 ms, bandwidth: 1 Gbit/s}
+algorithm: {kind: adpsgd, step_size: {kind: constant, value: 0.4}, batch_size: 32}
+privacy: {mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5}
+stop: {epochs: 20}
+evaluate: {every: {epochs: 0.5}}
+"""
+    )
+    assert scenario.slowdowns[0].clients == (3,)
+    assert scenario.slowdowns[0].start == 0.0
+    assert scenario.links.bandwidth == 1.25e8
+    assert scenario.privacy is not None
+    assert scenario.privacy.mechanism == "gaussian"
+    assert scenario.notes() == ()
+
+
+def test_bare_words_and_numbers_are_short_for_sections() -> None:
+    short = loads(
+        "{algorithm: sync_sgd, topology: star, data: mnist, model: mlp, links: {latency: 2 ms}, privacy: gaussian}"
+    )
+    full = loads(
+        "{algorithm: {kind: sync_sgd}, topology: {kind: star}, data: {set: mnist}, model: {kind: mlp}, "
+        "links: {latency: {kind: constant, value: 0.002}}, privacy: {mechanism: gaussian}}"
+    )
+    assert short == full
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenarios)
+def test_resolved_scenarios_make_the_round_trip(mapping: dict[str, Any]) -> None:
+    scenario = from_mapping(mapping)
+    again = loads(scenario.to_yaml(), "other")
+    assert again == scenario
+    assert again.resolved() == scenario.resolved()
+    assert again.digest() == scenario.digest()
+    assert hash(again) == hash(scenario)
+    assert from_mapping(scenario.resolved()) == scenario
+    assert pickle.loads(pickle.dumps(scenario)) == scenario
+
+
+def test_the_digest_knows_what_changes_a_run() -> None:
+    base = loads("algorithm: adpsgd")
+    assert len(base.digest()) == 64
+    assert loads("{algorithm: adpsgd, name: other, description: other}").digest() == base.digest()
+    assert loads("algorithm: {kind: adpsgd, batch_size: 32, step_size: 0.4}").digest() == base.digest()
+    assert loads("{algorithm: adpsgd, seed: 1}").digest() != base.digest()
+    assert loads("{algorithm: adpsgd, links: {latency: 0.0011}}").digest() != base.digest()
+
+
+def test_scenarios_do_not_change() -> None:
+    scenario = loads("algorithm: adpsgd")
+    with pytest.raises(ValidationError, match="frozen"):
+        scenario.seed = 3
+    assert isinstance(loads("{algorithm: adpsgd, slowdowns: [{random: 1, factor: 2}]}").slowdowns, tuple)
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("case-2", "case-2"),
+        ("my scenario (1)", "my-scenario-1-"),
+        (".hidden", "hidden"),
+        ("…", "scenario"),
+        ("größe", "größe"),
+    ],
+)
+def test_the_default_name_comes_from_the_file(stem: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{stem}.yaml"
+    file.write_text("algorithm: adpsgd\n", encoding="utf-8")
+    assert load(file).name == name
+    assert load(str(file), ["name=chosen"]).name == "chosen"
+
+
+def test_an_algorithm_of_the_users_own() -> None:
+    scenario = loads("algorithm: {kind: 'my_module:Mine', options: {depth: 3, sizes: [1, {a: 2}]}, batch_size: 8}")
+    algorithm = scenario.algorithm
+    assert isinstance(algorithm, ExternalAlgorithm)
+    assert (algorithm.kind, algorithm.batch_size) == ("my_module:Mine", 8)
+    assert algorithm.options == {"depth": 3, "sizes": (1, {"a": 2})}
+    assert hash(scenario) == hash(loads(scenario.to_yaml()))
+
+
+def test_remarks_on_privacy() -> None:
+    def remarks(privacy: str, sampling: str = "auto") -> tuple[str, ...]:
+        return loads(f"{{algorithm: {{kind: adpsgd, sampling: {sampling}}}, privacy: {privacy}}}").notes()
+
+    assert remarks("gaussian") == remarks("gaussian", "poisson") == remarks("null", "shuffle") == ()
+    for sampling in ("shuffle", "with_replacement"):
+        (note,) = remarks("gaussian", sampling)
+        assert note.startswith(f"algorithm.sampling: {sampling} is not the Poisson sampling")
+    assert "never certified" in remarks("gaussian_unclipped")[0]
+    assert "epsilon is infinite" in remarks("{noise_multiplier: 0}")[0]
+
+
+def test_one_client_is_enough_for_sync_sgd_alone() -> None:
+    assert loads("{algorithm: sync_sgd, clients: {count: 1}}").clients.count == 1
+    with pytest.raises(ScenarioError, match=r"clients\.count: expected at least 2 clients"):
+        loads("{algorithm: decentralized_sgd, clients: {count: 1}}")
+
+
+@pytest.mark.parametrize(
+    ("topology", "count", "bipartite"),
+    [
+        ("ring", 2, True),
+        ("ring", 6, True),
+        ("ring", 7, False),
+        ("complete", 2, True),
+        ("complete", 3, False),
+        ("star", 5, True),
+        ("tree", 7, True),
+        ("torus", 12, False),
+        ("torus", 8, True),
+        ("{kind: torus, rows: 2}", 12, True),
+        ("exponential", 8, None),
+    ],
+)
+def test_what_is_known_of_two_sides_before_the_graph_is_built(
+    topology: str, count: int, bipartite: bool | None
+) -> None:
+    text = f"{{algorithm: {{kind: adpsgd, pairing: PAIRING}}, topology: {topology}, clients: {{count: {count}}}}}"
+    assert loads(text.replace("PAIRING", "everyone")).topology.bipartite(count) is bipartite
+    if bipartite is False:
+        with pytest.raises(ScenarioError, match="not bipartite"):
+            loads(text.replace("PAIRING", "senders"))
+    else:
+        algorithm = loads(text.replace("PAIRING", "senders")).algorithm
+        assert isinstance(algorithm, AdPsgd)
+        assert algorithm.pairing == "senders"
+
+
+def _sections(cls: type[Config]) -> list[type[Config]]:
+    return [inner for sub in cls.__subclasses__() for inner in (sub, *_sections(sub))]
+
+
+def test_every_section_and_every_field_is_described() -> None:
+    sections = set(_sections(Config))
+    assert Scenario in sections
+    assert len(sections) > 60
+    for section in sections:
+        assert section.__doc__, section
+        assert "\n" not in section.__doc__.strip(), section
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section.__name__}.{name}"
+
+
+def test_the_schema_can_be_written_as_json_schema() -> None:
+    schema = Scenario.model_json_schema()
+    assert schema["properties"]["seed"]["minimum"] == 0
+    assert schema["$defs"]["Slowdown"]["properties"]["from"]["description"]
+    assert {"Ring", "AdPsgd", "Gaussian", "WarmUpStep"} <= set(schema["$defs"])
+
+
+def test_catalogues_have_one_line_each() -> None:
+    assert list(kinds("algorithm")) == ["sync_sgd", "decentralized_sgd", "adpsgd"]
+    for section in ("data", "model", "topology", "privacy"):
+        assert all(line.endswith(".") and "\n" not in line for line in kinds(section).values())

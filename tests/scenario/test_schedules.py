@@ -1,0 +1,70 @@
+"""Step sizes against their formulas."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfl.scenario import Schedule, from_mapping
+
+progress = st.tuples(st.integers(0, 10**6), st.integers(0, 10**8), st.floats(0, 1000))
+
+
+def schedule(step_size: Any) -> Schedule:
+    return from_mapping({"algorithm": {"kind": "adpsgd", "step_size": step_size}}).algorithm.step_size.schedule()
+
+
+@given(progress, st.floats(0, 10))
+def test_constant(at: tuple[int, int, float], value: float) -> None:
+    assert schedule(value)(*at) == schedule({"kind": "constant", "value": value})(*at) == value
+
+
+def test_by_epochs_takes_the_next_value_at_the_boundary() -> None:
+    paper = schedule({"kind": "by_epochs", "values": [0.4, 0.04, 0.004], "boundaries": [160, 240]})
+    assert [paper(0, 0, epochs) for epochs in (0.0, 159.99, 160.0, 239.99, 240.0, 1e9)] == [
+        0.4,
+        0.4,
+        0.04,
+        0.04,
+        0.004,
+        0.004,
+    ]
+
+
+@given(progress, st.floats(0, 10), st.floats(0, 10), st.sampled_from(["updates", "examples", "epochs"]))
+def test_inverse_and_inverse_root(at: tuple[int, int, float], initial: float, beta: float, count: str) -> None:
+    t = dict(zip(("updates", "examples", "epochs"), at, strict=True))[count]
+    options = {"initial": initial, "beta": beta, "count": count}
+    assert schedule({"kind": "inverse", **options})(*at) == pytest.approx(initial / (1 + beta * t), rel=1e-12)
+    expected = initial / (1 + beta * math.sqrt(t))
+    assert schedule({"kind": "inverse_sqrt", **options})(*at) == pytest.approx(expected, rel=1e-12)
+
+
+def test_warm_up_is_linear_and_has_no_jump() -> None:
+    paper = schedule({"kind": "warm_up", "initial": 0.1, "epochs": 10, "then": 1.0})
+    assert [paper(0, 0, epochs) for epochs in (0.0, 5.0, 10.0, 50.0)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
+    falling = {"kind": "inverse", "initial": 1.0, "beta": 0.5, "count": "epochs"}
+    warm = schedule({"kind": "warm_up", "initial": 0.0, "epochs": 4, "then": falling})
+    assert warm(0, 0, 4.0) == schedule(falling)(0, 0, 4.0) == pytest.approx(1 / 3)
+    assert warm(0, 0, 4.0 - 1e-9) == pytest.approx(1 / 3, abs=1e-8)
+    assert warm(0, 0, 2.0) == pytest.approx(0.5 * schedule(falling)(0, 0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "step_size",
+    [
+        0.1,
+        {"kind": "by_epochs", "values": [0.4, 0.04], "boundaries": [3]},
+        {"kind": "inverse", "initial": 0.4, "beta": 0.1},
+        {"kind": "warm_up", "initial": 0.1, "epochs": 2, "then": {"kind": "inverse_sqrt", "initial": 1, "beta": 1}},
+    ],
+)
+def test_schedules_can_be_hashed_compared_and_sent_to_another_process(step_size: Any) -> None:
+    one, other = schedule(step_size), schedule(step_size)
+    assert one == other == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(other)

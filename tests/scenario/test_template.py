@@ -1,0 +1,54 @@
+"""The scenario that `simfl new` writes is valid, and so is every option in its comments."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from simfl.scenario import loads, template
+
+OPTION = re.compile(r"( *)#([a-z_]+): ")
+
+
+def _options() -> list[int]:
+    return [number for number, line in enumerate(template().splitlines()) if OPTION.match(line)]
+
+
+def _with_option(number: int) -> str:
+    """Return the template with one option switched on, in place of the line or block above that has the same key."""
+    lines = template().splitlines()
+    match = OPTION.match(lines[number])
+    assert match
+    indent, key = match.groups()
+    begin = 0
+    if indent:
+        begin = max(other for other in range(number) if lines[other][:1].isalpha())  # the section it is in
+    taken = [other for other in range(begin, number) if lines[other].startswith(f"{indent}{key}:")]
+    if taken:
+        end = taken[0] + 1
+        while lines[end].startswith(f"{indent}  "):
+            end += 1
+        lines[taken[0] : end] = [""] * (end - taken[0])
+    lines[number] = lines[number].replace("#", "", 1)
+    return "\n".join(lines) + "\n"
+
+
+def test_the_template_is_a_scenario_that_names_its_units() -> None:
+    scenario = loads(template(), "new")
+    assert scenario.name == "new"
+    assert scenario.notes() == ()
+    assert "ns, us, ms, s, min, h, d" in template()
+    assert max(map(len, template().splitlines())) <= 120
+
+
+def test_the_template_has_options_of_every_section() -> None:
+    offered = {OPTION.match(template().splitlines()[number])[2] for number in _options()}  # type: ignore[index]
+    assert len(_options()) >= 50
+    assert offered >= {"name", "partition", "speed", "slowdowns", "topology", "latency", "availability", "step_size"}
+    assert offered >= {"privacy", "stop", "evaluate", "execution", "record", "model", "exchange", "pairing"}
+
+
+@pytest.mark.parametrize("number", _options(), ids=[template().splitlines()[n].strip()[:40] for n in _options()])
+def test_every_option_in_a_comment_is_valid_once_its_sign_is_removed(number: int) -> None:
+    assert loads(_with_option(number), "new") != loads(template(), "new")
