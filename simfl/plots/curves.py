@@ -1,0 +1,204 @@
+"""Curves of one measure against virtual time, updates, epochs or bytes, one line per run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfl.errors import ScenarioError, nearest
+from simfl.plots.style import LINE_STYLES, Scale, color_of, name_of, scale_bytes, scale_time, style
+from simfl.records import Run, read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+X_AXES = {
+    "time": ("time_s", "virtual time"),
+    "updates": ("updates", "updates"),
+    "epochs": ("epochs", "epochs"),
+    "bytes": ("bytes_sent", "data sent by all clients"),
+}
+"""Word -> (column of metrics, label)."""
+
+Y_AXES = {
+    "time_s": "virtual time",
+    "updates": "updates",
+    "epochs": "epochs",
+    "rounds": "rounds",
+    "train_loss": "training loss",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "consensus_distance": "consensus distance",
+    "bytes_sent": "data sent by all clients",
+    "messages": "messages",
+    "epsilon": "largest ε over clients",
+    "wall_s": "wall time",
+}
+"""Column of metrics -> label."""
+
+FORMATS = (".png", ".pdf", ".svg")
+PNG_DPI = 200
+
+
+def plot(
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    x: str = "time",
+    y: str = "test_accuracy",
+    ax: Axes | None = None,
+    labels: Sequence[str] | None = None,
+) -> Axes:
+    """Draw one curve per run.
+
+    An algorithm has the same colour in every figure; several runs of one algorithm differ in the style of the line.
+
+    Args:
+        runs: one or several runs, or their folders.
+        x: one of `X_AXES`.
+        y: a column of the metrics table.
+        ax: where to draw; new axes by default.
+        labels: one name per run; by default the algorithm, and what tells runs of the same algorithm apart.
+
+    Returns:
+        The axes, to be changed further or given to `save`.
+    """
+    given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
+    opened = [run if isinstance(run, Run) else read(run) for run in given]
+    if not opened:
+        raise ScenarioError("plot: expected at least one run, got none")
+    if x not in X_AXES:
+        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, got {x!r}{nearest(x, X_AXES)}")
+    if y not in Y_AXES:
+        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, got {y!r}{nearest(y, Y_AXES)}")
+    if labels is not None and len(labels) != len(opened):
+        raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, got {len(labels)}")
+    column, x_label = X_AXES[x]
+    frames = [run.metrics for run in opened]
+    x_scale = _scale(column, max((_largest(frame[column]) for frame in frames), default=0.0))
+    y_scale = _scale(y, max((_largest(frame[y]) for frame in frames), default=0.0))
+    seen: Counter[str] = Counter()
+    with style():
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        for run, frame, label in zip(opened, frames, labels or label_runs(opened), strict=True):
+            position = seen[run.algorithm]
+            seen[run.algorithm] += 1
+            ax.plot(
+                frame[column] / x_scale.divisor,
+                frame[y] / y_scale.divisor,
+                color=color_of(run.algorithm),
+                linestyle=LINE_STYLES[position % len(LINE_STYLES)],
+                marker="o" if len(frame) == 1 else None,
+                label=label,
+            )
+        ax.set_xlabel(_with_unit(x_label, x_scale))
+        ax.set_ylabel(_describe_epsilon(opened) if y == "epsilon" else _with_unit(Y_AXES[y], y_scale))
+        _arrange(ax, y, frames_are_empty=all(frame[y].isna().all() for frame in frames))
+    return ax
+
+
+def label_runs(runs: Sequence[Run]) -> list[str]:
+    """Name runs by their algorithm, and by no more of noise, scenario, seed and folder than tells them apart."""
+    parts = [
+        (
+            name_of(run.algorithm, run.privacy is not None),
+            _describe_noise(run),
+            run.name,
+            f"seed {run.manifest.seed}",
+            f"run {run.folder.name}",
+        )
+        for run in runs
+    ]
+    labels = [", ".join(part for part in own[:2] if part) for own in parts]
+    for position in range(2, len(parts[0]) if parts else 0):
+        counts = Counter(labels)
+        groups: dict[str, set[str]] = {label: set() for label in labels}
+        for label, own in zip(labels, parts, strict=True):
+            groups[label].add(own[position])
+        labels = [
+            f"{label}, {own[position]}" if counts[label] > 1 and len(groups[label]) > 1 else label
+            for label, own in zip(labels, parts, strict=True)
+        ]
+    return labels
+
+
+def save(figure: Axes | Figure, path: str | Path) -> Path:
+    """Write a figure as PNG (200 dpi), PDF or SVG, whichever the name says; equal figures give equal files.
+
+    Returns:
+        The path.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ScenarioError(
+            f"{path}: expected a name that ends in one of {', '.join(FORMATS)}, got {kind or 'no ending'}"
+        )
+    whole: Any = getattr(figure, "figure", figure)
+    undated: dict[str, Any] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}[kind]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with style():
+            whole.savefig(path, dpi=PNG_DPI, metadata=undated)
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot write the figure: {error.strerror}") from error
+    return path
+
+
+def _describe_noise(run: Run) -> str:
+    privacy = run.privacy
+    if privacy is None:
+        return ""
+    if privacy.get("mechanism") == "gaussian_unclipped":
+        return f"noise {privacy.get('noise_std'):g}, unclipped"
+    return f"z = {privacy.get('noise_multiplier'):g}, C = {privacy.get('clipping_norm'):g}"
+
+
+def _describe_epsilon(runs: Sequence[Run]) -> str:
+    """An epsilon says nothing without its delta and what neighbors are."""
+    terms = {
+        f"δ = {privacy['delta']:g}" + (", add or remove one example" if "neighbors" in privacy else "")
+        for run in runs
+        if (privacy := run.privacy) is not None and "delta" in privacy
+    }
+    return Y_AXES["epsilon"] + (f" ({terms.pop()})" if len(terms) == 1 else "")
+
+
+def _scale(column: str, largest: float) -> Scale:
+    if column in {"time_s", "wall_s"}:
+        return scale_time(largest)
+    return scale_bytes(largest) if column == "bytes_sent" else Scale(1.0, "")
+
+
+def _largest(values: Any) -> float:
+    largest = float(values.max()) if len(values) else 0.0
+    return largest if math.isfinite(largest) else 0.0
+
+
+def _with_unit(label: str, scale: Scale) -> str:
+    return f"{label} ({scale.unit})" if scale.unit else label
+
+
+def _arrange(ax: Axes, y: str, frames_are_empty: bool) -> None:
+    """Set limits, ticks and the legend, which a single unnamed curve does not need."""
+    from matplotlib.ticker import EngFormatter, PercentFormatter
+
+    ax.margins(x=0.01)
+    ax.set_xlim(left=0)
+    if y == "test_accuracy":
+        ax.set_ylim(0, 1.005)
+        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    for axis, is_count in (
+        (ax.xaxis, ax.get_xlabel() in {"updates", "rounds"}),
+        (ax.yaxis, y in {"updates", "messages"}),
+    ):
+        if is_count:
+            axis.set_major_formatter(EngFormatter(sep=""))
+    if frames_are_empty:
+        ax.text(0.5, 0.5, f"no {Y_AXES[y]} in these runs", transform=ax.transAxes, ha="center", color="#666666")
+    ax.legend(loc="best")

@@ -1,0 +1,103 @@
+"""How figures look: colours that the colour-blind can tell apart, names of algorithms, axes with units."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Okabe and Ito 2008, "Color universal design", https://jfly.uni-koeln.de/color/. Yellow is left out: too pale on white.
+_BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
+_ORANGE, _SKY, _PURPLE, _BLACK = "#E69F00", "#56B4E9", "#CC79A7", "#000000"
+
+COLORS = {"adpsgd": _BLUE, "sync_sgd": _VERMILION, "decentralized_sgd": _GREEN}
+"""Fixed colours; an algorithm that is not here takes one of the others by its name, always the same."""
+
+_OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
+
+NAMES = {"adpsgd": "AD-PSGD", "sync_sgd": "SYNC", "decentralized_sgd": "D-PSGD"}
+"""What papers call the algorithms."""
+
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
+"""Told apart by these: several runs of one algorithm, which share its colour."""
+
+_RC = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.labelcolor": "#222222",
+    "ytick.labelcolor": "#222222",
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": True,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.9,
+    "legend.fontsize": 9,
+    "figure.dpi": 110,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "simfl",
+}
+
+
+def color_of(algorithm: str) -> str:
+    """Return the colour of an algorithm, the same in every figure."""
+    if algorithm in COLORS:
+        return COLORS[algorithm]
+    return _OTHERS[hashlib.blake2b(algorithm.encode(), digest_size=1).digest()[0] % len(_OTHERS)]
+
+
+def name_of(algorithm: str, private: bool = False) -> str:
+    """Return the name of an algorithm as papers write it."""
+    if private and algorithm == "adpsgd":
+        return "A(DP)²SGD"
+    return NAMES.get(algorithm, algorithm)
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """The look of simfl's figures, for the time of a block: nobody else's settings change."""
+    import matplotlib
+
+    with matplotlib.rc_context(_RC):  # type: ignore[arg-type]
+        yield
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a quantity is shown: values are divided by `divisor`, and the axis says `unit`."""
+
+    divisor: float
+    unit: str
+
+
+def scale_time(largest_s: float) -> Scale:
+    """Choose the unit in which a time axis up to `largest_s` seconds reads best."""
+    for limit_s, divisor, unit in (
+        (1e-3, 1e-6, "µs"),
+        (1.0, 1e-3, "ms"),
+        (600.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172800.0, 3600.0, "h"),
+    ):
+        if largest_s < limit_s:
+            return Scale(divisor, unit)
+    return Scale(86400.0, "d")
+
+
+def scale_bytes(largest: float) -> Scale:
+    """Choose the decimal (SI) unit of an axis of bytes."""
+    power = 0 if not largest > 0 else min(max(math.floor(math.log10(largest) / 3), 0), 5)
+    return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])

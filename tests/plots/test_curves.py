@@ -1,0 +1,158 @@
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from PIL import Image
+
+import simfl
+from simfl.errors import DataError, ScenarioError
+from simfl.plots import color_of, label_runs, save
+from simfl.plots.style import scale_bytes, scale_time
+from simfl.records import METRICS, read
+
+
+def noisy(multiplier):
+    return {
+        "mechanism": "gaussian",
+        "clipping_norm": 1.0,
+        "noise_multiplier": multiplier,
+        "delta": 1e-5,
+        "neighbors": "add_or_remove",
+    }
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_left():
+    yield
+    plt.close("all")
+
+
+def legend_of(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_one_curve_per_run_with_units_and_names(make_run):
+    fast, slow = make_run(rate=2.0), make_run(algorithm="sync_sgd", rate=0.3)
+    ax = simfl.plot([read(fast), slow])
+    assert ax.get_xlabel() == "virtual time (s)"
+    assert ax.get_ylabel() == "test accuracy"
+    assert legend_of(ax) == ["AD-PSGD", "SYNC"]
+    first, second = ax.get_lines()
+    np.testing.assert_array_equal(first.get_xdata(), read(fast).metrics["time_s"])
+    np.testing.assert_array_equal(second.get_ydata(), read(slow).metrics["test_accuracy"])
+
+
+def test_colours_belong_to_algorithms_and_styles_to_runs(make_run):
+    folders = [make_run(), make_run(algorithm="sync_sgd"), make_run(privacy=noisy(1.0)), make_run(algorithm="new")]
+    lines = simfl.plot(folders).get_lines()
+    assert [line.get_color() for line in lines] == [color_of(name) for name in ("adpsgd", "sync_sgd", "adpsgd", "new")]
+    assert lines[0].get_linestyle() != lines[2].get_linestyle()
+    assert lines[0].get_linestyle() == lines[1].get_linestyle()
+    assert len({color_of(name) for name in ("adpsgd", "sync_sgd", "decentralized_sgd", "new")}) == 4
+
+
+def test_labels_say_no_more_than_tells_runs_apart(make_run):
+    runs = [read(make_run()), read(make_run(algorithm="sync_sgd"))]
+    assert label_runs(runs) == ["AD-PSGD", "SYNC"]
+    runs = [read(make_run(privacy=noisy(z))) for z in (0.5, 2.0)]
+    assert label_runs(runs) == ["A(DP)²SGD, z = 0.5, C = 1", "A(DP)²SGD, z = 2, C = 1"]
+    unclipped = read(make_run(privacy={"mechanism": "gaussian_unclipped", "noise_std": 4.0}, algorithm="sync_sgd"))
+    assert label_runs([unclipped]) == ["SYNC, noise 4, unclipped"]
+    runs = [read(make_run()), read(make_run(name="other")), read(make_run(algorithm="sync_sgd"))]
+    assert label_runs(runs) == ["AD-PSGD, demo", "AD-PSGD, other", "SYNC"]
+    runs = [read(make_run(name="twice")), read(make_run(name="twice"))]
+    assert label_runs(runs) == ["AD-PSGD, run 001", "AD-PSGD, run 002"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "x_label", "y_label"),
+    [
+        ("updates", "test_loss", "updates", "test loss"),
+        ("epochs", "bytes_sent", "epochs", "data sent by all clients (MB)"),
+        ("bytes", "wall_s", "data sent by all clients (MB)", "wall time (ms)"),
+        ("time", "epsilon", "virtual time (s)", "largest ε over clients (δ = 1e-05, add or remove one example)"),
+    ],
+)
+def test_axes_carry_units(make_run, x, y, x_label, y_label):
+    ax = simfl.plot(make_run(privacy=noisy(1.0)), x=x, y=y)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (x_label, y_label)
+    if y == "bytes_sent":
+        assert ax.get_lines()[0].get_ydata()[-1] == 160
+
+
+def test_every_column_of_metrics_can_be_drawn(make_run):
+    folder = make_run()
+    for column in METRICS.names:
+        assert len(simfl.plot(folder, y=column).get_lines()) == 1
+
+
+def test_axes_and_labels_of_ones_own(make_run):
+    _, ax = plt.subplots()
+    assert simfl.plot([make_run()], ax=ax, labels=["mine"]) is ax
+    assert legend_of(ax) == ["mine"]
+
+
+def test_nothing_to_show_says_so(make_run):
+    ax = simfl.plot(make_run(accuracy=False))
+    assert [text.get_text() for text in ax.texts] == ["no test accuracy in these runs"]
+
+
+def test_settings_of_others_stay_as_they_were(make_run, tmp_path):
+    before = dict(matplotlib.rcParams)
+    save(simfl.plot(make_run()), tmp_path / "figure.png")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("ending", [".png", ".pdf", ".svg"])
+def test_equal_figures_give_equal_files(make_run, tmp_path, ending):
+    folder = make_run()
+    one = save(simfl.plot(folder), tmp_path / "deep" / f"one{ending}")
+    two = save(simfl.plot(folder).figure, tmp_path / f"two{ending}")
+    assert one.read_bytes() == two.read_bytes()
+    if ending == ".png":
+        with Image.open(one) as image:
+            assert image.size == (1280, 800)
+            assert image.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"x": "tmie"}, r"plot: x: expected one of time, updates, epochs, bytes, got 'tmie'; did you mean 'time'\?"),
+        ({"y": "accuracy"}, r"plot: y: expected one of .*test_accuracy.*; did you mean 'test_accuracy'\?"),
+        ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, got 2"),
+    ],
+)
+def test_unknown_axes_are_refused(make_run, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        simfl.plot(make_run(), **options)
+
+
+def test_no_runs_no_folder_no_format(make_run, tmp_path):
+    with pytest.raises(ScenarioError, match="expected at least one run"):
+        simfl.plot([])
+    with pytest.raises(DataError, match="found nothing there"):
+        simfl.plot(tmp_path / "nowhere")
+    ax = simfl.plot(make_run())
+    with pytest.raises(ScenarioError, match=r"expected a name that ends in one of \.png, \.pdf, \.svg, got \.jpg"):
+        save(ax, tmp_path / "figure.jpg")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScenarioError, match="cannot write the figure"):
+        save(ax, tmp_path / "file" / "figure.png")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [(0.0, "µs"), (2e-4, "µs"), (0.5, "ms"), (30, "s"), (3600, "min"), (86400, "h"), (1e6, "d")]
+)
+def test_times_read_well(seconds, unit):
+    assert scale_time(seconds).unit == unit
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"), [(0, "B"), (999, "B"), (1000, "kB"), (5e6, "MB"), (1e15, "PB"), (1e20, "PB")]
+)
+def test_bytes_read_well(number, unit):
+    assert scale_bytes(number).unit == unit
