@@ -24,6 +24,7 @@ class Clock:
         self.env = simpy.Environment()
         self._stop = self.env.event()
         self._failure: BaseException | None = None
+        self.events = 0  # that have happened so far
         self.interrupted = False  # set by a signal handler; the run ends before the next event
 
     @property
@@ -87,12 +88,15 @@ class Clock:
         """Run until `stop`, until the time `until`, or until nothing is left to happen."""
         if until is not None:
             self.call_at(until, self.stop)
-        env, stop = self.env, self._stop
-        step = env.step
+        stop, step = self._stop, self.env.step
+        events = 0
         try:
             while not (stop.triggered or self.interrupted):
                 step()
+                events += 1
         except simpy.core.EmptySchedule:
             pass
+        finally:
+            self.events += events
         if self._failure is not None:
             raise self._failure
