@@ -38,8 +38,8 @@ class LeNet5(AbstractClassifier):
     kind: ClassVar[str] = "lenet5"
     summary: ClassVar[str] = "LeNet-5, convolutional, for square images up to 32 x 32"
     convolutional: ClassVar[bool] = True
-    max_batch: ClassVar[int] = 256
-    cpu_batch: ClassVar[int] = 256
+    max_batch: ClassVar[int] = 128
+    cpu_batch: ClassVar[int] = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,7 +42,7 @@ class ResNet(AbstractClassifier):
     kind: ClassVar[str] = "resnet"
     summary: ClassVar[str] = "small residual network with group normalisation, for CIFAR-10"
     convolutional: ClassVar[bool] = True
-    max_batch: ClassVar[int] = 256
+    max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
 
     def __post_init__(self) -> None:

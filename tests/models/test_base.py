@@ -1,0 +1,80 @@
+"""The defaults that a model of one's own gets, and the shapes of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simfl.models import AbstractModel
+from simfl.models.base import clipping_scale, image_shape
+
+from .cases import plain_clipped_sum, plain_gradients
+
+
+@dataclass(frozen=True)
+class Cosine(AbstractModel):
+    """A regression that no closed form knows: cos(w . x)."""
+
+    kind: ClassVar[str] = "cosine"
+    summary: ClassVar[str] = "for this test"
+
+    @property
+    def size(self) -> int:
+        return self.num_features
+
+    def init(self, key: jax.Array | np.ndarray) -> jax.Array:
+        return jax.random.normal(jax.random.wrap_key_data(key, impl="threefry2x32"), (self.size,))
+
+    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.cos(x @ params)
+
+    def losses(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return (self.predict(params, x) - y) ** 2
+
+    def correct(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.full(x.shape[0], jnp.nan)
+
+
+def test_a_model_of_ones_own_needs_five_methods() -> None:
+    model = Cosine(input_shape=(3,))
+    generator = np.random.default_rng(0)
+    x = jnp.asarray(generator.normal(size=(5, 3)), dtype=jnp.float32)
+    y = jnp.asarray(generator.normal(size=5), dtype=jnp.float32)
+    weight = np.array([1, 0, 1, 1, 1], dtype=np.float32)
+    params = model.init(np.array([0, 1], dtype=np.uint32))
+    gradients = plain_gradients(model, params, x, y)
+    # A hand-written gradient, so that the oracle of all the other tests is checked once, too.
+    z = np.asarray(x @ params)
+    by_hand = (-2 * (np.cos(z) - y) * np.sin(z))[:, None] * np.asarray(x)
+    np.testing.assert_allclose(gradients, by_hand, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.gradient_norms(params, x, y), np.linalg.norm(by_hand, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(model.gradient_sum(params, x, y, weight), weight @ by_hand, rtol=1e-4)
+    garbage = x.at[1].set(jnp.inf)
+    clipped = model.clipped_gradient_sum(params, garbage, y, weight, 0.5)
+    np.testing.assert_allclose(clipped, plain_clipped_sum(gradients, weight, 0.5), rtol=1e-4)
+
+
+def test_clipping_scale_at_its_limits() -> None:
+    squares = jnp.array([0.0, 1.0, 16.0, jnp.inf])
+    weight = jnp.array([1.0, 1.0, 0.5, 1.0])
+    np.testing.assert_array_equal(clipping_scale(squares, weight, 2.0), [1.0, 1.0, 0.25, 0.0])
+    np.testing.assert_array_equal(clipping_scale(squares[:3], weight[:3], jnp.inf), [1.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((28, 28), (28, 1)), ((784,), (28, 1)), ((32, 32, 3), (32, 3)), ((8, 8, 1), (8, 1)), ((256,), (16, 1))],
+)
+def test_images_are_recognised(shape: tuple[int, ...], expected: tuple[int, int]) -> None:
+    assert image_shape("lenet5", shape, smallest=8, largest=32) == expected
+
+
+@pytest.mark.parametrize("shape", [(10,), (3072,), (28, 27), (32, 31, 3), (8, 8, 3, 1)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected square images .* found \("):
+        image_shape("lenet5", shape, smallest=2)

@@ -1,0 +1,48 @@
+"""Large batches are worked off in parts, with the same result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simfl.models import MLP
+
+from .cases import all_gradients, batch_of, outputs, params_of, quick_jit
+
+
+@dataclass(frozen=True)
+class InParts(MLP):
+    """A perceptron that takes three examples at a time, or two in a gradient on a CPU."""
+
+    max_batch: ClassVar[int] = 3
+    cpu_batch: ClassVar[int] = 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_parts_give_what_the_whole_gives(size: int) -> None:
+    whole, parts = (model(input_shape=(5,), num_classes=3, hidden=(4,)) for model in (MLP, InParts))
+    params = params_of(whole)
+    x, y = batch_of(whole, size)
+    weight = np.linspace(0.1, 1, size, dtype=np.float32)
+    for function in (
+        lambda model: outputs(model, params, x, y, weight),
+        lambda model: all_gradients(model, params, x, y, weight, np.float32(0.7)),
+    ):
+        for actual, expected in zip(function(parts), function(whole), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_under_vmap() -> None:
+    model = InParts(input_shape=(5,), num_classes=3, hidden=(4,))
+    params = jnp.stack([params_of(model, seed) for seed in range(2)])
+    x, y = (jnp.stack(arrays) for arrays in zip(batch_of(model, 8, 0), batch_of(model, 8, 1), strict=True))
+    weight = np.ones((2, 8), dtype=np.float32)
+    together = quick_jit(jax.vmap(model.gradient_sum))(params, x, y, weight)
+    for k in range(2):
+        alone = all_gradients(model, params[k], x[k], y[k], weight[k], np.float32(0.7))[0]
+        np.testing.assert_allclose(together[k], alone, rtol=1e-4, atol=1e-6)

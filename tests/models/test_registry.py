@@ -1,0 +1,103 @@
+"""The registry and what it refuses, word for word."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from simfl.models import MODELS, build_model, model_options
+
+
+def test_options_are_those_of_the_classes() -> None:
+    assert {kind: model_options(kind) for kind in MODELS} == {
+        "linear": ("intercept",),
+        "quadratic": ("curvature",),
+        "logistic": ("intercept",),
+        "softmax": ("intercept",),
+        "mlp": ("hidden", "activation"),
+        "lenet5": ("activation",),
+        "resnet": ("blocks",),
+    }
+
+
+def test_lists_are_accepted_and_make_equal_models() -> None:
+    listed = build_model("mlp", input_shape=[8, 8], num_classes=10, hidden=[16])
+    assert listed == build_model("mlp", input_shape=(8, 8), num_classes=10, hidden=(16,))
+    assert hash(listed) == hash(build_model("mlp", input_shape=(8, 8), num_classes=10, hidden=(16,)))
+
+
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "sofmax",
+        {},
+        "model: kind: expected one of linear, quadratic, logistic, softmax, mlp, lenet5, resnet, found 'sofmax'; "
+        "did you mean 'softmax'?",
+    ),
+    ("mlp", {"hiden": (3,)}, "model: mlp has no option 'hiden'; it takes hidden, activation; did you mean 'hidden'?"),
+    ("lenet5", {"hidden": (3,)}, "model: lenet5 has no option 'hidden'; it takes activation"),
+    ("softmax", {"l2": -1.0}, "softmax: l2: expected a finite number >= 0, found -1.0"),
+    ("softmax", {"l2": float("nan")}, "softmax: l2: expected a finite number >= 0, found nan"),
+    ("softmax", {"input_shape": ()}, "softmax: input_shape: expected one or more integers > 0, found ()"),
+    (
+        "softmax",
+        {"num_classes": 0},
+        "softmax: expected data with 2 or more classes, found 0; use kind: linear for regression",
+    ),
+    ("logistic", {}, "logistic: expected data with 2 classes, found 10; use kind: softmax"),
+    ("logistic", {"num_classes": 0}, "logistic: expected data with 2 classes, found 0; use kind: linear"),
+    ("linear", {}, "linear: expected regression data (0 classes), found 10 classes; use kind: softmax"),
+    ("mlp", {"hidden": ()}, "mlp: hidden: expected one or more integers > 0, found ()"),
+    ("mlp", {"hidden": (8, 0)}, "mlp: hidden: expected one or more integers > 0, found (8, 0)"),
+    (
+        "mlp",
+        {"activation": "tan"},
+        "mlp: activation: expected one of relu, tanh, found 'tan'; did you mean 'tanh'?",
+    ),
+    ("lenet5", {"activation": "x"}, "lenet5: activation: expected one of relu, tanh, found 'x'"),
+    (
+        "lenet5",
+        {"input_shape": (123,)},
+        "lenet5: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
+        "found (123,); use kind: mlp for data that are no images",
+    ),
+    (
+        "lenet5",
+        {"input_shape": (28, 30)},
+        "lenet5: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
+        "found (28, 30); use kind: mlp for data that are no images",
+    ),
+    (
+        "lenet5",
+        {"input_shape": (64, 64, 3)},
+        "lenet5: input_shape: expected a side from 8 to 32, found 64 of (64, 64, 3); use kind: mlp instead",
+    ),
+    (
+        "resnet",
+        {"input_shape": (4, 4)},
+        "resnet: input_shape: expected a side >= 8, found 4 of (4, 4); use kind: mlp instead",
+    ),
+    (
+        "resnet",
+        {"input_shape": (30, 30)},
+        "resnet: input_shape: expected a side divisible by 4, found 30; use kind: lenet5",
+    ),
+    ("resnet", {"input_shape": (32, 32, 3), "blocks": 0}, "resnet: blocks: expected an integer >= 1, found 0"),
+    (
+        "quadratic",
+        {"curvature": (1.0, 0.0)},
+        "quadratic: curvature: expected 64 finite numbers > 0, one per dimension of the points, found 2 from 0 to 1",
+    ),
+    (
+        "quadratic",
+        {"curvature": ()},
+        "quadratic: curvature: expected 64 finite numbers > 0, one per dimension of the points, found 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "message"), BROKEN)
+def test_refusals_are_one_clear_line(kind: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        build_model(kind, **{"input_shape": (64,), "num_classes": 10, **arguments})

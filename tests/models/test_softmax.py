@@ -1,0 +1,58 @@
+"""Softmax regression: closed-form clipping for drawn shapes, and where the naive formulas break."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.models import build_model
+
+from .cases import all_gradients, plain_clipped_sum, plain_gradients
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    # Few shapes, many values: each new shape is compiled.
+    shape=st.sampled_from([(1, 2, 1), (12, 3, 5), (7, 6, 4), (3, 5, 8)]),
+    intercept=st.booleans(),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
+    clipping_norm=st.floats(1e-3, 1e3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_closed_form_clipping(
+    shape: tuple[int, int, int], intercept: bool, spread: float, clipping_norm: float, seed: int
+) -> None:
+    features, classes, batch = shape
+    model = build_model("softmax", input_shape=(features,), num_classes=classes, intercept=intercept)
+    generator = np.random.default_rng(seed)
+    params = jnp.asarray(spread * generator.normal(size=model.size), dtype=jnp.float32)
+    x = jnp.asarray(generator.normal(size=(batch, features)), dtype=jnp.float32)
+    y = jnp.asarray(generator.integers(0, classes, batch), dtype=jnp.int32)
+    weight = generator.integers(0, 2, batch).astype(np.float32)
+    expected = plain_clipped_sum(plain_gradients(model, params, x, y), weight, clipping_norm)
+    _, actual, _ = all_gradients(model, params, x, y, weight, np.float32(clipping_norm))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(expected).max()))
+    assert np.linalg.norm(actual) <= clipping_norm * weight.sum() * (1 + 1e-5)
+
+
+def test_layout_is_rows_of_classes_then_biases() -> None:
+    model = build_model("softmax", input_shape=(3,), num_classes=2)
+    params = jnp.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.5, -0.5])
+    np.testing.assert_allclose(model.predict(params, jnp.array([[1.0, 10.0, 100.0]])), [[321.5, 653.5]])
+
+
+def test_losses_of_extreme_logits_are_finite() -> None:
+    model = build_model("softmax", input_shape=(1,), num_classes=2, intercept=False)
+    params = jnp.array([1.0, -1.0])
+    x, y = jnp.array([[1e4], [1e4]]), jnp.array([0, 1])
+    np.testing.assert_allclose(model.losses(params, x, y), [0.0, 2e4])
+    np.testing.assert_allclose(model.gradient_sum(params, x, y, jnp.ones(2)), [1e4, -1e4])
+    np.testing.assert_array_equal(model.correct(params, x, y), [1.0, 0.0])
+
+
+def test_loss_of_zeros_is_the_logarithm_of_the_classes() -> None:
+    model = build_model("softmax", input_shape=(4, 4), num_classes=10)
+    losses = model.losses(jnp.zeros(model.size), jnp.ones((3, 4, 4)), jnp.array([0, 5, 9]))
+    np.testing.assert_allclose(losses, np.log(10), rtol=1e-6)
