@@ -104,8 +104,9 @@ class _Spot:
         inner: tuple[type[Config], ...] = (root,)
         chosen: type[Config] | None = root
         for part in loc:
-            if isinstance(part, str) and part.startswith("<"):
-                chosen = next(member for member in inner if f"<{member.__name__}>" == part)
+            member = next((member for member in inner if f"<{member.__name__}>" == part), None)
+            if member is not None:
+                chosen = member
                 continue
             self.path += (part,)
             if isinstance(part, int):

@@ -70,6 +70,18 @@ class Complete(TopologyConfig):
         return count <= 2
 
 
+class Bipartite(TopologyConfig):
+    """Every even client is linked with every odd one: any sender may pick any receiver."""
+
+    equal_degrees: ClassVar[bool | None] = None
+
+    kind: Literal["bipartite"] = variant("bipartite")
+
+    def bipartite(self, count: int) -> bool:
+        """Even against odd."""
+        return True
+
+
 class Star(TopologyConfig):
     """Client 0 in the middle, all others linked with it alone."""
 
@@ -212,6 +224,7 @@ def _fewer(count: int) -> str:
 Topology = Annotated[
     Ring
     | Complete
+    | Bipartite
     | Star
     | Torus
     | Regular

@@ -308,6 +308,15 @@ def _star(num_clients: int) -> nx.Graph[int]:
     return graph
 
 
+def _bipartite(num_clients: int) -> nx.Graph[int]:
+    """Even against odd ids: the sender may pick any receiver (Xu et al., A(DP)²SGD, appendix A)."""
+    even, odd = range(0, num_clients, 2), range(1, num_clients, 2)
+    _check_edges(len(even) * len(odd), "use fewer clients or another topology")
+    graph: nx.Graph[int] = nx.empty_graph(num_clients)
+    graph.add_edges_from((sender, receiver) for sender in even for receiver in odd)
+    return graph
+
+
 def _torus(num_clients: int, rows: int | None = None) -> nx.Graph[int]:
     if rows is None:
         rows = max(divisor for divisor in range(1, math.isqrt(num_clients) + 1) if num_clients % divisor == 0)
@@ -471,6 +480,7 @@ class _Family:
 _FAMILIES: dict[str, _Family] = {
     "ring": _Family("a cycle: every client has two neighbors", _ring),
     "complete": _Family("everyone is linked with everyone", _ring),
+    "bipartite": _Family("every even client is linked with every odd one", _bipartite),
     "star": _Family("client 0 in the middle, all others linked with it alone", _star),
     "torus": _Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
     "regular": _Family(

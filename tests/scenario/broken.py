@@ -170,7 +170,7 @@ BROKEN = [
     Broken(
         "unknown_kind",
         ADPSGD + "topology: {kind: rign}\n",
-        "{file}: topology.kind: expected ring, complete, star, torus, regular, erdos_renyi, watts_strogatz, "
+        "{file}: topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz, "
         "barabasi_albert, exponential, tree, graphml or edge_list, got 'rign'; did you mean 'ring'?",
     ),
     Broken(

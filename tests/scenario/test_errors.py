@@ -132,3 +132,8 @@ def _refused(action: Callable[[], object]) -> list[str]:
     except ScenarioError as error:
         return str(error).splitlines()
     return []
+
+
+def test_a_key_that_looks_like_a_tag_of_ours_is_just_unknown() -> None:
+    with pytest.raises(ScenarioError, match="'?<'?"):
+        loads("{'<': 1, algorithm: adpsgd}")
