@@ -290,15 +290,13 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
     total = setup.scenario.stop.updates
     assert total is not None
     with tempfile.TemporaryDirectory() as folder:
-        run(prepare(scenario_of(name, max(total // 20, 64)), device), out=folder, device=device)
+        run(setup, out=folder, device=device)  # compiles
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
         kernel, per_call = _kernel(setup, chosen), _per_call(setup, chosen)
         best = {"run": np.inf, "kernel": np.inf, "per_call": np.inf, "event": np.inf}
-        rss = 0
         for _ in range(REPEATS):
             result = run(setup, out=folder, device=device)
             best["run"] = min(best["run"], result.manifest.wall_s / result.manifest.updates)
-            # Linux counts kilobytes; the baselines come after the first run and may only add to it.
-            rss = rss or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             best["kernel"] = min(best["kernel"], kernel())
             best["per_call"] = min(best["per_call"], per_call())
             seconds, events = _world(setup, min(total, 50_000))

@@ -98,7 +98,7 @@ class Simulation:
             setup.problem,
             width=self.width,
             combines=max(1, int(np.ceil(self.width * min(1.0, setup.algorithm.combines_per_gradient)))),
-            capacity=int(1.5 * count) + 64,
+            capacity=int(2.0 * count) + 64,
             device=device,
         )
         try:

@@ -87,13 +87,12 @@ class ADPSGD(Algorithm):
             if outcome is Outcome.CRASHED:
                 continue  # the gradient is lost, the model is the last one it had
             peer = self.choose(me) if self._starts[me] else -1
-            mine = self.model[me]
             if peer >= 0:
-                mine = combine((0.5, mine), (0.5, self.model[peer]))
-                self.model[peer] = mine
+                # No name for the average: a suspended process would keep it, and its rows, alive.
+                self.model[me] = self.model[peer] = combine((0.5, self.model[me]), (0.5, self.model[peer]))
                 self._count_exchange(me, peer)
             step_size = self.step_size()
-            self.model[me] = combine((1.0, mine), *self.descent(gradient, step_size))
+            self.model[me] = combine((1.0, self.model[me]), *self.descent(gradient, step_size))
             self.updated(me, self.updates - read_at, size, step_size, peer)
 
     def messaging_worker(self, me: int) -> Process:

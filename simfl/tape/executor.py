@@ -142,7 +142,7 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
         return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
     if model.convolutional:
         return 1
-    return 8 if num_clients >= 48 else 4 if num_clients >= 4 else 1
+    return 8 if num_clients >= 12 else 4 if num_clients >= 4 else 1
 
 
 class Executor:
@@ -227,6 +227,8 @@ class Executor:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
+        # The data is the largest thing there is: do not wait for the garbage collector.
+        self._data, self._test, self._train, self._rows_bank = {}, None, None, None  # type: ignore[assignment]
         self._check()
 
     def _request(self, task: Callable[[], Any]) -> Future[Any]:

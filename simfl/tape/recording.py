@@ -21,6 +21,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+_ONE = (1.0,)
+_ZERO = [(0.0,) * n for n in range(16)]
+_NO_ROW = [(-1,) * n for n in range(16)]
+
 #: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
 CHAINS = 16
 
@@ -128,8 +132,8 @@ class Tape:
         max_batch: int = 32,
         on_flush: Callable[[], None] | None = None,
     ) -> None:
-        if reads < 3:
-            raise ValueError(f"reads: expected at least 3, got {reads}")
+        if not 3 <= reads < len(_ZERO):
+            raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, got {reads}")
         self.executor = executor
         self.window = window
         self.reads = reads
@@ -170,6 +174,16 @@ class Tape:
 
         Without a gradient nothing is computed yet. Gradients are consumed.
         """
+        if len(terms) == 2:  # the hot path: an average of two models, or a step from a model
+            (c0, first), (c1, second) = terms
+            if type(first) is Model:
+                rows, coefs = first.rows, first.coefs
+                if type(second) is Gradient:
+                    read = second.model.rows
+                    if c0 == 1.0 and len(read) == 1 and read[0] in rows and second.size <= self.max_batch:
+                        return Model((self._record(rows, coefs, second, c1, 0, second.size, second.noise_std),), _ONE)
+                elif len(rows) == 1 and len(second.rows) == 1 and rows[0] is not second.rows[0]:
+                    return Model(rows + second.rows, (c0 * coefs[0], c1 * second.coefs[0]))
         form: dict[Row, float] = {}
         gradients: list[tuple[float, Gradient]] | None = None
         for coef, value in terms:
@@ -279,68 +293,63 @@ class Tape:
 
     def _step(self, base: dict[Row, float], coef: float, gradient: Gradient) -> Row:
         """Record out = base + coef * gradient, after making the rows fit into one operation."""
-        reads = self.reads
         model = gradient.model
-        union = base if all(row in base for row in model.rows) else {**base, **dict.fromkeys(model.rows, 0.0)}
-        if len(union) > reads:
+        if len(base.keys() | set(model.rows)) > self.reads:
             if len(base) > 1:
                 base = {self._reduce(base): 1.0}
-            if len(base) + len(model.rows) > reads:
+            if len(base) + len(model.rows) > self.reads:
                 self.settle(model)
-            union = {**base, **dict.fromkeys((r for r in model.rows if r not in base), 0.0)}
-        size, first = gradient.size, 0
-        chunk = min(size, self.max_batch)
-        out = self._record(union, base, model, coef, gradient, 0, chunk, gradient.noise_std)
-        while (first := first + chunk) < size:
+        size = min(gradient.size, self.max_batch)
+        union = {**dict.fromkeys(model.rows, 0.0), **base}
+        out = self._record(tuple(union), tuple(union.values()), gradient, coef, 0, size, gradient.noise_std)
+        first = size
+        while first < gradient.size:
             # What does not fit the fixed width of a batch is added by further operations, without
             # noise: the batch is never truncated, which would change the mechanism.
-            if len(model.rows) >= reads:
-                self.settle(model)
-            rest = {out: 1.0}
-            union = {out: 1.0, **dict.fromkeys(model.rows, 0.0)}
-            chunk = min(size - first, self.max_batch)
-            out = self._record(union, rest, model, coef, gradient, first, chunk, 0.0)
-        gradient.size = -1  # used
+            size = min(gradient.size - first, self.max_batch)
+            union = {**dict.fromkeys(model.rows, 0.0), out: 1.0}
+            out = self._record(tuple(union), tuple(union.values()), gradient, coef, first, size, 0.0)
+            first += size
         return out
 
     def _record(
         self,
-        union: dict[Row, float],
-        base: dict[Row, float],
-        model: Model,
-        coef: float,
+        rows: tuple[Row, ...],
+        coefs: tuple[float, ...],
         gradient: Gradient,
+        coef: float,
         first: int,
         size: int,
         noise_std: float,
     ) -> Row:
+        """Record one operation with a gradient; `rows` hold those of the model that it reads."""
         level = self._floor
-        for row in union:
+        for row in rows:
             if row.level > level:
                 level = row.level
         level += 1
         if level > self._top:
             self._top = level
         out = self._new_row(level)
-        pad = self.reads - len(union)
-        ints = [row.number for row in union]
-        if pad:
-            ints += [-1] * pad
-        ints += (out.number, gradient.client, gradient.draw, first, size)
-        self._g_ints += ints
-        rows = model.rows
-        if len(rows) == 1 and rows[0] in union:
-            one, a = rows[0], model.coefs[0]
-            floats = [a if row is one else 0.0 for row in union]
+        pad = self.reads - len(rows)
+        ints = [row.number for row in rows]
+        read = gradient.model
+        if len(read.rows) == 1:
+            one, a = read.rows[0], read.coefs[0]
+            floats = [a if row is one else 0.0 for row in rows]
         else:
-            at = dict(zip(rows, model.coefs, strict=True))
-            floats = [at.get(row, 0.0) for row in union]
+            at = dict(zip(read.rows, read.coefs, strict=True))
+            floats = [at.get(row, 0.0) for row in rows]
         if pad:
-            floats += [0.0] * pad
-        floats += union.values() if union is base else [base.get(row, 0.0) for row in union]
-        if pad:
-            floats += [0.0] * pad
+            ints += _NO_ROW[pad]
+            floats += _ZERO[pad]
+            floats += coefs
+            floats += _ZERO[pad]
+        else:
+            floats += coefs
+        ints += (out.number, gradient.client, gradient.draw, first, size)
         floats += (coef, noise_std)
+        self._g_ints += ints
         self._g_floats += floats
         self._g_levels.append(level)
         if len(self._g_levels) + len(self._c_levels) >= self.window:
