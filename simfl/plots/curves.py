@@ -13,6 +13,7 @@ from simfl.plots.style import LINE_STYLES, Scale, color_of, name_of, scale_bytes
 from simfl.records import Run, read
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -98,7 +99,7 @@ def plot(
             )
         ax.set_xlabel(_with_unit(x_label, x_scale))
         ax.set_ylabel(_describe_epsilon(opened) if y == "epsilon" else _with_unit(Y_AXES[y], y_scale))
-        _arrange(ax, y, frames_are_empty=all(frame[y].isna().all() for frame in frames))
+        _arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
 
 
@@ -184,14 +185,20 @@ def _with_unit(label: str, scale: Scale) -> str:
     return f"{label} ({scale.unit})" if scale.unit else label
 
 
-def _arrange(ax: Axes, y: str, frames_are_empty: bool) -> None:
-    """Set limits, ticks and the legend, which a single unnamed curve does not need."""
+def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
+    """Where an axis of accuracies begins: at 0, or higher if all but a short first rise takes place above."""
+    usual = min((float(curve.quantile(0.05)) for curve in curves if len(curve)), default=0.0)
+    return math.floor((usual - 0.1) * 10) / 10 if usual >= 0.5 else 0.0
+
+
+def _arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
+    """Set limits, ticks and the legend."""
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
     if y == "test_accuracy":
-        ax.set_ylim(0, 1.005)
+        ax.set_ylim(_floor_of_accuracy(curves), 1.005)
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     for axis, is_count in (
         (ax.xaxis, ax.get_xlabel() in {"updates", "rounds"}),
@@ -199,6 +206,6 @@ def _arrange(ax: Axes, y: str, frames_are_empty: bool) -> None:
     ):
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
-    if frames_are_empty:
+    if all(curve.empty for curve in curves):
         ax.text(0.5, 0.5, f"no {Y_AXES[y]} in these runs", transform=ax.transAxes, ha="center", color="#666666")
-    ax.legend(loc="best")
+    ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -95,6 +95,12 @@ def test_axes_and_labels_of_ones_own(make_run):
     assert legend_of(ax) == ["mine"]
 
 
+def test_the_axis_of_accuracies_begins_where_something_happens(make_run):
+    assert simfl.plot(make_run(rate=0.1)).get_ylim() == (0, 1.005)
+    assert simfl.plot([make_run(rate=50.0), make_run(rate=0.1)]).get_ylim() == (0, 1.005)
+    assert simfl.plot(make_run(rate=50.0)).get_ylim() == (0.8, 1.005)
+
+
 def test_nothing_to_show_says_so(make_run):
     ax = simfl.plot(make_run(accuracy=False))
     assert [text.get_text() for text in ax.texts] == ["no test accuracy in these runs"]

@@ -1,0 +1,397 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import simfl
+from simfl import cli, console
+from simfl.errors import RunError
+from simfl.records import Progress, Run, read
+
+TINY = """
+seed: 3
+data: {set: digits}
+model: {kind: softmax}
+clients: {count: 4}
+algorithm: {kind: sync_sgd, step_size: 0.4, batch_size: 16}
+stop: {updates: 40}
+evaluate: {every: {updates: 20}}
+"""
+
+
+@pytest.fixture
+def simfl_(monkeypatch, tmp_path, capsys):
+    """A function that runs the command line in the test's folder and returns (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIMFL_DATA", raising=False)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture
+def fake_runs(monkeypatch, make_run):
+    """Replace the run itself: a dictionary of what happens to scenarios by name, made-up runs for all others."""
+    from simfl import runner
+
+    happenings = {}
+    asked = []
+
+    def run(scenario, *, out, device, progress):
+        asked.append((scenario.name, scenario.seed, Path(out), device, progress is not None))
+        happening = happenings.get(scenario.name, {})
+        if isinstance(happening, Exception):
+            raise happening
+        if progress is not None:
+            progress(Progress(0.5, 1200, 3.0, 0.875, 0.25, 2.0, 600.0))
+        return Run(make_run(name=scenario.name, algorithm=scenario.algorithm.kind, **happening))
+
+    monkeypatch.setattr(runner, "run", run)
+    return happenings, asked
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys, simfl.cli; print(*{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_help_and_version(simfl_):
+    code, out, _ = simfl_("--help")
+    assert code == 0
+    assert all(command in out for command in ("run", "validate", "list", "new", "plot", "bench", "data"))
+    assert simfl_("--version") == (0, f"simfl {simfl.__version__}\n", "")
+
+
+def test_a_run_from_the_file_to_the_figure(simfl_, scenario, tmp_path):
+    code, out, err = simfl_("run", scenario, "--set", "clients.count=2", "--seed", 5, "--out", tmp_path / "o")
+    assert (code, err) == (0, "")
+    folder = tmp_path / "o" / "tiny" / "001"
+    run = read(folder)
+    assert run.status == "done"
+    assert run.manifest.updates == 40
+    assert run.scenario["clients"]["count"] == 2
+    assert run.manifest.seed == 5
+    assert re.search(r"^updates +│ 40 *$", out, re.MULTILINE)
+    assert out.rstrip().endswith(f"figure: {folder / 'test_accuracy.png'}")
+    assert (folder / "test_accuracy.png").stat().st_size > 10_000
+
+
+def test_several_runs_are_compared(simfl_, fake_runs, scenario, tmp_path):
+    happenings, asked = fake_runs
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY.replace("sync_sgd", "adpsgd"))
+    happenings["tiny"] = {"rate": 0.1}
+    code, out, _ = simfl_("run", scenario, other, "--quiet", "--device", "cpu")
+    assert code == 0
+    assert asked == [("tiny", 3, Path("results"), "cpu", False), ("other", 3, Path("results"), "cpu", False)]
+    rows = dict(line.split("│", 1) for line in out.splitlines() if "│" in line)
+    rows = {key.strip(): [cell.strip() for cell in cells.split("│")] for key, cells in rows.items()}
+    assert rows["algorithm"] == ["SYNC", "AD-PSGD"]
+    assert rows["status"] == ["done", "done"]
+    assert rows["time to 63.73%"] == ["10 s", "1 s"]
+    assert rows["sent"] == ["160 MB", "160 MB"]
+    assert rows["updates/s of wall time"] == ["2,000", "2,000"]
+    assert "epsilon" not in rows
+    figure = Path(out.rstrip().rpartition("figure: ")[2])
+    assert figure == Path("results/figures/tiny-001-other-001.png")
+    assert figure.exists()
+
+
+def test_many_runs_stand_in_rows(simfl_, fake_runs, scenario):
+    code, out, _ = simfl_("run", *[scenario] * 5)
+    assert code == 0
+    header = next(line for line in out.splitlines() if "virtual time" in line)
+    assert re.split(r" *┃ *", header.strip())[:4] == ["scenario", "algorithm", "status", "virtual time"]
+    assert sum("tiny" in line and "SYNC" in line for line in out.splitlines()) == 5
+    assert "tiny-001-tiny-002-tiny-003-2-more.png" in out
+
+
+def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, tmp_path):
+    happenings, _ = fake_runs
+    statement = "(epsilon, delta = 1e-05) per example of a client, local view"
+    privacy = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
+    happenings["tiny"] = {"privacy": privacy, "extra": {"privacy": statement}}
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(TINY)
+    code, out, _ = simfl_("run", scenario, plain)
+    assert code == 0
+    assert re.search(r"^epsilon +│ 2\.5 at delta 1e-05 +│ –", out, re.MULTILINE)
+    assert out.count(f"epsilon: {statement}\n") == 1
+
+
+def test_a_run_without_accuracies_shows_losses(simfl_, fake_runs, scenario):
+    happenings, _ = fake_runs
+    happenings["tiny"] = {"accuracy": False}
+    code, out, _ = simfl_("run", scenario)
+    assert code == 0
+    assert "test accuracy" not in out
+    assert re.search(r"^test loss +│ 1\.05", out, re.MULTILINE)
+    assert "test_loss.png" in out
+
+
+def test_all_scenarios_are_checked_before_the_first_runs(simfl_, fake_runs, scenario, tmp_path):
+    _, asked = fake_runs
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(TINY.replace("batch_size: 16", "batch_size: 1600"))
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text(TINY + "speling: 1\n")
+    code, out, err = simfl_("run", scenario, broken, unknown, tmp_path / "missing.yaml")
+    assert (code, out, asked) == (2, "", [])
+    lines = err.splitlines()
+    assert len(lines) == 3
+    assert "algorithm.batch_size" in lines[0]
+    assert str(unknown) in lines[1]
+    assert "speling" in lines[1]
+    assert "missing.yaml" in lines[2]
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_same_problem_is_said_once(simfl_, scenario):
+    code, _, err = simfl_("run", scenario, scenario, "--set", "nonsense")
+    assert code == 2
+    assert err.count("--set") == 1
+
+
+def test_a_failed_run_does_not_stop_the_others(simfl_, fake_runs, scenario, tmp_path):
+    happenings, _ = fake_runs
+    happenings["tiny"] = RunError("tiny: client 3 at 0.5 s: the reason")
+    other = tmp_path / "other.yaml"
+    other.write_text(TINY)
+    code, out, err = simfl_("run", scenario, other)
+    assert (code, err) == (1, "tiny: client 3 at 0.5 s: the reason\n")
+    assert "other" in out
+
+
+def test_a_diverged_run_is_a_result(simfl_, fake_runs, scenario):
+    happenings, _ = fake_runs
+    happenings["tiny"] = {"status": "diverged", "reason": "the loss was not finite at 3 s of virtual time"}
+    code, out, _ = simfl_("run", scenario)
+    assert code == 0
+    assert "tiny: diverged: the loss was not finite at 3 s of virtual time" in out
+
+
+def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, scenario):
+    happenings, asked = fake_runs
+    happenings["tiny"] = {"status": "interrupted", "reason": "interrupted by the user"}
+    code, out, _ = simfl_("run", scenario, scenario)
+    assert code == 130
+    assert len(asked) == 1
+    assert "tiny: interrupted: interrupted by the user" in out
+
+
+def test_ctrl_c_keeps_what_was_measured(scenario, tmp_path):
+    command = [sys.executable, "-c", "from simfl.cli import main; main()", "run", str(scenario)]
+    command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    folder = tmp_path / "results" / "tiny" / "001"
+    try:
+        deadline = time.monotonic() + 60
+        while not (folder / "manifest.json").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "")
+    assert "interrupted by the user" in out
+    run = read(folder)
+    assert run.status == "interrupted"
+    assert len(run.updates) == run.manifest.updates == run.clients["updates"].sum() > 0
+    assert run.metrics["time_s"].is_monotonic_increasing
+    assert not list(folder.glob("*.partial"))
+
+
+def test_progress_is_shown_on_terminals_only(simfl_, fake_runs, scenario, monkeypatch):
+    _, asked = fake_runs
+    simfl_("run", scenario)
+    assert asked[-1][-1] is False
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    code, _, err = simfl_("run", scenario)
+    assert code == 0
+    assert asked[-1][-1] is True
+    assert "t = 500 ms  1,200 updates  acc. 87.5%  600/s  ETA 0:06" in err
+    simfl_("run", scenario, "--quiet")
+    assert asked[-1][-1] is False
+
+
+def test_progress_before_the_first_evaluation():
+    assert console.describe(Progress(0.0, 0, 0.0, None, 0.0, 0.1, 0.0)) == "t = 0 s  0 updates  0/s"
+    assert console.describe(Progress(90.0, 5, 0.1, None, 0.001, 9.0, 0.5)).endswith("0/s  ETA 2:29:51")
+
+
+def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
+    assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring\n", "")
+    code, out, err = simfl_("validate", scenario, "--set", "data.set=mnist")
+    assert (code, out) == (2, "")
+    assert "SIMFL_DATA" in err
+    assert os.listdir(tmp_path) == ["tiny.yaml"]
+
+
+def test_what_may_disappoint_is_said(simfl_, scenario):
+    code, _, err = simfl_("validate", scenario, "--set", "privacy={mechanism: gaussian_unclipped}")
+    assert code == 0
+    assert err.startswith(f"{scenario}: privacy.mechanism: gaussian_unclipped")
+
+
+def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, monkeypatch):
+    scenario.with_name("own_algorithm.py").write_text(
+        "from simfl.algorithms import SyncSGD\n\n\nclass Mine(SyncSGD):\n    pass\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, out, err = simfl_("validate", scenario, "--set", "algorithm={kind: 'own_algorithm:Mine'}")
+    assert (code, err) == (0, "")
+    assert "own_algorithm:Mine" in out
+
+
+def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):
+    assert simfl_("new")[0] == 0
+    assert simfl_("validate", "scenario.yaml")[0] == 0
+    (tmp_path / "scenario.yaml").write_text("mine")
+    code, _, err = simfl_("new", "scenario.yaml")
+    assert (code, err) == (
+        2,
+        "scenario.yaml: there is a file already; choose another name, or --force to replace it\n",
+    )
+    assert (tmp_path / "scenario.yaml").read_text() == "mine"
+    assert simfl_("new", "scenario.yaml", "--force")[0] == 0
+    assert (tmp_path / "scenario.yaml").read_text() != "mine"
+    code, _, err = simfl_("new", "nowhere/scenario.yaml")
+    assert (code, err) == (2, "nowhere/scenario.yaml: cannot write the file: No such file or directory\n")
+
+
+def test_list_names_everything_with_a_line_about_it(simfl_):
+    from simfl.algorithms import ALGORITHMS
+    from simfl.data import DATASETS
+    from simfl.models import MODELS
+    from simfl.world.topology import TOPOLOGIES
+
+    code, out, _ = simfl_("list")
+    assert code == 0
+    for catalogue in (ALGORITHMS, DATASETS, MODELS, TOPOLOGIES):
+        for name in catalogue:
+            assert re.search(rf"^  {name} +\S+ .*", out, re.MULTILINE), name
+    code, out, _ = simfl_("list", "topologies")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(TOPOLOGIES)
+    assert simfl_("list", "toplogies")[0] == 2
+
+
+def test_plot_draws_runs_made_before(simfl_, make_run, tmp_path):
+    folders = [make_run(), make_run(algorithm="sync_sgd")]
+    assert simfl_("plot", *folders, "--x", "bytes") == (0, "test_accuracy-by-bytes.png\n", "")
+    assert (tmp_path / "test_accuracy-by-bytes.png").exists()
+    assert simfl_("plot", *folders, "--y", "test_loss", "--save", "fig/loss.pdf") == (0, "fig/loss.pdf\n", "")
+    assert simfl_("plot", folders[0], "--y", "los")[0] == 2
+    assert simfl_("plot", folders[0], "--x", "hours")[0] == 2
+    assert simfl_("plot", folders[0], "--save", "figure.bmp")[0] == 2
+    code, _, err = simfl_("plot", "nowhere")
+    assert (code, err) == (2, "nowhere: expected the folder of a run, found nothing there\n")
+
+
+def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
+    from simfl import bench
+
+    def run_bench(cases, device, echo):
+        (case,) = cases
+        echo(case)
+        if case == "digits-softmax-sync":
+            raise RunError("bench: digits-softmax-sync failed: a reason")
+        return [
+            {
+                "case": case,
+                "workers": 256,
+                "device": device,
+                "updates_per_s": 12345.6,
+                "kernel_limit_ratio": 0.5,
+                "per_call_ratio": None,
+                "world_events_per_s": 1e6,
+                "peak_rss_bytes": 5 * 10**8,
+            }
+        ]
+
+    monkeypatch.setattr(bench, "run_bench", run_bench)
+    code, out, err = simfl_("bench", "digits-softmax-adpsgd", "--device", "cpu", "--json", "b.json")
+    assert (code, err) == (0, "digits-softmax-adpsgd\n")
+    cells = re.split(r" *│ *", out.splitlines()[-1].strip())
+    assert cells == ["digits-softmax-adpsgd", "256", "cpu", "12,346", "0.50", "–", "1,000,000", "500 MB"]
+    assert json.loads((tmp_path / "b.json").read_text())[0]["updates_per_s"] == 12345.6
+    code, out, err = simfl_("bench", "digits-softmax-sync", "digits-softmax-adpsgd")
+    assert code == 1
+    assert "failed: a reason" in err
+    assert "12,346" in out
+    code, _, err = simfl_("bench", "digits-softmax-adpsdg")
+    assert code == 2
+    assert err.rstrip().endswith("got 'digits-softmax-adpsdg'; did you mean 'digits-softmax-adpsgd'?")
+    assert simfl_("bench", "--json", "nowhere/b.json")[0] == 2
+
+
+def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
+    from simfl.data import fetch, sources
+
+    def fetched(name, root, progress):
+        assert progress is None
+        return [root / name / "file.gz"]
+
+    monkeypatch.setattr(fetch, "fetch", fetched)
+    code, out, _ = simfl_("data", "list")
+    assert code == 0
+    assert all(name in out for name in sources.SOURCES)
+    code, out, _ = simfl_("data", "fetch", "mnist", "a9a", "--to", tmp_path / "sets")
+    assert code == 0
+    assert out.splitlines() == [
+        str(tmp_path / "sets" / "mnist" / "file.gz"),
+        str(tmp_path / "sets" / "a9a" / "file.gz"),
+        f"scenarios find it with SIMFL_DATA={tmp_path / 'sets'}",
+    ]
+    code, _, err = simfl_("data", "fetch", "mnist")
+    assert (code, err) == (
+        2,
+        "data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or say --to FOLDER\n",
+    )
+    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+    assert simfl_("data", "fetch", "mnist")[1] == f"{tmp_path / 'mnist' / 'file.gz'}\n"
+    code, _, err = simfl_("data", "fetch", "mnsit")
+    assert code == 2
+    assert err.endswith("got 'mnsit'; did you mean 'mnist'?\n")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("rnu",), ("run",), ("run", "a.yaml", "--device", "tpu"), ("validate", "--sett", "x")]
+)
+def test_usage_errors_are_bad_input(simfl_, words):
+    code, _, _ = simfl_(*words)
+    assert code == 2
+
+
+def test_the_public_names_of_the_package():
+    assert set(simfl.__all__) <= set(dir(simfl))
+    for name in simfl.__all__:
+        assert getattr(simfl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = simfl.nothing
