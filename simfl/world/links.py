@@ -46,6 +46,21 @@ class Traffic:
     messages: int = 0
 
 
+@dataclass(slots=True)
+class _Message:
+    """A message on its way; `number` counts those of its link, for links that keep their order."""
+
+    source: int
+    target: int
+    size: int
+    deliver: Callable[[], None]
+    refused: Callable[[], None] | None
+    sent_s: float
+    number: int = 0
+    resends: int = 0
+    paced_s: float = 0.0
+
+
 #: What `Network.send` reports about a message: (sent_s, delivered_s, source, target, bytes, resends).
 MessageRow = tuple[float, float, int, int, int, int]
 
@@ -80,7 +95,9 @@ class Network:
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
-        self._last_arrival: dict[tuple[int, int], float] = {}
+        self._sent: dict[tuple[int, int], int] = {}
+        self._arrived: dict[tuple[int, int], int] = {}
+        self._held: dict[tuple[int, int, int], _Message] = {}
         self._on_delivery = on_delivery
 
     @property
@@ -94,9 +111,12 @@ class Network:
         return sum(t.messages for t in self.traffic)
 
     def transfer_s(self, source: int, size: int) -> float:
-        """Draw how long `size` bytes take over one idle link of `source`, resends included, and count them."""
+        """Draw how long `size` bytes take over one idle link of `source`, resends included, and count them.
+
+        The slowest of link, uplink and downlink paces them.
+        """
         links = self.links
-        seconds = size / links.bandwidth if links.bandwidth else 0.0
+        seconds = max((size / pace for pace in (links.bandwidth, links.uplink, links.downlink) if pace), default=0.0)
         traffic = self.traffic[source]
         total = 0.0
         while True:
@@ -125,92 +145,72 @@ class Network:
             refused: called, a resend timeout later, if the target is away when the message arrives;
                 without it the message waits until the target is back.
         """
-        self._attempt(source, target, size, deliver, refused, self.clock.now, 0)
+        message = _Message(source, target, size, deliver, refused, self.clock.now)
+        if self.links.fifo:
+            message.number = self._sent.get((source, target), 0)
+            self._sent[source, target] = message.number + 1
+        self._attempt(message)
 
-    def _attempt(
-        self,
-        source: int,
-        target: int,
-        size: int,
-        deliver: Callable[[], None],
-        refused: Callable[[], None] | None,
-        sent_s: float,
-        resends: int,
-    ) -> None:
-        now = self.clock.now
-        links = self.links
+    def _attempt(self, message: _Message) -> None:
+        links, source = self.links, message.source
         traffic = self.traffic[source]
-        traffic.sent_bytes += size
+        traffic.sent_bytes += message.size
         traffic.messages += 1
-        begin = now
-        busy_s = 0.0  # the slowest of link, uplink and downlink paces the message
+        begin = self.clock.now
+        busy_s = 0.0  # the slower one of link and uplink paces the message
         if links.bandwidth:
-            begin = max(begin, self._link_free.get((source, target), 0.0))
-            busy_s = size / links.bandwidth
+            begin = max(begin, self._link_free.get((source, message.target), 0.0))
+            busy_s = message.size / links.bandwidth
         if links.uplink:
             begin = max(begin, self._uplink_free.get(source, 0.0))
-            busy_s = max(busy_s, size / links.uplink)
+            # A slow link leaves the rest of the uplink to other links.
+            self._uplink_free[source] = begin + message.size / links.uplink
+            busy_s = max(busy_s, message.size / links.uplink)
         end = begin + busy_s
         if links.bandwidth:
-            self._link_free[source, target] = end
-        if links.uplink:
-            self._uplink_free[source] = end
+            self._link_free[source, message.target] = end
         if self._loss is not None and self._loss.next(source) < links.loss:
-            self.clock.call_at(
-                end + links.resend_timeout_s,
-                lambda: self._attempt(source, target, size, deliver, refused, sent_s, resends + 1),
-            )
+            message.resends += 1
+            self.clock.call_at(end + links.resend_timeout_s, lambda: self._attempt(message))
             return
+        message.paced_s = busy_s
         arrival = end + (self._latency.next(source) if self._latency else 0.0)
-        if links.fifo:
-            arrival = max(arrival, self._last_arrival.get((source, target), 0.0))
-            self._last_arrival[source, target] = arrival
-        if links.downlink:
-            # Who uses the downlink first is known when the bytes get there, not when they are sent.
-            self.clock.call_at(
-                arrival,
-                lambda: self._through_downlink(source, target, size, deliver, refused, sent_s, resends, busy_s),
-            )
-        else:
-            self.clock.call_at(arrival, lambda: self._arrive(source, target, size, deliver, refused, sent_s, resends))
+        reach = self._in_order if links.fifo else self._reach
+        self.clock.call_at(arrival, lambda: reach(message))
 
-    def _through_downlink(
-        self,
-        source: int,
-        target: int,
-        size: int,
-        deliver: Callable[[], None],
-        refused: Callable[[], None] | None,
-        sent_s: float,
-        resends: int,
-        paced_s: float,
-    ) -> None:
+    def _in_order(self, message: _Message) -> None:
+        """Hold a message back until all that were sent before it on its link, lost ones too, have come."""
+        link = message.source, message.target
+        self._held[*link, message.number] = message
+        while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
+            self._arrived[link] = ready.number + 1
+            self._reach(ready)
+
+    def _reach(self, message: _Message) -> None:
+        """The message has come to the target's end of the link."""
+        if self.links.downlink:
+            # Who uses the downlink first is known when the bytes get there, not when they are sent.
+            self.clock.call_at(self._through_downlink(message), lambda: self._arrive(message))
+        else:
+            self._arrive(message)
+
+    def _through_downlink(self, message: _Message) -> float:
         """Queue for the target's shared downlink; bytes that came at a slower pace have passed it meanwhile."""
         assert self.links.downlink is not None
-        need = size / self.links.downlink
-        begin = max(self.clock.now - min(paced_s, need), self._downlink_free.get(target, 0.0))
-        end = max(begin + need, self.clock.now)
-        self._downlink_free[target] = end
-        self.clock.call_at(end, lambda: self._arrive(source, target, size, deliver, refused, sent_s, resends))
+        now, need = self.clock.now, message.size / self.links.downlink
+        begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
+        end = max(begin + need, now)
+        self._downlink_free[message.target] = end
+        return end
 
-    def _arrive(
-        self,
-        source: int,
-        target: int,
-        size: int,
-        deliver: Callable[[], None],
-        refused: Callable[[], None] | None,
-        sent_s: float,
-        resends: int,
-    ) -> None:
-        outage = self.availability.outage(target, self.clock.now)
+    def _arrive(self, message: _Message) -> None:
+        now = self.clock.now
+        outage = self.availability.outage(message.target, now)
         if outage is None:
             if self._on_delivery is not None:
-                self._on_delivery((sent_s, self.clock.now, source, target, size, resends))
-            deliver()
-        elif refused is not None:
-            self.clock.call_at(self.clock.now + self.links.resend_timeout_s, refused)
+                self._on_delivery((message.sent_s, now, message.source, message.target, message.size, message.resends))
+            message.deliver()
+        elif message.refused is not None:
+            self.clock.call_at(now + self.links.resend_timeout_s, message.refused)
         elif outage.end_s != float("inf"):
-            self.clock.call_at(
-                outage.end_s, lambda: self._arrive(source, target, size, deliver, refused, sent_s, resends)
-            )
+            self.clock.call_at(outage.end_s, lambda: self._arrive(message))
