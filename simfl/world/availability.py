@@ -57,7 +57,8 @@ class _Timeline:
     def until(self, time: float) -> list[Outage]:
         """Outages known up to `time` at least."""
         if self._known <= time and self._random is not None:
-            while self._known <= time:
+            enough = max(8, 2 * len(self._drawn))  # twice as many each time: merging stays cheap in long runs
+            while self._known <= time or len(self._drawn) < enough:
                 start = self._known + float(self._random.up(self._generator, 1)[0])
                 end = start + float(self._random.down(self._generator, 1)[0])
                 self._drawn.append(Outage(start, end))
@@ -121,6 +122,12 @@ class Availability:
         """Whether the client is away at `time` and never comes back."""
         outage = self.outage(client, time)
         return outage is not None and math.isinf(outage.end_s)
+
+    def back_s(self, client: int, time: float) -> float:
+        """Return when the client is there again: `time` itself if it is there, infinite if it never comes back."""
+        while not math.isinf(time) and (outage := self.outage(client, time)) is not None:
+            time = outage.end_s
+        return time
 
     def joins_s(self, client: int) -> float:
         """Return when the client joins: 0, or the end of an outage that begins with the run."""

@@ -1,0 +1,189 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.streams import Streams
+from simfl.world import Availability
+from simfl.world import availability as availability_module
+from simfl.world.availability import Outage, Outcome, RandomOutages
+from tests.helpers import constant, exponential
+
+QUICK = settings(max_examples=60, deadline=None, derandomize=True)
+times = st.integers(0, 40).map(lambda tenths: tenths / 4)
+
+
+def there(*outages, random=None, seed=0):
+    return Availability(Streams(seed), {0: outages}, {0: random} if random else None)
+
+
+def test_without_rules_everybody_is_always_there():
+    availability = Availability(Streams(0))
+    assert availability.trivial
+    assert availability.finish(3, 2.0, 1.5) == (3.5, Outcome.DONE)
+    assert availability.online(3, 1e9)
+    assert availability.joins_s(3) == 0.0
+    assert availability.leaves_s(3) == math.inf
+    assert availability.offline_s(3, 1e9) == 0.0
+    assert not there(Outage(1.0, 2.0)).trivial
+
+
+def test_an_interval_holds_its_begin_and_not_its_end():
+    availability = there(Outage(1.0, 2.0))
+    assert [availability.online(0, t) for t in (0.9, 1.0, 1.9, 2.0)] == [True, False, False, True]
+    assert availability.outage(0, 1.5) == Outage(1.0, 2.0)
+    assert availability.outage(0, 2.5) is None
+    assert availability.online(1, 1.5), "a rule concerns its client"
+
+
+def test_offline_suspends_the_work():
+    availability = there(Outage(1.0, 2.0), Outage(3.0, 5.0))
+    assert availability.finish(0, 0.0, 1.0) == (1.0, Outcome.DONE)
+    assert availability.finish(0, 0.5, 1.0) == (2.5, Outcome.DONE)
+    assert availability.finish(0, 0.5, 2.0) == (5.5, Outcome.DONE)
+    assert availability.finish(0, 1.5, 0.25) == (2.25, Outcome.DONE), "begun while away: waits until it is back"
+
+
+def test_a_crash_loses_the_work():
+    availability = there(Outage(1.0, 2.0, crash=True))
+    assert availability.finish(0, 0.0, 1.0) == (1.0, Outcome.DONE)
+    assert availability.finish(0, 0.0, 1.5) == (2.0, Outcome.CRASHED)
+    assert availability.finish(0, 1.5, 1.0) == (3.0, Outcome.DONE), "what begins during the crash is not lost by it"
+
+
+def test_who_crashes_for_good_is_gone():
+    availability = there(Outage(4.0, math.inf, crash=True))
+    assert availability.finish(0, 0.0, 4.0) == (4.0, Outcome.DONE)
+    assert availability.finish(0, 3.0, 4.0) == (4.0, Outcome.GONE)
+    assert availability.finish(0, 6.0, 4.0) == (6.0, Outcome.GONE)
+    assert availability.leaves_s(0) == 4.0
+    assert availability.gone(0, 4.0)
+    assert not availability.gone(0, 3.9)
+    assert availability.offline_s(0, 10.0) == 6.0
+
+
+def test_offline_and_crash_that_meet_are_a_crash():
+    availability = there(Outage(1.0, 2.0), Outage(1.5, 3.0, crash=True), Outage(3.0, 4.0))
+    assert availability.outage(0, 1.2) == Outage(1.0, 4.0, crash=True)
+    assert availability.finish(0, 0.0, 2.0) == (4.0, Outcome.CRASHED)
+
+
+def test_a_late_client_joins_at_the_end_of_its_first_absence():
+    assert there(Outage(0.0, 5.0)).joins_s(0) == 5.0
+    assert there(Outage(1.0, 5.0)).joins_s(0) == 0.0
+    assert there(Outage(0.0, math.inf, crash=True)).joins_s(0) == math.inf
+
+
+def test_back_says_when_the_client_is_there():
+    availability = there(Outage(1.0, 2.0), Outage(4.0, math.inf, crash=True))
+    assert [availability.back_s(0, t) for t in (0.5, 1.0, 1.5, 2.0, 4.0)] == [0.5, 2.0, 2.0, 2.0, math.inf]
+    assert availability.back_s(1, 1.5) == 1.5
+
+
+def reference(outages, start, work):
+    """What `finish` says, by stepping through time in pieces that no outage cuts."""
+    cuts = sorted({start, *(t for o in outages for t in (o.start_s, o.end_s) if start < t < math.inf), 1e6})
+    left = work
+    for begin, end in itertools.pairwise(cuts):
+        inside = [o for o in outages if o.start_s <= begin < o.end_s]
+        if not inside:
+            if left <= end - begin:
+                return begin + left, Outcome.DONE
+            left -= end - begin
+            continue
+        joined = joined_with(outages, inside[0])
+        if math.isinf(max(o.end_s for o in joined)):
+            return max(start, min(o.start_s for o in joined)), Outcome.GONE
+        if any(o.crash for o in joined) and min(o.start_s for o in joined) >= start:
+            return max(o.end_s for o in joined), Outcome.CRASHED
+    raise AssertionError("the work never ends")
+
+
+def joined_with(outages, one):
+    """Return all outages that touch `one`, directly or by others."""
+    group = {one}
+    while True:
+        grown = {
+            o for o in outages if any(o.start_s <= other.end_s and other.start_s <= o.end_s for other in group)
+        } | group
+        if grown == group:
+            return group
+        group = grown
+
+
+@QUICK
+@given(
+    spans=st.lists(st.tuples(times, st.integers(1, 8), st.booleans()), max_size=5),
+    leaves=st.none() | times,
+    start=times,
+    work=st.integers(1, 40),
+)
+def test_finish_agrees_with_stepping_through_time(spans, leaves, start, work):
+    outages = [Outage(begin, begin + length / 4, crash) for begin, length, crash in spans]
+    if leaves is not None:
+        outages.append(Outage(leaves, math.inf, crash=True))
+    when, outcome = there(*outages).finish(0, start, work / 4)
+    expected_when, expected = reference(outages, start, work / 4)
+    assert outcome is expected
+    assert when == pytest.approx(expected_when, abs=1e-9)
+    # All times are quarters of a second, so looking in the middle of each quarter sees everything.
+    away = sum(0.25 for t in np.arange(0.125, 30, 0.25) if any(o.start_s <= t < o.end_s for o in outages))
+    assert there(*outages).offline_s(0, 30.0) == pytest.approx(away)
+
+
+@QUICK
+@given(seed=st.integers(0, 1000), looks=st.lists(st.floats(0, 200), min_size=1, max_size=8))
+def test_random_outages_do_not_depend_on_when_one_looks(seed, looks):
+    random = RandomOutages(exponential(3.0), exponential(1.0))
+    once = there(random=random, seed=seed)
+    expected = [once.online(0, t) for t in sorted(looks)]
+    ahead = there(random=random, seed=seed)
+    ahead.offline_s(0, 500.0)
+    assert [ahead.online(0, t) for t in sorted(looks)] == expected
+    jumping = there(random=random, seed=seed)
+    assert {t: jumping.online(0, t) for t in sorted(looks, reverse=True)} == dict(
+        zip(sorted(looks, reverse=True), reversed(expected), strict=True)
+    )
+
+
+def test_random_outages_have_the_lengths_that_were_asked_for():
+    availability = there(random=RandomOutages(exponential(3.0), exponential(1.0)))
+    horizon = 8000.0
+    assert availability.offline_s(0, horizon) / horizon == pytest.approx(0.25, abs=0.03)
+    regular = there(random=RandomOutages(constant(3.0), constant(1.0)))
+    assert [regular.online(0, t) for t in (2.9, 3.0, 3.9, 4.0, 6.9, 7.0)] == [True, False, False, True, True, False]
+    assert regular.offline_s(0, 400.0) == pytest.approx(100.0)
+    assert regular.finish(0, 0.0, 9.0) == (11.0, Outcome.DONE)
+
+
+def test_random_and_scripted_outages_add_up():
+    availability = there(
+        Outage(3.5, 5.0), Outage(11.0, math.inf, crash=True), random=RandomOutages(constant(3.0), constant(1.0))
+    )
+    assert availability.outage(0, 3.2) == Outage(3.0, 5.0)
+    assert availability.offline_s(0, 6.0) == 2.0
+    assert availability.finish(0, 0.0, 100.0) == (11.0, Outcome.GONE)
+
+
+def test_clients_are_away_at_times_of_their_own():
+    random = RandomOutages(exponential(3.0), exponential(3.0))
+    availability = Availability(Streams(0), random=dict.fromkeys(range(2), random))
+    there_at = np.array([[availability.online(k, t) for t in np.arange(0, 20_000, 10.0)] for k in range(2)])
+    assert abs(np.corrcoef(there_at)[0, 1]) < 0.12
+
+
+def test_looking_at_a_long_run_of_outages_merges_each_a_few_times_only(monkeypatch):
+    merged = []
+    original = availability_module._merged
+    monkeypatch.setattr(
+        availability_module, "_merged", lambda outages: merged.append(len(outages)) or original(outages)
+    )
+    availability = there(random=RandomOutages(exponential(1.0), exponential(1.0)))
+    for time in range(4000):
+        availability.online(0, float(time))
+    drawn = len(availability._timelines[0].outages)
+    assert drawn > 1900
+    assert sum(merged) < 4 * drawn
