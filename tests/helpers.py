@@ -1,0 +1,349 @@
+"""Small worlds, problems and executors, so that a test of the core begins in three lines.
+
+    world = make_world(8, topology="complete", jitter=lognormal(0.5))
+    with Lab(make_problem(8)) as lab:
+        algorithm, rows = run_algorithm("adpsgd", world, lab.tape, lab.training(), updates=100)
+
+A `Lab` computes with the real executor. Where numbers do not matter, `NullExecutor` takes the windows and does
+nothing; where they matter and the gradient does not, `NumpyExecutor` interprets them in float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from simfl.algorithms import ALGORITHMS, Training
+from simfl.models import build_model
+from simfl.streams import Streams
+from simfl.tape import Executor, Problem, Tape
+from simfl.tape.draws import batch_positions
+from simfl.tape.executor import choose_device
+from simfl.tape.packing import Bank, pack
+from simfl.world import Availability, Clock, Compute, Network, World
+from simfl.world.links import LinkModel
+from simfl.world.topology import build_topology
+
+NEVER = 2**62
+
+
+# -- worlds ------------------------------------------------------------------------------------
+
+
+def lognormal(sigma):
+    """A sampler of log-normal factors with mean 1."""
+    return lambda generator, n: np.exp(generator.normal(-0.5 * sigma**2, sigma, n))
+
+
+def exponential(mean):
+    """A sampler of exponential times."""
+    return lambda generator, n: generator.exponential(mean, n)
+
+
+def constant(value):
+    """A sampler of one value."""
+    return lambda generator, n: np.full(n, float(value))
+
+
+def make_world(
+    num_clients=8,
+    *,
+    topology="ring",
+    seconds_per_example=1e-3,
+    speeds=None,
+    jitter=None,
+    slowdowns=(),
+    outages=None,
+    random_outages=None,
+    links=None,
+    seed=0,
+    on_delivery=None,
+    **topology_options,
+):
+    """Return a world at virtual time 0; by default everybody is there, equally fast, and links take no time."""
+    streams = Streams(seed)
+    clock = Clock()
+    availability = Availability(streams, outages, random_outages)
+    return World(
+        clock,
+        Compute(seconds_per_example, speeds or [1.0] * num_clients, streams, jitter, slowdowns),
+        availability,
+        Network(clock, links or LinkModel(), num_clients, streams, availability, on_delivery),
+        build_topology(topology, num_clients, streams.generator("topology"), **topology_options),
+        streams,
+    )
+
+
+# -- problems ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def digits():
+    """Return 400 training and 100 test digits, (x f32 [n, 64], y int32 [n]) each."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x, y = (x / 16.0).astype(np.float32), y.astype(np.int32)
+    return (x[:400], y[:400]), (x[400:500], y[400:500])
+
+
+def make_problem(
+    num_clients=8, *, batch_size=8, sampling="shuffle", clipping_norm=None, noisy=False, sizes=None, l2=0.0, seed=0
+):
+    """Return softmax regression (d = 650) on digits; by default 320 examples dealt out evenly."""
+    (train_x, train_y), (test_x, test_y) = digits()
+    sizes = [320 // num_clients] * num_clients if sizes is None else list(sizes)
+    streams = Streams(seed)
+    return Problem(
+        model=build_model("softmax", input_shape=(64,), num_classes=10, l2=l2),
+        train_x=train_x,
+        train_y=train_y,
+        test_x=test_x,
+        test_y=test_y,
+        indices=streams.generator("partition").permutation(400)[: sum(sizes)].astype(np.int32),
+        offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        batch_size=batch_size,
+        sampling=sampling,
+        clipping_norm=clipping_norm,
+        noisy=noisy,
+        data_key=streams.key("data"),
+        noise_key=streams.key("noise"),
+        loss_examples=np.arange(200),
+    )
+
+
+def make_training(sizes, *, d=4, batch_size=8, sampling="shuffle", step_size=0.5, l2=0.0, noise_std=0.0, initial=None):
+    """Return plain values of local training with a constant step size."""
+    return Training(
+        initial=np.zeros(d, np.float32) if initial is None else initial,
+        sizes=np.asarray(sizes, np.int64),
+        batch_size=batch_size,
+        sampling=sampling,
+        step_size=lambda updates, examples, epochs: step_size,
+        l2=l2,
+        noise_std=noise_std,
+    )
+
+
+class Lab(contextlib.AbstractContextManager):
+    """A problem with an executor and a tape; everything that decides what is compiled is the same by default."""
+
+    def __init__(self, problem, *, window=64, width=4, combines=2, capacity=200, reads=4):
+        self.problem = problem
+        self.executor = Executor(
+            problem, reads=reads, width=width, combines=combines, capacity=capacity, device=choose_device("cpu")
+        )
+        self.tape = Tape(self.executor, window=window, reads=reads, max_batch=problem.max_batch)
+
+    def training(self, *, step_size=0.5, noise_std=0.0, spread=0.1, seed=1):
+        """Return training from a random model, its coordinates with standard deviation `spread`."""
+        problem = self.problem
+        initial = spread * np.random.default_rng(seed).standard_normal(problem.model.size)
+        return make_training(
+            problem.sizes,
+            batch_size=problem.batch_size,
+            sampling=problem.sampling,
+            step_size=step_size,
+            l2=problem.model.l2,
+            noise_std=noise_std,
+            initial=initial.astype(np.float32),
+        )
+
+    def __exit__(self, *_):
+        self.executor.close()
+
+
+@functools.cache
+def _positions(sampling, batch_size, lanes):
+    def positions(key, client, draw, n):
+        return batch_positions(sampling, key, client, draw, np.int32(0), batch_size, lanes, n)
+
+    return jax.jit(positions)
+
+
+def batch_examples(problem, client, draw, size):
+    """Return the rows of the training set in a client's mini-batch number `draw`, int [size]."""
+    n = int(problem.sizes[client])
+    positions = _positions(problem.sampling, problem.batch_size, 64)
+    found = positions(problem.data_key, np.int32(client), np.int32(draw), np.int32(n))
+    return problem.indices[problem.offsets[client] + np.asarray(found)[:size]]
+
+
+def softmax_gradient(params, x, y, clipping_norm=None):
+    """Return the sum of the examples' (clipped) gradients of softmax regression in float64, as a textbook has it."""
+    params, x = np.asarray(params, np.float64), np.asarray(x, np.float64)
+    features, classes = x.shape[1], len(params) // (x.shape[1] + 1)
+    weights, bias = params[: features * classes].reshape(classes, features), params[features * classes :]
+    total = np.zeros_like(params)
+    for example, label in zip(x, y, strict=True):
+        logits = weights @ example + bias
+        chances = np.exp(logits - logits.max())
+        chances /= chances.sum()
+        chances[label] -= 1.0
+        gradient = np.concatenate((np.outer(chances, example).ravel(), chances))
+        norm = np.sqrt(gradient @ gradient)
+        if clipping_norm is not None and norm > clipping_norm:
+            gradient *= clipping_norm / norm
+        total += gradient
+    return total
+
+
+def batch_gradient(problem, params, client, draw, size):
+    """Return what `Tape.gradient` promises, without noise, computed independently in float64."""
+    rows = batch_examples(problem, client, draw, size)
+    return softmax_gradient(params, problem.train_x[rows], problem.train_y[rows], problem.clipping_norm)
+
+
+# -- executors that compute nothing, or plainly ------------------------------------------------
+
+
+class NullExecutor:
+    """Takes windows and counts."""
+
+    def __init__(self):
+        self.windows = self.gradients = self.combines = 0
+        self.rows = 0
+
+    def submit(self, window):
+        self.windows += 1
+        self.gradients += len(window.gradient_levels)
+        self.combines += len(window.combine_levels)
+        self.rows = window.rows
+
+    def fetch(self, rows, coefs):
+        raise AssertionError("nothing was computed")
+
+
+class NumpyExecutor:
+    """Packs windows and interprets the steps one by one in float64, watching what they touch.
+
+    Places that no living row needs hold NaN, so that reading one of them shows.
+
+    Args:
+        d: parameters of a model.
+        gradient: (params, client, draw, first, size) -> f64 [d].
+        noise: (client, draw) -> f64 [d].
+    """
+
+    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4):
+        self.bank = Bank(capacity)
+        self.values = np.full((capacity + 1, d), np.nan)
+        self.values[-1] = 0.0
+        self.gradient = gradient or (lambda params, client, draw, first, size: np.zeros(d))
+        self.noise = noise or (lambda client, draw: np.zeros(d))
+        self.width, self.combines = width, combines
+        self.steps = self.operations = self.peak = 0
+
+    def submit(self, window):
+        before = self.bank.capacity
+        steps = pack(window, self.bank, self.width, self.combines)
+        spare = self.bank.spare
+        if self.bank.capacity != before:
+            values = np.full((self.bank.capacity + 1, self.values.shape[1]), np.nan)
+            values[:before] = self.values[:before]
+            values[spare] = 0.0
+            self.values = values
+        for number, constant_values in window.constants:
+            self.values[self.bank.place[number]] = constant_values
+        done = 0
+        for step in range(steps.count):
+            done += self._step(steps, step)
+        assert done == window.operations, "every operation runs exactly once"
+        self.steps += steps.count
+        self.operations += window.operations
+        self.peak = max(self.peak, self.bank.capacity - len(self.bank.free))
+        assert len(set(self.bank.free)) == len(self.bank.free), "no place is free twice"
+        self.values[self.bank.free] = np.nan
+
+    def _step(self, steps, step):
+        reads = steps.combine_floats.shape[2]
+        spare = self.bank.spare
+        gathered = self.values.copy()
+        written = {}
+        for ints, floats in zip(steps.gradient_ints[step], steps.gradient_floats[step], strict=True):
+            out = int(ints[reads])
+            if out == spare:
+                assert not floats.any(), "an unused lane does nothing"
+                continue
+            model = self._linear(gathered, ints[:reads], floats[:reads])
+            base = self._linear(gathered, ints[:reads], floats[reads : 2 * reads])
+            client, draw, first, size = (int(i) for i in ints[reads + 1 :])
+            total = self.gradient(model, client, draw, first, size)
+            if floats[-1]:
+                total = total + float(floats[-1]) * self.noise(client, draw)
+            assert out not in written, "a step writes a place once"
+            written[out] = base + float(floats[2 * reads]) * total
+        for ints, floats in zip(steps.combine_ints[step], steps.combine_floats[step], strict=True):
+            out = int(ints[reads])
+            if out == spare:
+                assert not floats.any(), "an unused lane does nothing"
+                continue
+            assert out not in written, "a step writes a place once"
+            written[out] = self._linear(gathered, ints[:reads], floats)
+        for place, value in written.items():
+            assert np.isfinite(value).all(), "a step read a place that held nothing"
+            self.values[place] = value
+        return len(written)
+
+    @staticmethod
+    def _linear(values, places, coefs):
+        return sum(float(c) * values[p] for c, p in zip(coefs, places, strict=True))
+
+    def fetch(self, rows, coefs):
+        places = self.bank.places(rows)
+        return np.array([self._linear(self.values, p, c) for p, c in zip(places, coefs, strict=True)])
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **options):
+    """Return an algorithm that is not started yet."""
+    return ALGORITHMS[kind](world, tape, training, on_update, **options)
+
+
+def begin_apart(algorithm, models):
+    """Give every client a model of its own, f32 [K, d], before the start."""
+    algorithm.model = [algorithm.tape.constant(model) for model in models]
+
+
+def run_algorithm(
+    kind: str,
+    world: World,
+    tape: Tape,
+    training: Training,
+    *,
+    updates: int | None = None,
+    until: float | None = None,
+    models: Sequence[np.ndarray] | None = None,
+    prepare: Callable | None = None,
+    **options,
+):
+    """Run an algorithm for a number of updates or a time; return it and its rows of updates."""
+    rows: list[tuple] = []
+    algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
+    if models is not None:
+        begin_apart(algorithm, models)
+    if prepare is not None:
+        prepare(algorithm)
+    if updates is not None:
+
+        def stop():
+            world.clock.stop()
+            return NEVER
+
+        algorithm.on_mark, algorithm.next_mark = stop, updates
+    algorithm.start()
+    world.clock.run(until)
+    return algorithm, rows
+
+
+def run_without_numbers(kind, world, *, batch_size=8, updates=None, until=None, **options):
+    """Run an algorithm in a world where nothing is computed: for questions of time."""
+    training = options.pop("training", None) or make_training([64] * world.num_clients, batch_size=batch_size)
+    tape = Tape(NullExecutor(), window=1000, max_batch=batch_size)
+    return run_algorithm(kind, world, tape, training, updates=updates, until=until, **options)

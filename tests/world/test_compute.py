@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.streams import Streams
+from simfl.world import Compute
+from simfl.world.compute import Draws, Slowdown
+from tests.helpers import constant, lognormal
+
+
+def make_compute(speeds, seed=0, seconds_per_example=1e-3, **options):
+    return Compute(seconds_per_example, speeds, Streams(seed), **options)
+
+
+def test_the_time_of_a_batch_is_examples_times_seconds_times_speed():
+    compute = make_compute([1.0, 2.5], seconds_per_example=2e-3)
+    assert compute.duration(0, 32, 0.0) == 32 * 2e-3
+    assert compute.duration(1, 32, 7.0) == pytest.approx(32 * 2e-3 * 2.5)
+    assert compute.duration(1, 8, 7.0) == pytest.approx(8 * 2e-3 * 2.5)
+
+
+def test_jitter_multiplies_every_batch_by_a_draw_of_its_own():
+    compute = make_compute([1.0, 2.0], jitter=lognormal(0.3))
+    times = np.array([[compute.duration(k, 10, 0.0) for _ in range(20_000)] for k in (0, 1)]) / 0.01
+    np.testing.assert_allclose(times.mean(axis=1), [1.0, 2.0], rtol=5 * 0.31 / np.sqrt(20_000))
+    np.testing.assert_allclose(np.log(times).std(axis=1), 0.3, rtol=0.03)
+    assert abs(np.corrcoef(times)[0, 1]) < 5 / np.sqrt(20_000)
+    assert len(np.unique(times[0])) == 20_000
+    assert make_compute([1.0], jitter=constant(3.0)).duration(0, 10, 0.0) == pytest.approx(0.03)
+
+
+def test_a_clients_draws_do_not_depend_on_who_else_draws():
+    alone = make_compute([1.0] * 4, jitter=lognormal(0.5), slowdowns=[Slowdown(2.0, random=1)])
+    expected = [alone.duration(2, 8, 0.0) for _ in range(700)]
+    among = make_compute([1.0] * 4, jitter=lognormal(0.5), slowdowns=[Slowdown(2.0, random=1)])
+    order = np.random.default_rng(0).integers(0, 4, 4000)
+    seen = {k: [] for k in range(4)}
+    for k in order:
+        seen[k].append(among.duration(k, 8, 0.0))
+    assert seen[2][:700] == expected
+    other = make_compute([1.0] * 4, seed=1, jitter=lognormal(0.5))
+    assert [other.duration(2, 8, 0.0) for _ in range(10)] != expected[:10]
+
+
+def test_a_rule_applies_to_its_clients_in_its_window_and_rules_multiply():
+    rules = [Slowdown(10.0, clients=frozenset({1})), Slowdown(3.0, frozenset({0, 1}), start_s=5.0, end_s=6.0)]
+    compute = make_compute([1.0] * 3, slowdowns=rules)
+
+    def factors(now):
+        return [compute.duration(k, 1, now) / 1e-3 for k in range(3)]
+
+    assert factors(0.0) == pytest.approx([1, 10, 1])
+    assert factors(np.nextafter(5.0, 0)) == pytest.approx([1, 10, 1])
+    assert factors(5.0) == pytest.approx([3, 30, 1])
+    assert factors(6.0) == pytest.approx([1, 10, 1])
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(num_clients=st.integers(1, 12), data=st.data(), seed=st.integers(0, 100))
+def test_a_random_rule_slows_exactly_k_clients_in_every_iteration(num_clients, data, seed):
+    k = data.draw(st.integers(1, num_clients))
+    iterations = 300  # beyond one block of draws
+    speeds = [1.0] * num_clients
+    compute = make_compute(speeds, seed=seed, slowdowns=[Slowdown(2.0, random=k)])
+    # Clients ask in blocks of their own: iteration i is the same whoever asks first.
+    slow = np.array([[compute.duration(c, 1, 0.0) > 1.5e-3 for _ in range(iterations)] for c in range(num_clients)])
+    assert (slow.sum(axis=0) == k).all()
+    again = make_compute(speeds, seed=seed, slowdowns=[Slowdown(2.0, random=k)])
+    rows = [[again.duration(c, 1, 0.0) > 1.5e-3 for c in reversed(range(num_clients))] for _ in range(iterations)]
+    np.testing.assert_array_equal(slow, np.array(rows).T[::-1])
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_random_rule_is_fair_and_drawn_afresh(k):
+    num_clients, iterations = 8, 8000
+    compute = make_compute([1.0] * num_clients, slowdowns=[Slowdown(2.0, random=k)])
+    slow = np.array([[compute.duration(c, 1, 0.0) > 1.5e-3 for _ in range(iterations)] for c in range(num_clients)])
+    p = k / num_clients
+    tolerance = 5 * np.sqrt(p * (1 - p) / iterations)
+    np.testing.assert_allclose(slow.mean(axis=1), p, atol=tolerance)
+    stays = (slow[:, 1:] & slow[:, :-1]).mean()
+    assert stays == pytest.approx(p * p, abs=tolerance)
+
+
+def test_two_random_rules_draw_independently():
+    rules = [Slowdown(2.0, random=1), Slowdown(5.0, random=1)]
+    compute = make_compute([1.0] * 8, slowdowns=rules)
+    times = np.array([[compute.duration(c, 1, 0.0) / 1e-3 for _ in range(4000)] for c in range(8)])
+    both = np.isclose(times, 10.0).mean()
+    assert both == pytest.approx(1 / 64, abs=5 * np.sqrt(1 / 64 / 32_000) + 1e-3)
+    assert np.isclose(times, 2.0).any()
+    assert np.isclose(times, 5.0).any()
+
+
+def test_draws_come_in_blocks_that_continue_each_other():
+    draws = Draws(Streams(5), "anything", lambda generator, n: generator.random(n))
+    values = [draws.next(3) for _ in range(2000)]
+    assert len(set(values)) == 2000
+    again = Draws(Streams(5), "anything", lambda generator, n: generator.random(n))
+    mixed = []
+    for _ in range(2000):
+        again.next(0)
+        mixed.append(again.next(3))
+    assert mixed == values
+    assert Draws(Streams(5), "else", lambda generator, n: generator.random(n)).next(3) not in values

@@ -1,0 +1,136 @@
+import pytest
+
+from simfl.errors import RunError, ScenarioError
+from simfl.world import Clock
+
+
+def test_events_at_one_time_happen_in_the_order_in_which_they_were_scheduled():
+    clock, seen = Clock(), []
+
+    def process(name):
+        yield clock.timeout(1.0)
+        seen.append(name)
+        yield clock.timeout(0.0)
+        seen.append(name + "'")
+
+    for name in "ab":
+        clock.start(process(name))
+    clock.call_at(1.0, lambda: seen.append("c"))
+    clock.start(process("d"))
+    clock.run()
+    # The calls were scheduled at once, the timeouts of processes when these began, in their order.
+    assert seen == ["c", "a", "b", "d", "a'", "b'", "d'"]
+    assert clock.now == 1.0
+
+
+def test_a_timeout_hands_over_its_value_and_an_event_what_it_succeeded_with():
+    clock, seen = Clock(), []
+
+    def process(event):
+        seen.append((yield clock.timeout(2.0, "done")))
+        seen.append((yield event))
+
+    event = clock.event()
+    clock.start(process(event))
+    clock.call_at(3.0, lambda: event.succeed(5))
+    clock.run()
+    assert seen == ["done", 5]
+    assert clock.now == 3.0
+
+
+@pytest.mark.parametrize("until", [None, 2.5])
+def test_a_run_ends_when_nothing_is_left_or_when_the_time_is_up(until):
+    clock, seen = Clock(), []
+    for time in (1.0, 2.0, 3.0):
+        clock.call_at(time, lambda time=time: seen.append(time))
+    clock.run(until)
+    assert seen == ([1.0, 2.0, 3.0] if until is None else [1.0, 2.0])
+    assert clock.now == (3.0 if until is None else 2.5)
+
+
+def test_nothing_happens_after_stop():
+    clock, seen = Clock(), []
+    clock.call_at(1.0, clock.stop)
+    clock.call_at(1.0, lambda: seen.append("too late"))
+    clock.run()
+    assert clock.stopped
+    assert not seen
+    clock.stop()  # once is as good as twice
+
+
+def test_an_interruption_ends_the_run_before_the_next_event():
+    clock, seen = Clock(), []
+
+    def interrupt():
+        clock.interrupted = True
+
+    clock.call_at(1.0, interrupt)
+    clock.call_at(2.0, lambda: seen.append("too late"))
+    clock.run()
+    assert not seen
+    assert clock.now == 1.0
+    assert not clock.stopped
+
+
+class PickyError(Exception):
+    """An exception that cannot be made again from its args."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def test_an_error_in_a_process_names_the_client_and_the_time_and_keeps_its_cause():
+    clock = Clock()
+
+    def process():
+        yield clock.timeout(1.25)
+        raise PickyError("this", "that")
+
+    clock.start(process(), client=3)
+    clock.call_at(1.3, lambda: pytest.fail("the run went on"))
+    with pytest.raises(RunError, match=r"^client 3, virtual time 1\.25 s: PickyError: this and that$") as caught:
+        clock.run()
+    assert isinstance(caught.value.__cause__, PickyError)
+    assert caught.value.__cause__.__traceback__ is not None
+    assert clock.now == 1.25
+
+
+def test_an_error_in_a_call_names_the_time():
+    clock = Clock()
+    clock.call_at(0.5, lambda: 1 / 0)
+    with pytest.raises(RunError, match=r"^virtual time 0\.5 s: ZeroDivisionError: ") as caught:
+        clock.run()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("way", ["process", "call"])
+def test_errors_that_speak_for_themselves_pass_unchanged(error, way):
+    clock = Clock()
+
+    def process():
+        yield clock.timeout(1.0)
+        raise error
+
+    def call():
+        raise error
+
+    if way == "process":
+        clock.start(process(), client=0)
+    else:
+        clock.call_at(1.0, call)
+    with pytest.raises(type(error)) as caught:
+        clock.run()
+    assert caught.value is error
+
+
+def test_a_time_that_has_passed_by_rounding_is_now():
+    clock, seen = Clock(), []
+
+    def process():
+        yield clock.timeout(0.3)
+        clock.call_at(0.1 + 0.2 - 1e-12, lambda: seen.append(clock.now))
+
+    clock.start(process())
+    clock.run()
+    assert seen == [0.3]
