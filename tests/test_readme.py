@@ -17,7 +17,8 @@ def test_the_scenario_in_the_readme_is_valid():
 
 
 def test_the_commands_in_the_readme_exist():
-    commands = set(re.findall(r"^simfl (\w+)", README, re.MULTILINE))
+    blocks = "\n".join(re.findall(r"```\n(.*?)```", README, re.DOTALL))
+    commands = set(re.findall(r"^simfl (\w+)", blocks, re.MULTILINE))
     assert {"new", "run", "plot"} <= commands <= set(get_command(app).commands)
 
 
