@@ -1,17 +1,21 @@
-"""Models, batches and the slow, plain oracle that the closed forms are held against."""
+"""Models, batches and the slow, plain oracle that the closed forms are held against.
+
+Compiling is what takes time in these tests, so functions are jitted with few optimisations, several
+results at once, and everything between them is NumPy.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from simfl.models import AbstractModel, build_model
 
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""jit for tests, where compiling takes longer than running."""
+Arrays = tuple[np.ndarray, ...]
 
 KEY = np.array([7, 11], dtype=np.uint32)
 
@@ -31,31 +35,28 @@ MODELS: dict[str, AbstractModel] = {
 DENSE = [name for name, model in MODELS.items() if not model.convolutional]
 
 
-_init = quick_jit(lambda model, key: model.init(key), static_argnums=0)
+def quick_jit(function: Callable[..., Any], static_argnums: tuple[int, ...] = ()) -> Callable[..., Any]:
+    """Compile quickly, and return NumPy arrays."""
+    options = {"xla_backend_optimization_level": 0}
+    compiled = jax.jit(function, static_argnums=static_argnums, compiler_options=options)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return jax.device_get(compiled(*args))
+
+    return call
 
 
-def initial(model: AbstractModel, seed: int = 0) -> jax.Array:
-    """The initial parameters from one key."""
-    return _init(model, KEY + np.uint32(seed))
+of_a_model = functools.partial(quick_jit, static_argnums=(0,))
 
 
-def params_of(model: AbstractModel, seed: int = 0) -> jax.Array:
-    """Parameters away from zero, where all terms of a gradient matter."""
-    noise = np.random.default_rng(seed).normal(size=model.size).astype(np.float32)
-    return initial(model) + (0.02 if model.convolutional else 0.5) * noise
+@of_a_model
+def _init(model: AbstractModel, key: np.ndarray) -> jax.Array:
+    return model.init(key)
 
 
-def batch_of(model: AbstractModel, size: int, seed: int = 0) -> tuple[jax.Array, jax.Array]:
-    """Inputs and labels (or targets)."""
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(size, *model.input_shape)).astype(np.float32)
-    if model.num_classes:
-        return jnp.asarray(x), jnp.asarray(generator.integers(0, model.num_classes, size), dtype=jnp.int32)
-    return jnp.asarray(x), jnp.asarray(generator.normal(size=size), dtype=jnp.float32)
-
-
-@functools.partial(quick_jit, static_argnums=0)
-def plain_gradients(model: AbstractModel, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+@of_a_model
+def plain_gradients(model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray) -> jax.Array:
     """Gradient of every example, f32[b, d], by automatic differentiation of its loss, one after the other."""
 
     def single(example: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -65,20 +66,11 @@ def plain_gradients(model: AbstractModel, params: jax.Array, x: jax.Array, y: ja
     return jax.lax.map(single, (x, y))
 
 
-def plain_clipped_sum(gradients: jax.Array, weight: np.ndarray, clipping_norm: float) -> np.ndarray:
-    """sum_i weight_i g_i min(1, C / ||g_i||) in float64, by a loop."""
-    total = np.zeros(gradients.shape[1])
-    for gradient, w in zip(np.asarray(gradients, dtype=np.float64), weight, strict=True):
-        norm = np.linalg.norm(gradient)
-        total += w * gradient * (1.0 if norm <= clipping_norm else clipping_norm / norm)
-    return total
-
-
-@functools.partial(quick_jit, static_argnums=0)
+@of_a_model
 def all_gradients(
-    model: AbstractModel, params: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array, clipping_norm: float
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradient sum, clipped gradient sum and norms: compiled together, because compiling is what takes time here."""
+    model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray, clipping_norm: float
+) -> tuple[jax.Array, ...]:
+    """Gradient sum, clipped gradient sum and norms."""
     return (
         model.gradient_sum(params, x, y, weight),
         model.clipped_gradient_sum(params, x, y, weight, clipping_norm),
@@ -86,10 +78,39 @@ def all_gradients(
     )
 
 
-@functools.partial(quick_jit, static_argnums=0)
+@of_a_model
 def outputs(
-    model: AbstractModel, params: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[jax.Array, ...]:
     """Predictions, losses, correct ones and the mean loss."""
     losses, correct = model.losses(params, x, y), model.correct(params, x, y)
     return model.predict(params, x), losses, correct, model.loss(params, x, y, weight)
+
+
+def plain_clipped_sum(gradients: np.ndarray, weight: np.ndarray, clipping_norm: float) -> np.ndarray:
+    """sum_i weight_i g_i min(1, C / ||g_i||) in float64, by a loop."""
+    total = np.zeros(gradients.shape[1])
+    for gradient, w in zip(gradients.astype(np.float64), weight, strict=True):
+        norm = np.linalg.norm(gradient)
+        total += w * gradient * (1.0 if norm <= clipping_norm else clipping_norm / norm)
+    return total
+
+
+def initial(model: AbstractModel, seed: int = 0) -> np.ndarray:
+    """The initial parameters from one key."""
+    return _init(model, KEY + np.uint32(seed))
+
+
+def params_of(model: AbstractModel, seed: int = 0) -> np.ndarray:
+    """Parameters away from zero, where all terms of a gradient matter."""
+    noise = np.random.default_rng(seed).normal(size=model.size).astype(np.float32)
+    return initial(model) + np.float32(0.02 if model.convolutional else 0.5) * noise
+
+
+def batch_of(model: AbstractModel, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels (or targets)."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(size, *model.input_shape)).astype(np.float32)
+    if model.num_classes:
+        return x, generator.integers(0, model.num_classes, size).astype(np.int32)
+    return x, generator.normal(size=size).astype(np.float32)

@@ -13,7 +13,7 @@ import pytest
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_scale, image_shape
 
-from .cases import plain_clipped_sum, plain_gradients
+from .cases import all_gradients, initial, plain_clipped_sum, plain_gradients
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,22 @@ class Cosine(AbstractModel):
 def test_a_model_of_ones_own_needs_five_methods() -> None:
     model = Cosine(input_shape=(3,))
     generator = np.random.default_rng(0)
-    x = jnp.asarray(generator.normal(size=(5, 3)), dtype=jnp.float32)
-    y = jnp.asarray(generator.normal(size=5), dtype=jnp.float32)
+    x = generator.normal(size=(5, 3)).astype(np.float32)
+    y = generator.normal(size=5).astype(np.float32)
     weight = np.array([1, 0, 1, 1, 1], dtype=np.float32)
-    params = model.init(np.array([0, 1], dtype=np.uint32))
-    gradients = plain_gradients(model, params, x, y)
+    params = initial(model)
     # A hand-written gradient, so that the oracle of all the other tests is checked once, too.
-    z = np.asarray(x @ params)
-    by_hand = (-2 * (np.cos(z) - y) * np.sin(z))[:, None] * np.asarray(x)
-    np.testing.assert_allclose(gradients, by_hand, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(model.gradient_norms(params, x, y), np.linalg.norm(by_hand, axis=1), rtol=1e-4)
-    np.testing.assert_allclose(model.gradient_sum(params, x, y, weight), weight @ by_hand, rtol=1e-4)
-    garbage = x.at[1].set(jnp.inf)
-    clipped = model.clipped_gradient_sum(params, garbage, y, weight, 0.5)
-    np.testing.assert_allclose(clipped, plain_clipped_sum(gradients, weight, 0.5), rtol=1e-4)
+    z = x @ params
+    by_hand = (-2 * (np.cos(z) - y) * np.sin(z))[:, None] * x
+    np.testing.assert_allclose(plain_gradients(model, params, x, y), by_hand, rtol=1e-4, atol=1e-6)
+    plain, clipped, norms = all_gradients(model, params, x, y, weight, np.float32(0.5))
+    np.testing.assert_allclose(norms, np.linalg.norm(by_hand, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(plain, weight @ by_hand, rtol=1e-4)
+    np.testing.assert_allclose(clipped, plain_clipped_sum(by_hand, weight, 0.5), rtol=1e-4)
+    x[1] = np.inf
+    padded = all_gradients(model, params, x, y, weight, np.float32(0.5))
+    np.testing.assert_array_equal(padded[0], plain)
+    np.testing.assert_array_equal(padded[1], clipped)
 
 
 def test_clipping_scale_at_its_limits() -> None:

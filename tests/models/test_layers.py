@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,8 +20,8 @@ CONVOLUTIONS = [
 ]
 
 
-def normal(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), dtype=jnp.float32)
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("layer", CONVOLUTIONS, ids=str)
@@ -28,13 +29,18 @@ def test_convolution_equals_xlas(layer: Convolution) -> None:
     params = normal(layer.size)
     h = normal(layer.channels, layer.side, layer.side, 3, seed=1)
     shape = (layer.filters, layer.channels, layer.kernel, layer.kernel)
-    weights = params[: np.prod(shape)].reshape(shape)
-    expected = jax.lax.conv_general_dilated(
-        h, weights, (layer.stride,) * 2, [(layer.padding,) * 2] * 2, dimension_numbers=("CHWN", "OIHW", "CHWN")
-    )
+    weights = params[: math.prod(shape)].reshape(shape)
+
+    @quick_jit
+    def both(h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sides = [(layer.padding, layer.padding)] * 2
+        axes = ("CHWN", "OIHW", "CHWN")
+        xlas = jax.lax.conv_general_dilated(h, weights, (layer.stride,) * 2, sides, dimension_numbers=axes)
+        return layer.outputs(params, layer.lift(h)), xlas
+
+    outputs, expected = both(h)
     if layer.bias:
-        expected += params[-layer.filters :, None, None, None]
-    outputs = quick_jit(lambda h: layer.outputs(params, layer.lift(h)))(h)
+        expected = expected + params[-layer.filters :, None, None, None]
     assert outputs.shape == layer.output_shape(3)
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
@@ -54,56 +60,64 @@ def test_gradients_follow_from_inputs_and_errors(layer: AbstractLayer, inputs: t
     """Against the vector-Jacobian product of each example alone."""
     params, h = normal(layer.size), normal(*inputs, 5, seed=1)
     errors = normal(*layer.output_shape(5), seed=2)
-    scale = jnp.array([1.0, 0.0, 0.5, 2.0, 1.0])
+    scale = np.array([1.0, 0.0, 0.5, 2.0, 1.0], dtype=np.float32)
 
     def single(example: jax.Array, error: jax.Array) -> jax.Array:
         _, pull_back = jax.vjp(lambda w: layer.outputs(w, layer.lift(example[..., None]))[..., 0], params)
         return pull_back(error)[0]
 
     @quick_jit
-    def sums(u: jax.Array) -> tuple[jax.Array, ...]:
+    def sums(h: jax.Array) -> tuple[jax.Array, ...]:
+        u = layer.lift(h)
         return (
             layer.gradient_sum(u, errors),
             layer.squared_norms(u, errors),
             layer.scaled_gradient_sum(u, errors, scale),
         )
 
-    gradients = np.asarray(quick_jit(jax.vmap(single, in_axes=(-1, -1)))(h, errors))
-    total, squares, scaled = sums(layer.lift(h))
+    gradients = quick_jit(jax.vmap(single, in_axes=(-1, -1)))(h, errors)
+    total, squares, scaled = sums(h)
     np.testing.assert_allclose(total, gradients.sum(0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(squares, (gradients**2).sum(1), rtol=1e-4)
-    np.testing.assert_allclose(scaled, np.asarray(scale) @ gradients, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scaled, scale @ gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_dense_takes_examples_first_or_last() -> None:
     last, first = Dense(4, 3), Dense(4, 3, example_first=True)
     params, u, errors = normal(last.size), normal(4, 5, seed=1), normal(3, 5, seed=2)
-    weights, bias = np.asarray(params[:12]).reshape(3, 4), np.asarray(params[12:])
-    np.testing.assert_allclose(last.outputs(params, u), weights @ np.asarray(u) + bias[:, None], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(first.outputs(params, u.T), last.outputs(params, u), rtol=1e-6)
-    np.testing.assert_allclose(first.gradient_sum(u.T, errors), last.gradient_sum(u, errors), rtol=1e-6)
-    np.testing.assert_allclose(first.squared_norms(u.T, errors), last.squared_norms(u, errors), rtol=1e-6)
+
+    def everything(layer: Dense, u: jax.Array) -> tuple[jax.Array, ...]:
+        return layer.outputs(params, u), layer.gradient_sum(u, errors), layer.squared_norms(u, errors)
+
+    expected = quick_jit(everything, (0,))(last, u)
+    np.testing.assert_allclose(expected[0], params[:12].reshape(3, 4) @ u + params[12:, None], rtol=1e-5, atol=1e-6)
+    for actual, other in zip(quick_jit(everything, (0,))(first, u.T), expected, strict=True):
+        np.testing.assert_allclose(actual, other, rtol=1e-6)
 
 
 def test_group_norm_normalises_within_an_example() -> None:
     layer = GroupNorm(side=4, channels=6, groups=3)
-    h = 3.0 + 2.0 * normal(6, 4, 4, 5)
-    u = np.asarray(layer.lift(h)).reshape(3, 2 * 16, 5)
-    np.testing.assert_allclose(u.mean(axis=1), 0.0, atol=1e-5)
-    np.testing.assert_allclose(u.std(axis=1), 1.0, atol=1e-4)
-    alone = layer.lift(h[..., 2:3])[..., 0]
-    np.testing.assert_allclose(alone, layer.lift(h)[..., 2], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(layer.outputs(layer.init(jax.random.key(0)), layer.lift(h)), layer.lift(h))
+    lift = quick_jit(layer.lift)
+    h = 3 + 2 * normal(6, 4, 4, 5)
+    u = lift(h)
+    grouped = u.reshape(3, 2 * 16, 5)
+    np.testing.assert_allclose(grouped.mean(axis=1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(grouped.std(axis=1), 1.0, atol=1e-4)
+    changed = h.copy()
+    changed[..., 1:] *= 5
+    np.testing.assert_array_equal(lift(changed)[..., 0], u[..., 0])
+    initial = quick_jit(layer.init)(jax.random.key(0))
+    np.testing.assert_array_equal(quick_jit(layer.outputs)(initial, u), u)
 
 
 def test_average_pool_averages_squares() -> None:
-    h = np.asarray(normal(3, 6, 6, 2))
+    h = normal(3, 6, 6, 2)
     expected = h.reshape(3, 3, 2, 3, 2, 2).mean(axis=(2, 4))
-    np.testing.assert_allclose(average_pool(jnp.asarray(h)), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(quick_jit(average_pool)(h), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("init_kind", "variance"), [("he", 2 / 300), ("xavier", 2 / 700), ("zeros", 0.0)])
 def test_initial_variance(init_kind: str, variance: float) -> None:
-    params = np.asarray(Dense(300, 400, init_kind=init_kind).init(jax.random.key(3)))
+    params = quick_jit(Dense(300, 400, init_kind=init_kind).init)(jax.random.key(3))
     np.testing.assert_allclose(params[:120_000].var(), variance, rtol=0.02)
     assert not params[120_000:].any()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,13 +9,13 @@ from hypothesis import strategies as st
 
 from simfl.models import build_model
 
-from .cases import all_gradients, plain_clipped_sum, plain_gradients
+from .cases import all_gradients, plain_clipped_sum, plain_gradients, quick_jit
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     # Few shapes, many values: each new shape is compiled.
-    shape=st.sampled_from([(1, (1,), 2, 1), (9, (8,), 3, 5), (4, (3, 6, 2), 5, 6)]),
+    shape=st.sampled_from([(1, (1,), 2, 1), (4, (3, 6, 2), 5, 6)]),
     activation=st.sampled_from(["relu", "tanh"]),
     spread=st.sampled_from([0.1, 1.0, 5.0]),
     clipping_norm=st.floats(1e-2, 1e2),
@@ -28,9 +27,9 @@ def test_closed_form_clipping(
     features, hidden, classes, batch = shape
     model = build_model("mlp", input_shape=(features,), num_classes=classes, hidden=hidden, activation=activation)
     generator = np.random.default_rng(seed)
-    params = jnp.asarray(spread * generator.normal(size=model.size), dtype=jnp.float32)
-    x = jnp.asarray(generator.normal(size=(batch, features)), dtype=jnp.float32)
-    y = jnp.asarray(generator.integers(0, classes, batch), dtype=jnp.int32)
+    params = (spread * generator.normal(size=model.size)).astype(np.float32)
+    x = generator.normal(size=(batch, features)).astype(np.float32)
+    y = generator.integers(0, classes, batch).astype(np.int32)
     weight = generator.integers(0, 2, batch).astype(np.float32)
     expected = plain_clipped_sum(plain_gradients(model, params, x, y), weight, clipping_norm)
     _, actual, _ = all_gradients(model, params, x, y, weight, np.float32(clipping_norm))
@@ -48,4 +47,4 @@ def test_forward_by_hand(activation: str) -> None:
     activate = np.tanh if activation == "tanh" else lambda z: np.maximum(z, 0)
     h = activate(x @ w1.reshape(4, 3).T + b1)
     h = activate(h @ w2.reshape(5, 4).T + b2)
-    np.testing.assert_allclose(model.predict(params, x), h @ w3.reshape(2, 5).T + b3, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(quick_jit(model.predict)(params, x), h @ w3.reshape(2, 5).T + b3, rtol=1e-4, atol=1e-5)

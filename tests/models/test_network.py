@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,7 +22,7 @@ class InParts(MLP):
     cpu_batch: ClassVar[int] = 2
 
 
-@pytest.mark.parametrize("size", [1, 3, 8])
+@pytest.mark.parametrize("size", [3, 8])
 def test_parts_give_what_the_whole_gives(size: int) -> None:
     whole, parts = (model(input_shape=(5,), num_classes=3, hidden=(4,)) for model in (MLP, InParts))
     params = params_of(whole)
@@ -39,8 +38,8 @@ def test_parts_give_what_the_whole_gives(size: int) -> None:
 
 def test_parts_under_vmap() -> None:
     model = InParts(input_shape=(5,), num_classes=3, hidden=(4,))
-    params = jnp.stack([params_of(model, seed) for seed in range(2)])
-    x, y = (jnp.stack(arrays) for arrays in zip(batch_of(model, 8, 0), batch_of(model, 8, 1), strict=True))
+    params = np.stack([params_of(model, seed) for seed in range(2)])
+    x, y = (np.stack(arrays) for arrays in zip(batch_of(model, 8, 0), batch_of(model, 8, 1), strict=True))
     weight = np.ones((2, 8), dtype=np.float32)
     together = quick_jit(jax.vmap(model.gradient_sum))(params, x, y, weight)
     for k in range(2):

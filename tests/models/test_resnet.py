@@ -37,12 +37,12 @@ def test_a_block_without_residual_is_its_shortcut() -> None:
     model = MODELS["resnet"]
     sizes = [layer.size for layer in model.layers]
     ends = np.cumsum(sizes)
-    params = np.asarray(initial(model)).copy()
+    params = initial(model).copy()
     x = np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype(np.float32)
     predict = quick_jit(model.predict)
     # Layers: convolution, normalisation | convolution, normalisation, convolution, normalisation | ...
     params[ends[4] : ends[5]] = 0.0
-    expected = np.asarray(predict(params, x))
+    expected = predict(params, x)
     params[ends[1] : ends[4]] = 7.0
     np.testing.assert_allclose(predict(params, x), expected, rtol=1e-5)
     params[: ends[0]] += 0.1
