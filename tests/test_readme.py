@@ -17,7 +17,7 @@ def test_the_scenario_in_the_readme_is_valid():
 
 
 def test_the_commands_in_the_readme_exist():
-    blocks = "\n".join(re.findall(r"```\n(.*?)```", README, re.DOTALL))
+    blocks = "\n".join(README.split("```")[1::2])
     commands = set(re.findall(r"^simfl (\w+)", blocks, re.MULTILINE))
     assert {"new", "run", "plot"} <= commands <= set(get_command(app).commands)
 
