@@ -118,7 +118,7 @@ def run(
         label = scenario.name if len(loaded) == 1 else f"{scenario.name} ({number}/{len(loaded)})"
         try:
             with console.progress_bar(label, quiet) as progress:
-                runs.append(runner.run(scenario, out=out, device=device, progress=progress))
+                runs.append(runner.run(scenario, out=out, device=_name(device), progress=progress))
         except RunError as error:
             failed = True
             _complain(error)
@@ -240,7 +240,7 @@ def bench(
     try:
         for case in cases or CASES:
             try:
-                results += run_bench([case], device, lambda line: print(line, file=sys.stderr, flush=True))
+                results += run_bench([case], _name(device), lambda line: print(line, file=sys.stderr, flush=True))
             except RunError as error:  # one case that fails does not cost the others' minutes
                 failed = True
                 _complain(error)
@@ -313,7 +313,7 @@ def _load_all(
     for path in paths:
         try:
             scenario = load(path, changes)
-            for warning in runner.prepare(scenario, device).warnings:
+            for warning in runner.prepare(scenario, _name(device)).warnings:
                 _say(f"{path}: {warning}")
         except (ScenarioError, DataError) as error:
             problems += [line for line in str(error).splitlines() if line not in problems]
@@ -322,6 +322,11 @@ def _load_all(
     if problems:
         raise ScenarioError("\n".join(problems))
     return scenarios
+
+
+def _name(device: Device | None) -> str | None:
+    """The plain word: messages should not show an enumeration."""
+    return None if device is None else device.value
 
 
 def _write(path: Path, text: str, mode: str = "w") -> None:

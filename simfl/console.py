@@ -131,6 +131,7 @@ def _show_clock(seconds: float) -> str:
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of finished runs: side by side if they are few, one per row if they are many."""
+    from simfl.plots import describe_noise
     from simfl.records import compare
 
     frame = compare(runs)
@@ -139,6 +140,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     cells: dict[str, list[str]] = {
         "scenario": [run.name for run in runs],
         "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
+        "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
         "virtual time": [show_time(value) for value in frame["time_s"]],
         "updates": [show_count(value) for value in frame["updates"]],
@@ -157,7 +159,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     if math.isnan(common) or len(runs) == 1:
         del cells[f"time to {show_share(common)}"]
     if not any(private):
-        del cells["epsilon"]
+        del cells["noise"], cells["epsilon"]
     console.print(_columns(cells) if len(runs) <= SIDE_BY_SIDE else _rows(cells))
     for line in _explain_privacy(runs):
         console.print(Text(line))
@@ -181,7 +183,7 @@ def _rows(cells: Mapping[str, list[str]]) -> Table:
     """One row per run."""
     table = Table(show_edge=False, pad_edge=False)
     for measure in cells:
-        is_text = measure in {"scenario", "algorithm", "status", "folder"}
+        is_text = measure in {"scenario", "algorithm", "noise", "status", "folder"}
         table.add_column(measure, justify="left" if is_text else "right", overflow="fold")
     for values in zip(*cells.values(), strict=True):
         table.add_row(*(_styled(measure, value) for measure, value in zip(cells, values, strict=True)))

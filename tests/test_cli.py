@@ -137,6 +137,7 @@ def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, t
     plain.write_text(TINY)
     code, out, _ = simfl_("run", scenario, plain)
     assert code == 0
+    assert re.search(r"^noise +│ z = 2, C = 1 +│ –", out, re.MULTILINE)
     assert re.search(r"^epsilon +│ 2\.5 at delta 1e-05 +│ –", out, re.MULTILINE)
     assert out.count(f"epsilon: {statement}\n") == 1
 
@@ -251,6 +252,20 @@ def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
     assert (code, out) == (2, "")
     assert "SIMFL_DATA" in err
     assert os.listdir(tmp_path) == ["tiny.yaml"]
+
+
+def test_a_device_that_is_not_there_is_named_plainly(simfl_, scenario, monkeypatch):
+    import jax
+
+    def no_devices(kind=None):
+        if kind:
+            raise RuntimeError(f"unknown backend {kind}")
+        return []
+
+    monkeypatch.setattr(jax, "devices", no_devices)
+    code, _, err = simfl_("run", scenario, "--device", "gpu")
+    assert code == 2
+    assert err.startswith("--device: found 'gpu', expected one of the devices of this machine")
 
 
 def test_what_may_disappoint_is_said(simfl_, scenario):

@@ -1,6 +1,18 @@
 """Figures from tables."""
 
-from simfl.plots.curves import X_AXES, Y_AXES, label_runs, plot, save
+from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style
 
-__all__ = ["COLORS", "NAMES", "X_AXES", "Y_AXES", "color_of", "label_runs", "name_of", "plot", "save", "style"]
+__all__ = [
+    "COLORS",
+    "NAMES",
+    "X_AXES",
+    "Y_AXES",
+    "color_of",
+    "describe_noise",
+    "label_runs",
+    "name_of",
+    "plot",
+    "save",
+    "style",
+]

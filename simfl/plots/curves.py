@@ -108,7 +108,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     parts = [
         (
             name_of(run.algorithm, run.privacy is not None),
-            _describe_noise(run),
+            describe_noise(run),
             run.name,
             f"seed {run.manifest.seed}",
             f"run {run.folder.name}",
@@ -151,7 +151,8 @@ def save(figure: Axes | Figure, path: str | Path) -> Path:
     return path
 
 
-def _describe_noise(run: Run) -> str:
+def describe_noise(run: Run) -> str:
+    """Return a run's noise in the papers' letters, nothing for a run without."""
     privacy = run.privacy
     if privacy is None:
         return ""
@@ -167,7 +168,7 @@ def _describe_epsilon(runs: Sequence[Run]) -> str:
         for run in runs
         if (privacy := run.privacy) is not None and "delta" in privacy
     }
-    return Y_AXES["epsilon"] + (f" ({terms.pop()})" if len(terms) == 1 else "")
+    return Y_AXES["epsilon"] + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 
 
 def _scale(column: str, largest: float) -> Scale:
