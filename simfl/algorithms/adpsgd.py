@@ -109,7 +109,9 @@ class ADPSGD(Algorithm):
                 computed_at = self.clock.now
                 if not (yield averaging):
                     peer = -1
-                self.times[me].communicate_s += self.clock.now - computed_at
+                self.times[me].communicate_s += self.present_s(me, computed_at, self.clock.now)
+                if not (self._trivial or (yield from self.until_back(me))):
+                    return
             if outcome is Outcome.CRASHED:
                 continue
             step_size = self.step_size()

@@ -6,8 +6,10 @@ happen and says to the tape what happens to models; it never sees a number of a 
 
 from __future__ import annotations
 
+import contextlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -153,18 +155,40 @@ class Algorithm(ABC):
             self._busy_until[client] = now + seconds
             return self.clock.timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
-        if outcome is Outcome.DONE:
-            self.times[client].compute_s += seconds
-            self._busy_until[client] = when
+        if outcome is not Outcome.DONE:
+            seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
+        self.times[client].compute_s += seconds
+        self._busy_until[client] = when
         return self.clock.timeout(when - now, outcome)
 
     def computed_s(self, client: int) -> float:
-        """Seconds that the client has computed up to now, the mini-batch under way in part."""
-        return self.times[client].compute_s - max(0.0, self._busy_until[client] - self.clock.now)
+        """Seconds that the client has computed up to now: lost work too, the mini-batch under way in part."""
+        now, until = self.clock.now, self._busy_until[client]
+        ahead = self.present_s(client, now, until) if until > now else 0.0
+        return self.times[client].compute_s - ahead
+
+    def present_s(self, client: int, start: float, end: float) -> float:
+        """Seconds of [start, end] in which the client is there."""
+        if self._trivial:
+            return end - start
+        availability = self.world.availability
+        return max(0.0, end - start - (availability.offline_s(client, end) - availability.offline_s(client, start)))
 
     def joined(self, client: int) -> simpy.Event:
-        """An event at the time at which the client joins the run."""
-        return self.clock.timeout(self.world.availability.joins_s(client))
+        """An event at the time at which the client joins the run; it never happens if the client never does."""
+        joins_s = self.world.availability.joins_s(client)
+        return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
+
+    def until_back(self, client: int) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the client is there, for as long as it is away; false if it has left for good.
+
+        Somebody else's message or departure may end a client's waiting while it is away.
+        """
+        while (back_s := self.world.availability.back_s(client, self.clock.now)) > self.clock.now:
+            if math.isinf(back_s):
+                return False
+            yield self.clock.timeout(back_s - self.clock.now)
+        return True
 
     def gradient(self, model: Model, client: int) -> Gradient:
         """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
@@ -195,6 +219,13 @@ class Algorithm(ABC):
         self._on_update((self.clock.now, client, peer, round_num, staleness, size, step_size, self.training.noise_std))
         if self.updates >= self.next_mark:
             self.next_mark = self.on_mark()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Count the updates inside as one: nobody evaluates or stops half-way through a round."""
+        mark, self.next_mark = self.next_mark, 2**62
+        yield
+        self.next_mark = mark if self.updates < mark else self.on_mark()
 
     @property
     def epochs(self) -> float:

@@ -78,15 +78,17 @@ class DecentralizedSGD(Algorithm):
 
     @property
     def rounds(self) -> int:
-        """Rounds that every client has completed."""
-        return min(self._client_round)
+        """Rounds that every client has completed, those aside that have not joined or have left."""
+        clients = range(self.num_clients)
+        there = [k for k in clients if self._first_round[k] < math.inf and not self._left[k]]
+        return min((self._client_round[k] for k in there), default=max(self._client_round))
 
     def worker(self, me: int) -> Process:
         """One client: send, compute, wait for the neighbors, mix and step."""
         yield self.joined(me)
-        if self._first_round[me] == math.inf:  # joins late: in the round its neighbors are in
+        if self._first_round[me] == math.inf:  # joins late: in the first round that no neighbor has begun
             known = [self._client_round[j] for j in self._neighbors[me] if self._first_round[j] < math.inf]
-            self._first_round[me] = self._client_round[me] = max(known, default=0)
+            self._first_round[me] = self._client_round[me] = max(known, default=-1) + 1
         while True:
             round_num = self._client_round[me]
             gradient = self.gradient(self.model[me], me)
@@ -100,7 +102,9 @@ class DecentralizedSGD(Algorithm):
             while self._missing(me, round_num):
                 self._waiting[me] = self.clock.event()
                 yield self._waiting[me]
-            self.times[me].wait_s += self.clock.now - computed_at
+            self.times[me].wait_s += self.present_s(me, computed_at, self.clock.now)
+            if not (self._trivial or (yield from self.until_back(me))):
+                return
             step_size = self.step_size()
             mixed = self._mix(me, round_num)
             self.model[me] = self.tape.combine((1.0, mixed), *self.descent(gradient, step_size))
@@ -110,8 +114,8 @@ class DecentralizedSGD(Algorithm):
     def _send_to_neighbors(self, me: int, round_num: int) -> None:
         model = self.model[me]
         for neighbor in self._neighbors[me]:
-            if self._left[neighbor]:
-                continue
+            if self._left[neighbor] or self._first_round[neighbor] > round_num:
+                continue  # it has left, or will take part in later rounds only
             self.world.network.send(
                 me,
                 neighbor,
@@ -120,8 +124,9 @@ class DecentralizedSGD(Algorithm):
             )
 
     def _receive(self, me: int, source: int, round_num: int, model: Model) -> None:
-        self._inbox[me][round_num, source] = model
-        self._wake(me)
+        if round_num >= self._client_round[me]:  # else it comes from one that left, too late to be used
+            self._inbox[me][round_num, source] = model
+            self._wake(me)
 
     def _wake(self, me: int) -> None:
         waiting = self._waiting[me]

@@ -3,8 +3,9 @@
     repeat: every learner computes the gradient of a mini-batch at the same w
             all-reduce when the slowest is done: w <- w - step * mean of the gradients
 
-One iteration counts one update per learner. The all-reduce is modelled: every learner sends
-2 (K-1)/K model bytes over its link, plus latency, and the slowest link decides.
+One iteration counts one update per learner, all at once: a run stops after a whole iteration. The
+all-reduce is modelled: every learner sends 2 (K-1)/K model bytes over its link, plus latency, and
+the slowest link decides. Nobody waits for a learner that goes offline after it has computed.
 """
 
 from __future__ import annotations
@@ -62,23 +63,22 @@ class SyncSGD(Algorithm):
             if not finished:
                 continue
             for k in finished:
-                away = self.world.availability.offline_s(k, self.clock.now) - self.world.availability.offline_s(
-                    k, started
-                )
                 computed = self.times[k].compute_s - begin[k]
-                self.times[k].wait_s += max(0.0, self.clock.now - started - computed - away)
+                self.times[k].wait_s += max(0.0, self.present_s(k, started, self.clock.now) - computed)
             seconds = self.all_reduce_s(finished)
             if seconds > 0.0:
+                started = self.clock.now
                 yield self.clock.timeout(seconds)
                 for k in finished:
-                    self.times[k].communicate_s += seconds
+                    self.times[k].communicate_s += self.present_s(k, started, self.clock.now)
             step_size = self.step_size()
             share = 1.0 / len(finished)
             terms = [self.descent(gradients[k], step_size, share) for k in finished]
             self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
             self.round_num += 1
-            for k in finished:
-                self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
+            with self.together():
+                for k in finished:
+                    self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
 
     def members(self) -> list[int]:
         """Learners that have joined and have not left for good."""

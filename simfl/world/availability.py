@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import enum
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,12 +48,17 @@ class _Timeline:
     """A client's outages in order of time; random ones are drawn as far as somebody looks."""
 
     def __init__(self, outages: Sequence[Outage], random: RandomOutages | None, generator: np.random.Generator) -> None:
-        self.outages = _merged(outages)
         self._random = random
         self._generator = generator
-        self._scripted = list(self.outages)
+        self._scripted = _merged(outages)
         self._drawn: list[Outage] = []
         self._known = 0.0 if random else math.inf
+        self._merge()
+
+    def _merge(self) -> None:
+        self.outages = _merged(self._scripted + self._drawn)
+        #: Seconds away in all outages before each one.
+        self.away_before_s = list(itertools.accumulate((o.end_s - o.start_s for o in self.outages), initial=0.0))
 
     def until(self, time: float) -> list[Outage]:
         """Outages known up to `time` at least."""
@@ -63,7 +69,7 @@ class _Timeline:
                 end = start + float(self._random.down(self._generator, 1)[0])
                 self._drawn.append(Outage(start, end))
                 self._known = end
-            self.outages = _merged(self._scripted + self._drawn)
+            self._merge()
         return self.outages
 
 
@@ -130,9 +136,8 @@ class Availability:
         return time
 
     def joins_s(self, client: int) -> float:
-        """Return when the client joins: 0, or the end of an outage that begins with the run."""
-        outage = self.outage(client, 0.0)
-        return 0.0 if outage is None else outage.end_s
+        """Return when the client joins: 0, or the end of an outage that begins with the run (infinite: never)."""
+        return self.back_s(client, 0.0)
 
     def leaves_s(self, client: int) -> float:
         """Return when the client leaves for good; infinite if it does not."""
@@ -170,4 +175,8 @@ class Availability:
         timeline = self._timelines.get(client)
         if timeline is None:
             return 0.0
-        return sum(min(o.end_s, end) - o.start_s for o in timeline.until(end) if o.start_s < end)
+        outages = timeline.until(end)
+        at = bisect.bisect_left(outages, end, key=lambda o: o.start_s) - 1
+        if at < 0:
+            return 0.0
+        return timeline.away_before_s[at] + min(outages[at].end_s, end) - outages[at].start_s

@@ -1,0 +1,291 @@
+"""What every algorithm must do, whatever its paper says."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.algorithms import ALGORITHMS, find_algorithm
+from simfl.errors import ScenarioError
+from simfl.tape import Tape
+from simfl.world.availability import Outage, RandomOutages
+from simfl.world.compute import Slowdown
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    NullExecutor,
+    constant,
+    exponential,
+    lognormal,
+    make_algorithm,
+    make_training,
+    make_world,
+    run_without_numbers,
+)
+
+EVERY = [
+    ("sync_sgd", {}),
+    ("decentralized_sgd", {}),
+    ("adpsgd", {"exchange": "atomic"}),
+    ("adpsgd", {"exchange": "messages"}),
+]
+every = pytest.mark.parametrize(
+    ("kind", "options"), EVERY, ids=["sync_sgd", "decentralized_sgd", "adpsgd-atomic", "adpsgd-messages"]
+)
+ROUGH_LINKS = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.2, resend_timeout_s=0.02, uplink=1e5)
+
+times = st.integers(0, 500).map(lambda hundredths: hundredths / 100)
+outage = st.builds(
+    lambda begin, length, crash: Outage(begin, min(begin + length / 100, 5.0), crash),
+    times,
+    st.integers(1, 200),
+    st.booleans(),
+)
+gone = st.builds(lambda begin: Outage(begin, math.inf, crash=True), times)
+
+
+@st.composite
+def absences(draw, num_clients):
+    """Outages that end before 5 s, or never; client 0 comes back in any case."""
+    rules = {k: draw(st.lists(outage, max_size=3)) for k in range(num_clients)}
+    for k in range(1, num_clients):
+        if draw(st.integers(0, 3)) == 0:
+            rules[k].append(draw(gone))
+    return {k: outages for k, outages in rules.items() if outages}
+
+
+@every
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data(), topology=st.sampled_from(["ring", "complete", "star"]), seed=st.integers(0, 99))
+def test_who_is_there_makes_updates(kind, options, data, topology, seed):
+    num_clients = 4
+    outages = data.draw(absences(num_clients))
+    world = make_world(
+        num_clients,
+        topology=topology,
+        jitter=lognormal(0.3),
+        links=data.draw(st.sampled_from([LinkModel(), ROUGH_LINKS])),
+        outages=outages,
+        seed=seed,
+    )
+    algorithm, rows = run_without_numbers(kind, world, until=8.0, **options)
+    assert world.clock.now == 8.0
+    times_s = np.array([row[0] for row in rows])
+    clients = np.array([row[1] for row in rows])
+    remaining = [k for k in range(num_clients) if not world.availability.gone(k, 8.0)]
+    assert 0 in remaining
+    for k in remaining:
+        # From 5 s on nothing disturbs: everybody who is left makes an update of 8 ms every few dozen ms.
+        late = ((times_s > 6.0) & (clients == k)).sum()
+        assert late >= 20, f"client {k} made {late} updates in the last two seconds"
+    for k in range(num_clients):
+        assert algorithm.client_updates[k] == (clients == k).sum()
+    assert algorithm.updates == len(rows)
+    assert (np.diff(times_s) >= 0).all()
+    if kind != "sync_sgd":  # there, an update of somebody is made by the all-reduce
+        for time, k in zip(times_s, clients, strict=True):
+            assert world.availability.online(k, time + 1e-9) or world.availability.online(k, time - 1e-9)
+    for k in range(num_clients):
+        spent = algorithm.times[k]
+        assert min(algorithm.computed_s(k), spent.wait_s, spent.communicate_s) >= -1e-9
+        total = algorithm.computed_s(k) + spent.wait_s + spent.communicate_s + world.availability.offline_s(k, 8.0)
+        assert total <= 8.0 + 1e-6
+
+
+@every
+def test_random_churn_stops_nobody_for_good(kind, options):
+    num_clients = 6
+    churn = RandomOutages(exponential(1.0), exponential(0.3))
+    world = make_world(
+        num_clients, jitter=lognormal(0.3), links=ROUGH_LINKS, random_outages=dict.fromkeys(range(num_clients), churn)
+    )
+    _, rows = run_without_numbers(kind, world, until=60.0, **options)
+    for k in range(num_clients):
+        made = [row[0] for row in rows if row[1] == k]
+        assert max(np.diff([0.0, *made, 60.0])) < 10.0
+
+
+@every
+def test_a_world_that_everybody_has_left_comes_to_an_end(kind, options):
+    never = Outage(0.0, math.inf, crash=True)
+    world = make_world(4, outages={k: [never] for k in range(4)})
+    algorithm, rows = run_without_numbers(kind, world, **options)
+    assert (rows, algorithm.updates) == ([], 0)
+    assert world.clock.now == 0.0
+    world = make_world(4, outages={k: [Outage(1.0 + k, math.inf, crash=True)] for k in range(4)}, links=ROUGH_LINKS)
+    algorithm, rows = run_without_numbers(kind, world, **options)
+    assert rows
+    assert rows[-1][0] <= 4.0
+    assert world.clock.now < 10.0
+
+
+@every
+def test_a_late_client_starts_when_it_joins(kind, options):
+    world = make_world(4, outages={2: [Outage(0.0, 3.0)]}, links=ROUGH_LINKS)
+    _, rows = run_without_numbers(kind, world, until=6.0, **options)
+    joined = [row[0] for row in rows if row[1] == 2]
+    assert 3.0 < joined[0] < 3.5
+    others = [row[0] for row in rows if row[1] != 2 and row[0] < 3.0]
+    assert len(others) > 3 * 20, "the others did not wait for it"
+
+
+@every
+def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
+    read_at = {}
+    world = make_world(
+        8, topology="complete", jitter=lognormal(0.5), links=ROUGH_LINKS, slowdowns=[Slowdown(5.0, frozenset({3}))]
+    )
+
+    def prepare(algorithm):
+        original = algorithm.gradient
+
+        def gradient(model, client):
+            read_at[client] = world.clock.now
+            return original(model, client)
+
+        algorithm.gradient = gradient
+
+    rows = []
+    tape = Tape(NullExecutor(), window=100)
+    training = make_training([64] * 8)
+    algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
+    prepare(algorithm)
+    reads = []
+    algorithm._on_update = lambda row: (reads.append(read_at[row[1]]), rows.append(row))
+    algorithm.start()
+    world.clock.run(1.0)
+    at = np.array([row[0] for row in rows])
+    for index, (read, row) in enumerate(zip(reads, rows, strict=True)):
+        between = int(((at[:index] > read) & (at[:index] <= row[0])).sum())
+        if kind == "adpsgd":
+            assert row[4] == between
+        else:
+            assert row[4] == 0, "synchronous rounds read what they update"
+    if kind == "adpsgd":
+        slow = np.mean([row[4] for row in rows if row[1] == 3])
+        assert slow > 2 * np.mean([row[4] for row in rows if row[1] != 3])
+
+
+@every
+def test_rows_say_what_was_done(kind, options):
+    schedule = []
+    world = make_world(4)
+    training = make_training([20, 30, 40, 50], batch_size=10, noise_std=2.5)
+    object.__setattr__(training, "step_size", lambda *at: schedule.append(at) or 0.1 / (1 + at[0]))
+    _, rows = run_without_numbers(kind, world, training=training, updates=12, **options)
+    assert len(rows) == 12
+    for row in rows:
+        assert row[5] == 10
+        assert row[7] == 2.5
+    assert {row[6] for row in rows} == {0.1 / (1 + at[0]) for at in schedule}
+    for updates, examples, epochs in schedule:
+        assert examples == 10 * updates
+        assert epochs == pytest.approx(examples / 140)
+
+
+@every
+def test_poisson_batches_have_binomial_sizes_drawn_per_client(kind, options):
+    sizes = [40, 80, 160, 80]
+    training = make_training(sizes, batch_size=20, sampling="poisson")
+    _, rows = run_without_numbers(kind, make_world(4), training=training, updates=8000, **options)
+    drawn = {k: np.array([row[5] for row in rows if row[1] == k]) for k in range(4)}
+    for k, n in enumerate(sizes):
+        q, count = 20 / n, len(drawn[k])
+        assert drawn[k].max() <= n
+        assert drawn[k].mean() == pytest.approx(20, abs=5 * math.sqrt(n * q * (1 - q) / count))
+        assert drawn[k].var() == pytest.approx(n * q * (1 - q), rel=5 * math.sqrt(2 / count))
+    shortest = min(len(drawn[1]), len(drawn[3]))
+    assert abs(np.corrcoef(drawn[1][:shortest], drawn[3][:shortest])[0, 1]) < 5 / math.sqrt(shortest)
+
+
+@every
+def test_batch_sizes_and_devices_do_not_depend_on_the_algorithm(kind, options):
+    def lives(kind, **options):
+        durations = {k: [] for k in range(6)}
+        world = make_world(
+            6, jitter=lognormal(0.4), speeds=[1, 2, 3, 1, 2, 3], slowdowns=[Slowdown(4.0, random=2)], seed=4
+        )
+        original = world.compute.duration
+
+        def duration(client, examples, now):
+            durations[client].append(original(client, examples, now))
+            return durations[client][-1]
+
+        world.compute.duration = duration
+        training = make_training([64] * 6, sampling="poisson")
+        _, rows = run_without_numbers(kind, world, training=training, updates=300, **options)
+        return durations, {k: [row[5] for row in rows if row[1] == k] for k in range(6)}
+
+    durations, sizes = lives(kind, **options)
+    expected, expected_sizes = lives("adpsgd")
+    for k in range(6):
+        shared = min(len(durations[k]), len(expected[k]))
+        assert shared > 20
+        assert durations[k][:shared] == expected[k][:shared]
+        shared = min(len(sizes[k]), len(expected_sizes[k]))
+        assert sizes[k][:shared] == expected_sizes[k][:shared]
+
+
+@every
+def test_a_deterministic_world_repeats_itself(kind, options):
+    def rows(seed):
+        world = make_world(6, jitter=lognormal(0.4), links=ROUGH_LINKS, seed=seed)
+        return run_without_numbers(kind, world, updates=200, **options)[1]
+
+    assert rows(1) == rows(1)
+    assert rows(1) != rows(2)
+
+
+@every
+def test_an_option_that_does_not_exist_is_refused(kind, options):
+    with pytest.raises(TypeError, match=rf"{kind}: unknown options \['speling'\]"):
+        run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
+
+
+@every
+def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
+    """Memory follows the number of living models, not the length of the run."""
+
+    def rows(updates):
+        executor = NullExecutor()
+        world = make_world(16, jitter=lognormal(0.3), links=LinkModel(latency=constant(1e-3)))
+        tape = Tape(executor, window=500)
+        training = make_training([64] * 16)
+        algorithm = make_algorithm(kind, world, tape, training, **options)
+        algorithm.on_mark, algorithm.next_mark = lambda: world.clock.stop() or 2**62, updates
+        algorithm.start()
+        world.clock.run()
+        tape.flush()
+        assert executor.gradients >= updates
+        return executor.rows
+
+    assert rows(30_000) <= rows(3_000) + 200
+
+
+@every
+def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
+    """Nobody keeps models for it that it could never use."""
+
+    def rows(until):
+        executor = NullExecutor()
+        world = make_world(4, outages={2: [Outage(0.0, until - 0.1)]}, links=LinkModel(latency=constant(1e-3)))
+        tape = Tape(executor, window=100)
+        make_algorithm(kind, world, tape, make_training([64] * 4), **options).start()
+        world.clock.run(until)
+        tape.flush()
+        return executor.rows
+
+    assert rows(20.0) <= rows(2.0) + 20
+
+
+def test_algorithms_are_found_by_name_or_by_module_and_class():
+    assert find_algorithm("adpsgd") is ALGORITHMS["adpsgd"]
+    assert find_algorithm("simfl.algorithms.sync_sgd:SyncSGD") is ALGORITHMS["sync_sgd"]
+    with pytest.raises(ScenarioError, match=r"^algorithm\.kind: found 'adpsdg', expected one of .*adpsgd"):
+        find_algorithm("adpsdg")
+    with pytest.raises(ScenarioError, match=r"cannot load 'nowhere:Thing' \(No module named 'nowhere'\)"):
+        find_algorithm("nowhere:Thing")
+    with pytest.raises(ScenarioError, match=r"'math:sqrt' is not a subclass of simfl\.algorithms\.Algorithm"):
+        find_algorithm("math:sqrt")
+    assert all(algorithm.summary for algorithm in ALGORITHMS.values())
