@@ -1,0 +1,224 @@
+"""Virtual time against closed forms, in worlds without chance; and the speed-ups that the A(DP)^2SGD paper expects."""
+
+import heapq
+import math
+
+import numpy as np
+import pytest
+
+from simfl.world.availability import Outage
+from simfl.world.compute import Slowdown
+from simfl.world.links import LinkModel
+from tests.helpers import constant, lognormal, make_training, make_world, run_without_numbers
+
+BATCH, SECONDS = 8, 1e-3
+MODEL_BYTES = 4 * 250
+SPEEDS = [1.0, 1.5, 2.0, 1.0, 3.0, 1.0, 1.25, 1.0]
+TRAINING = make_training([64] * 8, d=250, batch_size=BATCH)
+RULES = {
+    "equal speeds": ([1.0] * 8, []),
+    "own speeds": (SPEEDS, []),
+    "one 10x slower": ([1.0] * 8, [Slowdown(10.0, frozenset({3}))]),
+    "two rules": (SPEEDS, [Slowdown(10.0, frozenset({0, 4})), Slowdown(2.0, frozenset({4}))]),
+}
+LINKS = {
+    "free": LinkModel(),
+    "latency": LinkModel(latency=constant(3e-3)),
+    "both": LinkModel(latency=constant(3e-3), bandwidth=2.5e5),
+    "slow": LinkModel(latency=constant(1e-3), bandwidth=2e4),
+}
+rules = pytest.mark.parametrize("rule", RULES)
+links = pytest.mark.parametrize("link", LINKS)
+
+
+def batch_seconds(rule):
+    """Closed form of every client's seconds per mini-batch."""
+    speeds, slowdowns = RULES[rule]
+    factors = [math.prod(s.factor for s in slowdowns if k in s.clients) for k in range(8)]
+    return [BATCH * SECONDS * speed * factor for speed, factor in zip(speeds, factors, strict=True)]
+
+
+def transfer_seconds(link, size=MODEL_BYTES):
+    model = LINKS[link]
+    latency = float(model.latency(None, 1)[0]) if model.latency else 0.0
+    return latency + (size / model.bandwidth if model.bandwidth else 0.0)
+
+
+def world_of(rule, link="free", topology="ring"):
+    speeds, slowdowns = RULES[rule]
+    return make_world(
+        8, topology=topology, speeds=speeds, slowdowns=slowdowns, links=LINKS[link], seconds_per_example=SECONDS
+    )
+
+
+def nth_of(periods, n):
+    """When the n-th of the ticks at i * period_k (k = 0.., i = 1..) happens."""
+    heap = [(period, period) for period in periods]
+    heapq.heapify(heap)
+    for _ in range(n - 1):
+        at, period = heap[0]
+        heapq.heapreplace(heap, (at + period, period))
+    return heap[0][0]
+
+
+@rules
+@links
+@pytest.mark.parametrize("updates", [8, 200])
+def test_sync_waits_for_the_slowest_and_then_all_reduces(rule, link, updates):
+    world = world_of(rule, link)
+    algorithm, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=updates)
+    all_reduce = transfer_seconds(link, round(2 * 7 / 8 * MODEL_BYTES)) if link != "free" else 0.0
+    iteration = max(batch_seconds(rule)) + all_reduce
+    assert world.clock.now == pytest.approx(updates / 8 * iteration, rel=1e-12)
+    assert [row[0] for row in rows] == pytest.approx([(1 + i // 8) * iteration for i in range(updates)], rel=1e-12)
+    assert world.network.bytes_sent == updates * 1750
+    iterations = updates // 8
+    for k, seconds in enumerate(batch_seconds(rule)):
+        spent = algorithm.times[k]
+        assert algorithm.computed_s(k) == pytest.approx(iterations * seconds)
+        assert spent.wait_s == pytest.approx(iterations * (max(batch_seconds(rule)) - seconds), abs=1e-12)
+        assert spent.communicate_s == pytest.approx(iterations * all_reduce)
+        total = algorithm.computed_s(k) + spent.wait_s + spent.communicate_s
+        assert total == pytest.approx(world.clock.now, rel=1e-12)
+
+
+@rules
+@links
+@pytest.mark.parametrize("updates", [1, 200])
+def test_atomic_adpsgd_takes_the_time_of_computing_alone(rule, link, updates):
+    world = world_of(rule, link)
+    algorithm, _ = run_without_numbers("adpsgd", world, training=TRAINING, updates=updates, exchange="atomic")
+    assert world.clock.now == pytest.approx(nth_of(batch_seconds(rule), updates), rel=1e-12)
+    for k in range(8):
+        assert algorithm.computed_s(k) == pytest.approx(world.clock.now, rel=1e-9)
+        assert algorithm.times[k].communicate_s == algorithm.times[k].wait_s == 0.0
+
+
+@rules
+@links
+@pytest.mark.parametrize("pairing", ["senders", "everyone"])
+def test_adpsgd_by_messages_hides_the_exchange_behind_the_gradient(rule, link, pairing):
+    world = world_of(rule, link, topology="ring" if pairing == "senders" else "complete")
+    starts = [k % 2 == 0 for k in range(8)] if pairing == "senders" else [True] * 8
+    updates = 150
+    algorithm, rows = run_without_numbers(
+        "adpsgd", world, training=TRAINING, updates=updates, exchange="messages", pairing=pairing
+    )
+    exchange = 2 * transfer_seconds(link)
+    computing = batch_seconds(rule)
+    periods = [max(c, exchange) if s else c for c, s in zip(computing, starts, strict=True)]
+    if pairing == "everyone" and LINKS[link].bandwidth:
+        # A request and an answer may queue for one link: later than the closed form, if not by much.
+        ideal = nth_of(periods, updates)
+        assert ideal * (1 - 1e-12) <= world.clock.now <= ideal + exchange
+        return
+    assert world.clock.now == pytest.approx(nth_of(periods, updates), rel=1e-12)
+    for k in range(8):
+        made = sum(row[1] == k for row in rows)
+        assert algorithm.times[k].communicate_s == pytest.approx(made * (periods[k] - computing[k]), abs=1e-12)
+
+
+@rules
+@links
+def test_decentralized_sgd_on_a_complete_graph_goes_at_the_pace_of_the_slowest(rule, link):
+    world = world_of(rule, link, topology="complete")
+    rounds = 20
+    _, rows = run_without_numbers("decentralized_sgd", world, training=TRAINING, updates=8 * rounds)
+    computing, travel = batch_seconds(rule), transfer_seconds(link)
+    # A round ends when one's own gradient is there and so are the models of all others, sent as they began it.
+    ends = [0.0] * 8
+    expected = []
+    for _ in range(rounds):
+        begins = list(ends)
+        for k in range(8):
+            arrivals = [begins[j] + travel for j in range(8) if j != k]
+            ends[k] = max(begins[k] + computing[k], *arrivals)
+        expected += ends
+    assert sorted(row[0] for row in rows) == pytest.approx(sorted(expected), rel=1e-12)
+
+
+def test_on_a_ring_a_slow_client_delays_its_neighbors_one_round_later_each():
+    world = world_of("one 10x slower")
+    _, rows = run_without_numbers("decentralized_sgd", world, training=TRAINING, updates=8 * 6)
+    ends = {(row[1], row[3]): row[0] for row in rows}
+    c, slow = BATCH * SECONDS, 3
+    for (client, round_num), time in ends.items():
+        away = min((client - slow) % 8, (slow - client) % 8)
+        if round_num < away:  # news of the slow one has not come this far yet
+            assert time == pytest.approx((round_num + 1) * c)
+        else:
+            assert time == pytest.approx(10 * c * (round_num - away + 1))
+
+
+def test_a_slowdown_in_a_window_counts_for_what_begins_in_it():
+    window = Slowdown(4.0, frozenset(range(8)), start_s=0.010, end_s=0.030)
+    world = make_world(8, slowdowns=[window], seconds_per_example=SECONDS)
+    _, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 5)
+    # Batches of 8 ms begin at 0, 8 (not yet slow), 16 (slow: 32 ms), 48, 56.
+    assert sorted({round(row[0], 9) for row in rows}) == [0.008, 0.016, 0.048, 0.056, 0.064]
+
+
+def test_absent_clients_are_accounted_for():
+    outages = {1: [Outage(0.100, 0.150)], 2: [Outage(0.2, 0.3, crash=True)], 5: [Outage(0.0, 0.05)]}
+    world = make_world(8, outages=outages, links=LINKS["both"], seconds_per_example=SECONDS, speeds=SPEEDS)
+    algorithm, _ = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 40)
+    for k in range(8):
+        spent = algorithm.times[k]
+        away = world.availability.offline_s(k, world.clock.now)
+        assert away == pytest.approx(sum(o.end_s - o.start_s for o in outages.get(k, [])))
+        total = algorithm.computed_s(k) + spent.wait_s + spent.communicate_s + away
+        slack = 0.05 if k == 5 else 0.0  # who joins late waits for the iteration that is under way
+        assert world.clock.now - slack - 1e-9 <= total <= world.clock.now + 1e-9
+
+
+def rate(kind, num_clients, slowdowns, horizon, **options):
+    """Updates per virtual second in units of 1 / (seconds of a batch)."""
+    world = make_world(num_clients, slowdowns=slowdowns, seconds_per_example=SECONDS)
+    training = make_training([64] * num_clients, batch_size=BATCH)
+    algorithm, _ = run_without_numbers(
+        kind, world, training=training, until=(horizon + 0.01) * BATCH * SECONDS, **options
+    )
+    return algorithm.updates / horizon
+
+
+@pytest.mark.parametrize("num_clients", [4, 16])
+def test_case_one_a_random_learner_twice_as_slow_in_every_iteration(num_clients):
+    horizon, rule = 1000, [Slowdown(2.0, random=1)]
+    sync, adpsgd = (rate(kind, num_clients, rule, horizon) for kind in ("sync_sgd", "adpsgd"))
+    assert sync == pytest.approx(num_clients / 2)
+    spread = 5 * math.sqrt(horizon / num_clients) / horizon  # of the number of slow batches of a client
+    assert adpsgd / sync == pytest.approx(2 / (1 + 1 / num_clients), rel=spread + 2 / horizon)
+
+
+@pytest.mark.parametrize("num_clients", [4, 16])
+@pytest.mark.parametrize("exchange", ["atomic", "messages"])
+def test_case_two_one_learner_ten_times_slower(num_clients, exchange):
+    horizon, rule = 500, [Slowdown(10.0, frozenset({1}))]
+    sync = rate("sync_sgd", num_clients, rule, horizon)
+    adpsgd = rate("adpsgd", num_clients, rule, horizon, exchange=exchange)
+    assert adpsgd / sync == pytest.approx((num_clients - 1 + 1 / 10) * 10 / num_clients, rel=0.01)
+
+
+def test_an_exchange_costs_two_models_whether_atomic_or_by_messages():
+    for exchange in ("atomic", "messages"):
+        world = make_world(8, jitter=lognormal(0.3), seconds_per_example=SECONDS)
+        _, rows = run_without_numbers("adpsgd", world, training=TRAINING, updates=400, exchange=exchange)
+        exchanges = sum(row[2] >= 0 for row in rows)
+        assert exchanges == pytest.approx(200, abs=20)
+        assert all((row[2] >= 0) == (row[1] % 2 == 0) for row in rows), "the even ones start, the odd ones answer"
+        assert all((row[2] - row[1]) % 8 in (1, 7) for row in rows if row[2] >= 0)
+        under_way = 0 if exchange == "atomic" else 4
+        assert 2 * exchanges <= world.network.messages <= 2 * (exchanges + under_way)
+        assert world.network.bytes_sent == MODEL_BYTES * world.network.messages
+
+
+def test_neighbors_are_chosen_uniformly():
+    world = make_world(8, topology="complete", seconds_per_example=SECONDS)
+    _, rows = run_without_numbers("adpsgd", world, training=TRAINING, updates=8 * 3500)
+    counts = np.zeros((8, 8))
+    for row in rows:
+        counts[row[1], row[2]] += 1
+    assert not counts.diagonal().any()
+    others = counts[~np.eye(8, dtype=bool)]
+    chi_square = ((others - 500) ** 2 / 500).sum()
+    assert chi_square < 48 + 5 * math.sqrt(2 * 48)
