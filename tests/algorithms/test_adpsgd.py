@@ -1,0 +1,204 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.errors import ScenarioError
+from simfl.tape import Tape
+from simfl.world.availability import Outage, RandomOutages
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    Lab,
+    NumpyExecutor,
+    begin_apart,
+    constant,
+    exponential,
+    lognormal,
+    make_algorithm,
+    make_problem,
+    make_training,
+    make_world,
+    run_algorithm,
+    run_without_numbers,
+)
+
+exchanges = pytest.mark.parametrize("exchange", ["atomic", "messages"])
+
+
+@st.composite
+def rough_worlds(draw, num_clients=8):
+    """Worlds in which messages get lost, overtake each other and queue, and clients come, go and crash."""
+    latency = draw(st.sampled_from([None, constant(2e-3), exponential(1e-2)]))
+    links = LinkModel(
+        latency=latency,
+        bandwidth=draw(st.sampled_from([None, 5e5])),
+        loss=draw(st.sampled_from([0.0, 0.4])),
+        resend_timeout_s=0.01,
+        fifo=draw(st.booleans()),
+        uplink=draw(st.sampled_from([None, 1e6])),
+        downlink=draw(st.sampled_from([None, 1e6])),
+    )
+    times = st.floats(0.0, 0.2)
+    outages = {}
+    for client in draw(st.sets(st.integers(0, num_clients - 1), max_size=4)):
+        begin, length = draw(times), draw(st.floats(0.001, 0.1))
+        ends = draw(st.sampled_from([begin + length, float("inf")]))
+        outages[client] = [Outage(begin, ends, crash=ends == float("inf") or draw(st.booleans()))]
+    churn = RandomOutages(exponential(0.05), exponential(0.02))
+    random = dict.fromkeys(draw(st.sets(st.integers(0, num_clients - 1), max_size=2)), churn)
+    return make_world(
+        num_clients,
+        topology=draw(st.sampled_from(["ring", "complete", "star"])),
+        jitter=lognormal(0.5),
+        links=links,
+        outages=outages,
+        random_outages=random,
+        seed=draw(st.integers(0, 10**6)),
+    )
+
+
+def total(tape, algorithm):
+    """Sum of all models, less what was given to a neighbor and is still on its way to be taken from the giver."""
+    flying = list(algorithm.in_flight.values())
+    total = tape.values(algorithm.model).astype(np.float64).sum(axis=0)
+    return total - (tape.values(flying).astype(np.float64).sum(axis=0) if flying else 0.0), len(flying)
+
+
+@exchanges
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(world=rough_worlds(), until=st.floats(0.05, 0.3))
+def test_without_steps_the_sum_of_models_stays(exchange, world, until):
+    d = 3
+    models = np.random.default_rng(0).standard_normal((8, d))
+    tape = Tape(NumpyExecutor(d, lambda params, *_: params + 1.0), window=37, max_batch=8)
+    training = make_training([64] * 8, d=d, step_size=0.0)
+    algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, exchange=exchange)
+    after, _ = total(tape, algorithm)
+    # Coefficients travel as float32, which holds sums of halves exactly for a while; models are float64 here.
+    np.testing.assert_allclose(after, models.astype(np.float32).sum(axis=0), rtol=0, atol=1e-6)
+    if any(row[2] >= 0 for row in rows):
+        assert not np.allclose(tape.values(algorithm.model), models), "there were averages to get wrong"
+
+
+@exchanges
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(world=rough_worlds())
+def test_on_the_device_the_sum_of_models_stays_up_to_float_rounding(exchange, world):
+    with Lab(make_problem()) as lab:
+        models = np.random.default_rng(0).standard_normal((8, lab.problem.model.size)).astype(np.float32)
+        algorithm, _ = run_algorithm(
+            "adpsgd", world, lab.tape, lab.training(step_size=0.0), until=0.25, models=models, exchange=exchange
+        )
+        after, _ = total(lab.tape, algorithm)
+        np.testing.assert_allclose(after, models.astype(np.float64).sum(axis=0), rtol=0, atol=2e-5)
+
+
+def test_the_sum_counts_what_is_in_flight():
+    """The test above would pass without differences in flight if none ever were: they are."""
+    world = make_world(8, jitter=lognormal(0.3), links=LinkModel(latency=constant(5e-3)))
+    tape = Tape(NumpyExecutor(2), window=50)
+    models = np.arange(16.0).reshape(8, 2)
+    training = make_training([64] * 8, d=2, step_size=0.0)
+    algorithm, _ = run_algorithm("adpsgd", world, tape, training, until=0.0505, models=models, exchange="messages")
+    after, flying = total(tape, algorithm)
+    assert flying > 0
+    np.testing.assert_allclose(after, models.sum(axis=0), atol=1e-5)
+    assert not np.allclose(tape.values(algorithm.model).sum(axis=0), models.sum(axis=0), atol=1e-3)
+
+
+@exchanges
+def test_gossip_brings_everybody_to_the_mean(exchange):
+    world = make_world(8, jitter=lognormal(0.3), links=LinkModel(latency=constant(1e-3), loss=0.1))
+    tape = Tape(NumpyExecutor(2), window=50)
+    models = np.random.default_rng(0).standard_normal((8, 2))
+    training = make_training([64] * 8, d=2, step_size=0.0)
+    algorithm, _ = run_algorithm("adpsgd", world, tape, training, updates=2000, models=models, exchange=exchange)
+    mean = models.astype(np.float32).mean(axis=0)
+    np.testing.assert_allclose(tape.values(algorithm.model), np.tile(mean, (8, 1)), atol=1e-4)
+
+
+def expected_contraction(num_clients):
+    """Factors on E sum_k ||w_k - mean||^2 when clients average with a random other one.
+
+    The first is for a sweep in which clients 0..K-1 begin in turn, the second for one exchange begun by a random one.
+    """
+    K = num_clients
+    projector = np.eye(K) - 1 / K
+    sweep, mixture = np.eye(K * K), np.zeros((K * K, K * K))
+    for i in range(K):
+        step = np.zeros((K * K, K * K))
+        for j in set(range(K)) - {i}:
+            A = np.eye(K)
+            A[[i, i, j, j], [i, j, i, j]] = 0.5
+            step += np.kron(A, A) / (K - 1)
+        sweep, mixture = step @ sweep, mixture + step / K
+    centred = np.kron(projector, projector)
+    return tuple(np.abs(np.linalg.eigvals(centred @ factor @ centred)).max() for factor in (sweep, mixture))
+
+
+def test_gossip_in_pairs_contracts_at_the_rate_of_its_second_moment():
+    """On a complete graph with equal speeds, where clients begin their exchanges in turn."""
+    K, trials, first, last = 8, 200, 1, 4
+    tape = Tape(NumpyExecutor(1, width=8, combines=8), window=2000)
+    training = make_training([64] * K, d=1, step_size=0.0)
+    start = np.random.default_rng(0).standard_normal((trials, K, 1))
+    squares = []
+    for trial in range(trials):
+        world = make_world(K, topology="complete", seed=trial)
+        algorithm = make_algorithm("adpsgd", world, tape, training)
+        begin_apart(algorithm, start[trial])
+        algorithm.start()
+        snapshots = []
+        for sweep in (first, last):
+            world.clock.call_at(0.008 * sweep + 0.004, lambda a=algorithm, s=snapshots: s.append(list(a.model)))
+        world.clock.run(0.1)
+        squares.append([((values - values.mean()) ** 2).sum() for values in map(tape.values, snapshots)])
+    per_sweep = (np.mean(squares, axis=0)[1] / np.mean(squares, axis=0)[0]) ** (1 / (last - first))
+    expected, of_a_random_pair = expected_contraction(K)
+    assert of_a_random_pair == pytest.approx(1 - 1 / (K - 1)), "as theory has it for uniformly random pairs"
+    assert per_sweep == pytest.approx(expected, rel=0.1)
+
+
+def test_only_one_side_of_a_bipartite_graph_starts_exchanges():
+    def starters(topology, **options):
+        _, rows = run_without_numbers("adpsgd", make_world(6, topology=topology), updates=200, **options)
+        return {row[1] for row in rows if row[2] >= 0}
+
+    assert starters("ring") == {0, 2, 4}
+    assert starters("star") == {0}
+    assert starters("complete") == set(range(6))
+    assert starters("ring", pairing="everyone") == set(range(6))
+    assert starters("ring", pairing="senders") == {0, 2, 4}
+    with pytest.raises(ScenarioError, match=r"^algorithm\.pairing: found 'senders' on a graph that is not bipartite"):
+        starters("complete", pairing="senders")
+
+
+def test_an_exchange_needs_the_neighbor_to_be_there():
+    outages = {1: [Outage(0.1, 0.3)]}
+    _, rows = run_without_numbers("adpsgd", make_world(4, outages=outages), until=0.5, exchange="atomic")
+    assert any(row[2] == 1 for row in rows)
+    assert not any(row[2] == 1 for row in rows if 0.1 <= row[0] < 0.3)
+    links = LinkModel(latency=constant(2e-3), resend_timeout_s=0.05)
+    world = make_world(2, outages={1: [Outage(0.1, 0.3)]}, links=links)
+    _, rows = run_without_numbers("adpsgd", world, until=0.5, exchange="messages")
+    alone = [row for row in rows if row[1] == 0 and 0.15 < row[0] < 0.3]
+    assert alone, "whoever finds nobody there goes on alone"
+    assert all(row[2] == -1 for row in alone)
+    gaps = np.diff([row[0] for row in alone])
+    np.testing.assert_allclose(gaps, 2e-3 + 0.05), "after the time it takes to notice"
+
+
+def test_the_gradient_is_taken_at_the_model_before_the_exchange():
+    """w-hat is read before the averaging that goes on meanwhile."""
+    reads = []
+
+    def gradient(params, *_):
+        reads.append(params[0])
+        return np.zeros(1)
+
+    tape = Tape(NumpyExecutor(1, gradient), window=1)
+    models = np.array([[0.0], [8.0]])
+    training = make_training([64] * 2, d=1, step_size=1.0)
+    run_algorithm("adpsgd", make_world(2), tape, training, updates=4, models=models, exchange="atomic")
+    # Client 0 reads 0 and averages with 8; client 1 had read 8 by then; both read the mean from then on.
+    assert reads == [0.0, 8.0, 4.0, 4.0]

@@ -1,0 +1,185 @@
+"""Each algorithm, replayed by a plain NumPy loop over the recorded order of events.
+
+The loop knows the papers' formulas and the order in which things happened, nothing else: it keeps its own models,
+computes its own gradients in float64, and must end up with the same models.
+"""
+
+import numpy as np
+import pytest
+
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.helpers import Lab, batch_gradient, exponential, lognormal, make_problem, make_world, run_algorithm
+
+K, STEP = 8, 0.5
+PROBLEMS = {
+    "shuffle": {},
+    "poisson": {"sampling": "poisson"},
+    "clipped": {"sampling": "poisson", "clipping_norm": 0.7},
+    "with_replacement": {"sampling": "with_replacement"},
+    "l2": {"l2": 0.05},
+}
+problems = pytest.mark.parametrize("problem", PROBLEMS)
+ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, resend_timeout_s=0.01)
+
+
+class Script:
+    """Writes down in order what happens: reads, updates, and messages sent and delivered."""
+
+    def __init__(self, kind, problem, *, updates, outages=None, topology="ring", **options):
+        self.events = []
+        self.problem = problem
+        world = make_world(K, topology=topology, jitter=lognormal(0.5), links=ROUGH_LINKS, outages=outages, seed=3)
+        self.topology = world.topology
+        self._spy_on(world.network)
+        with Lab(problem) as lab:
+            self.training = lab.training(step_size=STEP)
+            algorithm, rows = run_algorithm(
+                kind, world, lab.tape, self.training, updates=updates, prepare=self._prepare, **options
+            )
+            self.models = lab.tape.values(algorithm.models())
+            flying = list(getattr(algorithm, "in_flight", {}).values())
+            self.in_flight = lab.tape.values(flying) if flying else []
+        self.algorithm = algorithm
+        assert len(rows) == updates
+
+    def _prepare(self, algorithm):
+        gradient, on_update, draws = algorithm.gradient, algorithm._on_update, [0] * K
+
+        def read(model, client):
+            promised = gradient(model, client)
+            self.events.append(("read", client, draws[client], promised.size))
+            draws[client] += 1
+            return promised
+
+        def update(row):
+            self.events.append(("update", row[1], row[2], row[3]))
+            on_update(row)
+
+        algorithm.gradient, algorithm._on_update = read, update
+
+    def _spy_on(self, network):
+        send = network.send
+
+        def spy(source, target, size, deliver, refused=None):
+            request = refused is not None
+            if request:
+                self.events.append(("send", source, target, request))
+
+            def delivered():
+                self.events.append(("deliver", source, target, request))
+                deliver()
+
+            send(source, target, size, delivered, refused)
+
+        network.send = spy
+
+    def gradient(self, params, client, draw, size):
+        """The step's direction: mean gradient over the nominal batch, and the penalty's."""
+        data = batch_gradient(self.problem, params, client, draw, size)
+        return data / self.problem.batch_size + self.problem.model.l2 * np.asarray(params)
+
+    def start(self):
+        return [self.training.initial.astype(np.float64) for _ in range(K)]
+
+    def check(self, models):
+        moved = np.abs(self.models - self.training.initial).max()
+        assert moved > 0.1, "the run went somewhere"
+        np.testing.assert_allclose(self.models, models, rtol=0, atol=1e-5)
+
+
+@problems
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+def test_adpsgd_atomic(problem, topology):
+    script = Script("adpsgd", make_problem(**PROBLEMS[problem]), updates=200, topology=topology, exchange="atomic")
+    w, reads, exchanges = script.start(), {}, 0
+    for event, client, *rest in script.events:
+        if event == "read":
+            reads[client] = (w[client].copy(), *rest)
+        elif event == "update":
+            peer = rest[0]
+            if peer >= 0:
+                exchanges += 1
+                w[client] = w[peer] = (w[client] + w[peer]) / 2
+            what, draw, size = reads.pop(client)
+            w[client] = w[client] - STEP * script.gradient(what, client, draw, size)
+    assert exchanges > 60
+    script.check(w)
+
+
+@problems
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+def test_adpsgd_by_messages(problem, topology):
+    outages = {2: [Outage(0.02, 0.05)], 5: [Outage(0.03, 0.06, crash=True)]}
+    script = Script(
+        "adpsgd",
+        make_problem(**PROBLEMS[problem]),
+        updates=200,
+        topology=topology,
+        outages=outages,
+        exchange="messages",
+    )
+    w, reads, sent, flying = script.start(), {}, {}, {}
+    exchanges = 0
+    for event, client, *rest in script.events:
+        if event == "read":
+            reads[client] = (w[client].copy(), *rest)
+        elif event == "send":
+            sent[client] = w[client].copy()
+        elif event == "deliver":
+            peer, request = rest
+            if request:
+                flying[client] = (sent[client] - w[peer]) / 2
+                w[peer] = w[peer] + flying[client]
+            else:  # the answer of `client` has come home to `peer`
+                exchanges += 1
+                w[peer] = w[peer] - flying.pop(peer)
+        elif event == "update":
+            what, draw, size = reads.pop(client)
+            w[client] = w[client] - STEP * script.gradient(what, client, draw, size)
+    assert exchanges > 40
+    script.check(w)
+    assert list(script.algorithm.in_flight) == list(flying)
+    if flying:
+        np.testing.assert_allclose(script.in_flight, list(flying.values()), rtol=0, atol=1e-5)
+
+
+@problems
+@pytest.mark.parametrize("topology", ["star", "complete"])
+def test_decentralized_sgd(problem, topology):
+    script = Script("decentralized_sgd", make_problem(**PROBLEMS[problem]), updates=200, topology=topology)
+    neighbors = [set(script.topology.neighbors(k)) for k in range(K)]
+    w, history, reads = script.start(), [{} for _ in range(K)], {}
+    rounds = [0] * K
+    for event, client, *rest in script.events:
+        if event == "read":
+            history[client][rounds[client]] = w[client].copy()
+            reads[client] = rest
+        elif event == "update":
+            r = rounds[client]
+            assert rest[1] == r
+            mixed, own = 0.0, 1.0
+            for j in neighbors[client]:
+                weight = 1 / (1 + max(len(neighbors[client]), len(neighbors[j])))
+                mixed, own = mixed + weight * history[j][r], own - weight
+            mixed = mixed + own * history[client][r]
+            w[client] = mixed - STEP * script.gradient(history[client][r], client, *reads.pop(client))
+            rounds[client] += 1
+    script.check(w)
+
+
+@problems
+def test_sync_sgd(problem):
+    script = Script("sync_sgd", make_problem(**PROBLEMS[problem]), updates=200)
+    w, reads, updated = script.start()[0], {}, []
+    for event, client, *rest in script.events:
+        if event == "read":
+            reads[client] = rest
+        elif event == "update":
+            updated.append(client)
+            if len(updated) == K:
+                gradients = [script.gradient(w, k, *reads.pop(k)) for k in updated]
+                w = w - STEP * np.mean(gradients, axis=0)
+                updated.clear()
+    assert not updated
+    script.check(w[None])
