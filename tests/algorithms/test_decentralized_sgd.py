@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from simfl.tape import Tape
+from simfl.world.availability import Outage
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    NumpyExecutor,
+    constant,
+    exponential,
+    lognormal,
+    make_training,
+    make_world,
+    run_algorithm,
+    run_without_numbers,
+)
+
+D = 3
+
+
+def gossip(world, models, *, rounds, mixing="metropolis"):
+    """Average without steps; return the models f64 [rounds + 1, K, D] after each round, at equal speeds."""
+    tape = Tape(NumpyExecutor(D), window=100)
+    training = make_training([64] * world.num_clients, d=D, step_size=0.0)
+    seen = []
+
+    def prepare(algorithm):
+        for r in range(rounds + 1):
+            world.clock.call_at(0.008 * r + 0.004, lambda: seen.append(tape.values(algorithm.model)))
+
+    run_algorithm(
+        "decentralized_sgd", world, tape, training, until=0.008 * (rounds + 1), models=models, prepare=prepare,
+        mixing=mixing,
+    )  # fmt: skip
+    return np.array(seen)
+
+
+def distance(models):
+    return np.sqrt(((models - models.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1)))
+
+
+@pytest.mark.parametrize(
+    ("topology", "num_clients", "mixing"),
+    [
+        ("ring", 8, "metropolis"),
+        ("ring", 9, "uniform"),
+        ("torus", 16, "metropolis"),
+        ("star", 8, "metropolis"),
+        ("star", 8, "max_degree"),
+        ("exponential", 16, "uniform"),
+    ],
+)
+def test_gossip_contracts_at_the_rate_of_the_spectral_gap(topology, num_clients, mixing):
+    world = make_world(num_clients, topology=topology)
+    models = np.random.default_rng(0).standard_normal((num_clients, D))
+    rounds = 25
+    distances = distance(gossip(world, models, rounds=rounds, mixing=mixing))
+    rate = 1 - world.topology.spectral_gap(mixing)
+    assert 0.1 < rate < 0.95
+    assert (distances[1:] <= distances[:-1] * rate * (1 + 1e-5)).all(), "never slower than the gap says"
+    assert distances[-1] / distances[-2] == pytest.approx(rate, rel=2e-3), "and in the end no faster"
+
+
+@pytest.mark.parametrize("mixing", ["metropolis", "uniform", "max_degree"])
+def test_on_a_complete_graph_one_round_is_consensus(mixing):
+    world = make_world(8, topology="complete")
+    assert world.topology.spectral_gap(mixing) == pytest.approx(1.0)
+    models = np.random.default_rng(0).standard_normal((8, D))
+    after = gossip(world, models, rounds=2, mixing=mixing)
+    np.testing.assert_allclose(after[0], models, atol=1e-6)
+    np.testing.assert_allclose(after[1], np.tile(models.mean(axis=0), (8, 1)), atol=1e-6)
+    assert distance(after)[2] < 1e-6
+
+
+@pytest.mark.parametrize("topology", ["ring", "complete"])
+def test_the_mean_of_all_models_stays_however_late_messages_are(topology):
+    links = LinkModel(latency=exponential(5e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.01)
+    world = make_world(8, topology=topology, jitter=lognormal(0.5), links=links, outages={3: [Outage(0.02, 0.06)]})
+    models = np.random.default_rng(0).standard_normal((8, D))
+    tape = Tape(NumpyExecutor(D), window=50)
+    history = {}
+
+    def prepare(algorithm):
+        def update(row):
+            history.setdefault(row[3], {})[row[1]] = algorithm.model[row[1]]
+
+        algorithm._on_update = update
+
+    training = make_training([64] * 8, d=D, step_size=0.0)
+    run_algorithm("decentralized_sgd", world, tape, training, updates=160, models=models, prepare=prepare)
+    complete = [members for members in history.values() if len(members) == 8]
+    assert len(complete) > 10
+    for members in complete:
+        mean = tape.values(list(members.values())).mean(axis=0)
+        np.testing.assert_allclose(mean, models.mean(axis=0), atol=1e-6)
+
+
+def test_clients_wait_for_their_neighbors_only():
+    _, rows = run_without_numbers(
+        "decentralized_sgd", make_world(12, jitter=lognormal(0.8), topology="ring"), updates=600
+    )
+    rounds = [0] * 12
+    apart = 0
+    for row in rows:
+        client = row[1]
+        assert row[3] == rounds[client]
+        rounds[client] += 1
+        for neighbor in ((client + 1) % 12, (client - 1) % 12):
+            assert abs(rounds[client] - rounds[neighbor]) <= 1
+        apart = max(apart, max(rounds) - min(rounds))
+    assert apart >= 3, "those far away may be further on"
+
+
+def test_rounds_are_those_that_everybody_there_has_completed():
+    outages = {2: [Outage(0.0, 0.4)], 5: [Outage(0.2, float("inf"), crash=True)]}
+    algorithm, rows = run_without_numbers("decentralized_sgd", make_world(8, outages=outages), until=0.801)
+    assert algorithm.rounds >= 90, "neither who joins late nor who has left holds the count"
+    first = next(row[3] for row in rows if row[1] == 2)
+    assert first == pytest.approx(0.4 / 0.008, abs=2), "who joins late begins with the round that comes next"
+    assert max(row[3] for row in rows if row[1] == 5) == pytest.approx(0.2 / 0.008, abs=2)
+
+
+def test_the_weight_of_a_neighbor_that_left_goes_to_ones_own_model():
+    outages = {0: [Outage(0.012, float("inf"), crash=True)]}
+    world = make_world(3, topology="star", outages=outages)
+    models = np.array([[6.0], [0.0], [3.0]]) * np.ones((1, D))
+    after = gossip(world, models, rounds=4)
+    # Client 0, in the middle, has sent its model of round 1 when it leaves: it counts once more, then no more.
+    third = 1 / 3
+    first = [[3.0], [2.0], [4.0]]
+    np.testing.assert_allclose(after[1], first * np.ones((1, D)), atol=1e-6)
+    second = [2 * third * 2.0 + third * 3.0, 2 * third * 4.0 + third * 3.0]
+    for later in after[2:]:
+        np.testing.assert_allclose(later[:, 0], [3.0, *second], atol=1e-6)
+
+
+def test_a_slow_link_is_waited_for():
+    world = make_world(4, links=LinkModel(latency=constant(0.02)))
+    algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
+    assert rows[-1][0] == pytest.approx(10 * 0.02)
+    assert algorithm.times[0].wait_s == pytest.approx(10 * (0.02 - 0.008))

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+
+from simfl.world.availability import Outage
+from simfl.world.compute import Slowdown
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    Lab,
+    batch_gradient,
+    constant,
+    lognormal,
+    make_problem,
+    make_world,
+    run_algorithm,
+    run_without_numbers,
+)
+
+
+def trained(problem, num_clients, rounds=12, step_size=1.0):
+    world = make_world(num_clients, jitter=lognormal(0.3)) if num_clients > 1 else single()
+    with Lab(problem) as lab:
+        training = lab.training(step_size=step_size)
+        algorithm, rows = run_algorithm("sync_sgd", world, lab.tape, training, updates=rounds * num_clients)
+        assert algorithm.rounds == rounds
+        assert sum(row[5] for row in rows) == rounds * 320
+        return lab.tape.values(algorithm.models())[0], training.initial
+
+
+def single():
+    """A world of one client, which has no links."""
+    import networkx as nx
+
+    from simfl.world.topology import Topology
+
+    world = make_world(2)
+    world.topology = Topology.from_graph(nx.empty_graph(1))
+    return world
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"sampling": "poisson", "clipping_norm": 0.8}, {"l2": 0.02}],
+    ids=["plain", "clipped", "l2"],
+)
+def test_many_workers_equal_one_with_all_their_batches(options):
+    """Eight workers with 40 examples in a batch are one worker with the same 320 examples in a batch."""
+    many, initial = trained(make_problem(8, batch_size=40, **options), 8)
+    one, _ = trained(make_problem(1, batch_size=320, **options), 1)
+    assert np.abs(one - initial).max() > 0.1
+    np.testing.assert_allclose(many, one, rtol=0, atol=2e-6)
+
+
+def test_a_learner_that_left_counts_no_more_and_one_that_crashed_computes_again():
+    outages = {3: [Outage(0.012, float("inf"), crash=True)], 5: [Outage(0.018, 0.05, crash=True)]}
+    problem = make_problem()
+    world = make_world(8, outages=outages)
+    with Lab(problem) as lab:
+        training = lab.training()
+        algorithm, rows = run_algorithm("sync_sgd", world, lab.tape, training, until=0.07)
+        final = lab.tape.values(algorithm.models())[0]
+    by_round = [[row[1] for row in rows if row[3] == r] for r in range(3)]
+    others = [0, 1, 2, 4, 5, 6, 7]
+    assert by_round == [list(range(8)), others, others]
+    ends = sorted({row[0] for row in rows})
+    assert ends == pytest.approx([0.008, 0.016, 0.058, 0.066])
+    w, draws = training.initial.astype(np.float64), [0] * 8
+    for r in range(4):
+        members = list(range(8)) if r == 0 else others
+        gradients = []
+        for k in range(8):
+            if r < 2 or k != 3:  # its draw of round 1 was made and lost
+                if k in members:
+                    gradients.append(batch_gradient(problem, w, k, draws[k], 8))
+                draws[k] += 1
+        w = w - 0.5 * np.mean(gradients, axis=0) / 8
+    np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
+
+
+def test_updates_are_counted_by_whole_rounds():
+    marks = []
+    world = make_world(8)
+
+    def prepare(algorithm):
+        def mark():
+            marks.append(algorithm.updates)
+            if algorithm.updates >= 30:
+                world.clock.stop()
+            return algorithm.updates + 3
+
+        algorithm.on_mark, algorithm.next_mark = mark, 3
+
+    algorithm, rows = run_without_numbers("sync_sgd", world, prepare=prepare)
+    assert marks == [8, 16, 24, 32]
+    assert len(rows) == algorithm.updates == 32
+
+
+def test_all_reduce_counts_its_bytes_and_the_slowest_link_decides():
+    links = LinkModel(latency=lambda g, n: g.exponential(1e-3, n), bandwidth=1e6)
+    world = make_world(4, links=links, slowdowns=[Slowdown(2.0, frozenset({1}))])
+    algorithm, rows = run_without_numbers("sync_sgd", world, updates=400)
+    size = round(2 * 3 / 4 * algorithm.training.model_bytes)
+    assert world.network.bytes_sent == 400 * size
+    assert world.network.messages == 400
+    gaps = np.diff([0.0, *sorted({row[0] for row in rows})]) - 0.016
+    assert gaps.min() >= size / 1e6
+    # The largest of four exponentials with mean 1 ms has mean 1 + 1/2 + 1/3 + 1/4 ms.
+    assert gaps.mean() - size / 1e6 == pytest.approx(25 / 12 * 1e-3, rel=5 * 0.6 / np.sqrt(100))
+
+
+def test_one_learner_alone_has_nobody_to_reduce_with():
+    world = single()
+    world.network.links = LinkModel(latency=constant(1.0), bandwidth=1.0)
+    _, rows = run_without_numbers("sync_sgd", world, updates=5)
+    assert rows[-1][0] == pytest.approx(0.040)
+    assert world.network.bytes_sent == 0
