@@ -129,7 +129,7 @@ def assemble(scenario: Scenario) -> Setup:
         sizes=np.asarray(shares.sizes, dtype=np.int64),
         batch_size=config.batch_size,
         sampling=sampling,
-        step_size=config.step_size.schedule(),
+        step_size=config.step_size.value if config.step_size.kind == "constant" else config.step_size.schedule(),
         l2=model.l2,
         noise_std=noise_std,
     )

@@ -197,17 +197,11 @@ def _per_call(setup: Any, device: Any) -> Callable[[], float]:
     import jax
     import jax.numpy as jnp
 
-    from simfl.tape.kernels import gradient_of_batch
+    from simfl.tape.kernels import gradient_of_batch, positions_of_batch
 
     problem = setup.problem
-    gradient = gradient_of_batch(
-        problem.model,
-        problem.sampling,
-        problem.batch_size,
-        problem.max_batch,
-        problem.clipping_norm is not None,
-        problem.noisy,
-    )
+    gradient = gradient_of_batch(problem.model, problem.max_batch, problem.clipping_norm is not None, problem.noisy)
+    positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
     data = jax.device_put(
         {
             "x": problem.train_x,
@@ -225,7 +219,7 @@ def _per_call(setup: Any, device: Any) -> Callable[[], float]:
     @jax.jit
     def update(read: Any, mine: Any, peer: Any, ints: Any, noise_std: Any, data: Any) -> Any:
         mean = 0.5 * (mine + peer)
-        return mean - jnp.float32(0.001) * gradient(read, data, ints, noise_std), mean
+        return mean - jnp.float32(0.001) * gradient(read, data, ints, positions(data, ints), noise_std), mean
 
     count = len(problem.sizes)
     generator = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.scenario import Scenario, load
 from simfl.tape import Executor, Tape
-from simfl.tape.executor import Evaluation, automatic_width, choose_device, short_switch_interval
+from simfl.tape.executor import Evaluation, automatic_width, choose_device, tuned_interpreter
 from simfl.world.engine import Process
 
 #: A mark that no number of updates reaches.
@@ -94,20 +94,13 @@ class Simulation:
         self.window = automatic_window(setup, platform) if execution.window == "auto" else execution.window
         self._message_rows: Callable[[Any], None] | None = None
         self.world = build_world(setup, self._on_message if scenario.record.messages else None)
-        self.executor = Executor(
-            setup.problem,
-            width=self.width,
-            combines=max(1, int(np.ceil(self.width * min(1.0, setup.algorithm.combines_per_gradient)))),
-            capacity=int(2.0 * count) + 64,
-            device=device,
+        self._update_rows: Callable[[Any], None] = lambda row: None
+        self.tape = Tape(None, window=self.window, max_batch=setup.problem.max_batch, on_flush=self._tell)
+        self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: self._update_rows(row))
+        combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
+        self.executor = self.tape.executor = Executor(
+            setup.problem, width=self.width, combines=max(1, combines), capacity=2 * count + 64, device=device
         )
-        try:
-            self.tape = Tape(self.executor, window=self.window, max_batch=setup.problem.max_batch, on_flush=self._tell)
-            self._update_rows: Callable[[Any], None] = lambda row: None
-            self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: self._update_rows(row))
-        except BaseException:
-            self.release()
-            raise
         self.status = "running"
         self.reason = ""
         self._accuracy: float | None = None
@@ -137,7 +130,7 @@ class Simulation:
             self._message_rows = self._tables["messages"].append
         self._started = time.perf_counter()
         failure: BaseException | None = None
-        with short_switch_interval(), self._interruptible():
+        with tuned_interpreter(), self._interruptible():
             try:
                 self._arm()
                 clock.run(self.setup.scenario.stop.time)

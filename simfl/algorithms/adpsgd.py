@@ -52,6 +52,8 @@ class ADPSGD(Algorithm):
                 "expected a bipartite topology (an even ring, a tree, a star); use pairing: everyone"
             )
         self.pairing = ("senders" if topology.is_bipartite else "everyone") if pairing == "auto" else pairing
+        # Averages of pairs fit into the operations of the gradients, unless a client is in many of them.
+        self.combines_per_gradient = 0.125 if self.pairing == "senders" else 0.5
         starters = topology.sides()[0] if self.pairing == "senders" else range(self.num_clients)
         self._starts = [False] * self.num_clients
         for client in starters:

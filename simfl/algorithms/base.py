@@ -36,7 +36,7 @@ class Training:
         sizes: examples per client, int [K].
         batch_size: B, nominal examples of a mini-batch.
         sampling: "poisson", "shuffle" or "with_replacement".
-        step_size: (updates, examples, epochs) -> step on the mean gradient.
+        step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
         l2: lambda of lambda/2 ||w||^2; its gradient is added without clipping or noise, since it
             does not depend on data.
         noise_std: standard deviation of the noise on each coordinate of a mini-batch's sum.
@@ -46,7 +46,7 @@ class Training:
     sizes: NDArray[np.int64]
     batch_size: int
     sampling: str
-    step_size: Callable[[int, int, float], float]
+    step_size: float | Callable[[int, int, float], float]
     l2: float = 0.0
     noise_std: float = 0.0
 
@@ -101,7 +101,7 @@ class Algorithm(ABC):
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
     #: Linear combinations recorded per gradient, roughly; the executor reserves lanes for them.
-    combines_per_gradient: ClassVar[float] = 0.25
+    combines_per_gradient: float = 0.25
 
     def __init__(
         self,
@@ -129,6 +129,11 @@ class Algorithm(ABC):
         self._nominal = training.batch_size
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
+        # Bound once: these run for every event.
+        self._duration = world.compute.duration
+        self._timeout = world.clock.env.timeout
+        self._schedule = training.step_size
+        self._noise_std = training.noise_std
         self._busy_until = [0.0] * self.num_clients
         self.set_up(**options)
 
@@ -149,11 +154,11 @@ class Algorithm(ABC):
     def compute(self, client: int) -> simpy.Event:
         """Let the client compute one mini-batch; the event's value is an `Outcome`."""
         now = self.clock.now
-        seconds = self.world.compute.duration(client, self._nominal, now)
+        seconds = self._duration(client, self._nominal, now)
         if self._trivial:
             self.times[client].compute_s += seconds
             self._busy_until[client] = now + seconds
-            return self.clock.timeout(seconds, Outcome.DONE)
+            return self._timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not Outcome.DONE:
             seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
@@ -194,12 +199,15 @@ class Algorithm(ABC):
         """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        return self.tape.gradient(model, client, draw, self._batch_sizes.next(client), self.training.noise_std)
+        return self.tape.gradient(model, client, draw, self._batch_sizes.next(client), self._noise_std)
 
     def step_size(self) -> float:
         """The step size of the next update."""
+        schedule = self._schedule
+        if isinstance(schedule, float):
+            return schedule
         examples = self.updates * self._nominal
-        return self.training.step_size(self.updates, examples, examples / self._total)
+        return schedule(self.updates, examples, examples / self._total)
 
     def descent(
         self, gradient: Gradient, step_size: float, share: float = 1.0

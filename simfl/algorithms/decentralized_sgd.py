@@ -27,7 +27,7 @@ class DecentralizedSGD(Algorithm):
     """Rounds of gossip with all neighbors."""
 
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
-    combines_per_gradient: ClassVar[float] = 1.0
+    combines_per_gradient: float = 1.0
 
     def set_up(self, mixing: str = "metropolis", **options: Any) -> None:
         """Take the options.

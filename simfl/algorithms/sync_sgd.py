@@ -25,7 +25,7 @@ class SyncSGD(Algorithm):
     """All learners in step, as fast as the slowest."""
 
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
-    combines_per_gradient: ClassVar[float] = 0.3
+    combines_per_gradient: float = 0.3
 
     def set_up(self, **options: Any) -> None:
         """There are no options."""

@@ -77,7 +77,7 @@ def batch_positions(
         client: int32, draw: int32 (count of the client's mini-batches), first: int32.
         batch_size: nominal size B, static; the length of a piece of the permutation.
         lanes: number of entries wanted, static.
-        n: int32, examples of the client.
+        n: int32, examples of the client; `lanes` <= n for `shuffle`.
     """
     entry = first + jnp.arange(lanes, dtype=jnp.int32)
     base = mix(mix(client.astype(jnp.uint32) ^ keys[0]) ^ keys[1])
@@ -86,9 +86,12 @@ def batch_positions(
     if sampling == "poisson":
         key = mix(base + draw.astype(jnp.uint32))
         return permute(key, jnp.minimum(entry, n - 1), n)
-    position = draw * batch_size + entry
-    key = mix(base + (position // n).astype(jnp.uint32))
-    return permute(key, position % n, n)
+    # One division for the whole batch: a division per entry would keep the loop below from vectorising.
+    start = draw * batch_size + first
+    epoch, position = start // n, start % n + jnp.arange(lanes, dtype=jnp.int32)
+    beyond = position >= n  # at most once, because a batch is not larger than the data
+    key = mix(base + (epoch + beyond).astype(jnp.uint32))
+    return permute(key, jnp.where(beyond, position - n, position), n)
 
 
 def noise(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:

@@ -17,20 +17,36 @@ from simfl.models import AbstractModel
 from simfl.tape.draws import Sampling, batch_positions, noise
 
 
+def positions_of_batch(
+    sampling: Sampling, batch_size: int, lanes: int
+) -> Callable[[dict[str, jax.Array], jax.Array], jax.Array]:
+    """Return the function that draws one operation's mini-batch: (data, ints) -> positions int32 [lanes]."""
+
+    def positions(data: dict[str, jax.Array], ints: jax.Array) -> jax.Array:
+        client, draw, first = ints[0], ints[1], ints[2]
+        return batch_positions(
+            sampling, data["data_key"], client, draw, first, batch_size, lanes, data["sizes"][client]
+        )
+
+    return positions
+
+
 def gradient_of_batch(
     model: AbstractModel,
-    sampling: Sampling,
-    batch_size: int,
     lanes: int,
     clipped: bool,
     noisy: bool,
 ) -> Callable[..., jax.Array]:
-    """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d]."""
+    """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d].
 
-    def gradient(params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, noise_std: jax.Array) -> jax.Array:
-        client, draw, first, size = ints[0], ints[1], ints[2], ints[3]
-        n = data["sizes"][client]
-        position = batch_positions(sampling, data["data_key"], client, draw, first, batch_size, lanes, n)
+    It takes the parameters f32[d], the data, the operation's integers (client, draw, first, size),
+    the positions of its examples in the client's data int32 [lanes], and the noise's deviation.
+    """
+
+    def gradient(
+        params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, position: jax.Array, noise_std: jax.Array
+    ) -> jax.Array:
+        client, draw, size = ints[0], ints[1], ints[3]
         example = data["table"][data["offsets"][client] + position]
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         x, y = data["x"][example], data["y"][example]
@@ -43,6 +59,46 @@ def gradient_of_batch(
         return total
 
     return gradient
+
+
+def _linear(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
+    """Return sum_j coefs[j] * bank[places[j]], f32[d], read row by row.
+
+    Slices, unlike a gather, fuse with the arithmetic: no copy of the rows is made. Term by term in
+    order, not a dot product, whose order of summation the compiler would choose.
+    """
+    total = coefs[0] * bank[places[0]]
+    for j in range(1, len(places)):
+        total = total + coefs[j] * bank[places[j]]
+    return total
+
+
+def _mix_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
+    """Return the linear forms of some lanes, f32 [lanes, d], for the few lanes of a CPU."""
+    return jnp.stack([_linear(bank, coefs[k], places[k]) for k in range(len(places))])
+
+
+def _step_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.Array, total: jax.Array) -> jax.Array:
+    """Return linear forms + scale * total, f32 [lanes, d], with the forms read again rather than kept."""
+    return jnp.stack([_linear(bank, coefs[k], places[k]) + scale[k] * total[k] for k in range(len(places))])
+
+
+def _mix_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
+    """The same as `_mix_narrow` for the hundreds of lanes of a GPU: one gather."""
+    rows = bank.at[places.reshape(-1)].get(mode="promise_in_bounds").reshape(*places.shape, -1)
+    total = coefs[:, 0, None] * rows[:, 0]
+    for j in range(1, places.shape[1]):
+        total = total + coefs[:, j, None] * rows[:, j]
+    return total
+
+
+def _step_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.Array, total: jax.Array) -> jax.Array:
+    """The same as `_step_narrow` for many lanes."""
+    return _mix_wide(bank, coefs, places) + scale[:, None] * total
+
+
+#: Lanes up to which a step is written out lane by lane.
+NARROW = 32
 
 
 @functools.lru_cache(maxsize=32)
@@ -59,23 +115,12 @@ def window_program(
 ) -> Any:
     """Return the program that runs a packed window: (bank, steps, arrays, data) -> bank.
 
-    bank is f32 [places + 1, d] and donated. The body gathers once and scatters once: with two
-    gathers or scatters on the carried bank XLA would copy all of it in every step.
+    bank is f32 [places + 1, d] and donated. The body scatters once, after all that it reads: with two
+    scatters on the carried bank XLA would copy all of it in every step.
     """
-    gradient = gradient_of_batch(model, sampling, batch_size, lanes, clipped, noisy)
-
-    def linear(coefs: jax.Array, rows: jax.Array) -> jax.Array:
-        # Term by term in order, not a dot product, whose order of summation the compiler chooses.
-        total = coefs[0] * rows[0]
-        for j in range(1, reads):
-            total = total + coefs[j] * rows[j]
-        return total
-
-    def step_lane(rows: jax.Array, ints: jax.Array, floats: jax.Array, data: dict[str, jax.Array]) -> jax.Array:
-        read = linear(floats[:reads], rows)
-        base = linear(floats[reads : 2 * reads], rows)
-        total = gradient(read, data, ints[reads + 1 :], floats[2 * reads + 1])
-        return base + floats[2 * reads] * total
+    gradient = gradient_of_batch(model, lanes, clipped, noisy)
+    mix, step = (_mix_narrow, _step_narrow) if width <= NARROW else (_mix_wide, _step_wide)
+    draw_positions = jax.vmap(jax.vmap(positions_of_batch(sampling, batch_size, lanes), (None, 0)), (None, 0))
 
     def run(
         bank: jax.Array,
@@ -86,19 +131,25 @@ def window_program(
         c_floats: jax.Array,
         data: dict[str, jax.Array],
     ) -> jax.Array:
+        # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
+        # gather that uses it, where it does not vectorise and costs as much as a small gradient.
+        positions = draw_positions(data, g_ints[:, :, reads + 1 :])
+
         def body(s: jax.Array, bank: jax.Array) -> jax.Array:
-            gi, gf, ci, cf = g_ints[s], g_floats[s], c_ints[s], c_floats[s]
-            reading = jnp.concatenate([gi[:, :reads].reshape(-1), ci[:, :reads].reshape(-1)])
-            rows = bank[reading]
-            g_rows = rows[: width * reads].reshape(width, reads, -1)
-            c_rows = rows[width * reads :].reshape(combines, reads, -1)
+            gi, gf, ci, cf, at = g_ints[s], g_floats[s], c_ints[s], c_floats[s], positions[s]
+
+            def lane_gradient(params: jax.Array, ints: jax.Array, position: jax.Array, std: jax.Array) -> jax.Array:
+                return gradient(params, data, ints[reads + 1 :], position, std)
+
+            read = mix(bank, gf[:, :reads], gi[:, :reads])
             if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                stepped = step_lane(g_rows[0], gi[0], gf[0], data)[None]
+                total = lane_gradient(read[0], gi[0], at[0], gf[0, 2 * reads + 1])[None]
             else:
-                stepped = jax.vmap(step_lane, in_axes=(0, 0, 0, None))(g_rows, gi, gf, data)
-            combined = jax.vmap(linear)(cf, c_rows)
+                total = jax.vmap(lane_gradient)(read, gi, at, gf[:, 2 * reads + 1])
+            stepped = step(bank, gf[:, reads : 2 * reads], gi[:, :reads], gf[:, 2 * reads], total)
+            combined = mix(bank, cf, ci[:, :reads])
             writing = jnp.concatenate([gi[:, reads], ci[:, reads]])
-            return bank.at[writing].set(jnp.concatenate([stepped, combined]))
+            return bank.at[writing].set(jnp.concatenate([stepped, combined]), mode="promise_in_bounds")
 
         return jax.lax.fori_loop(0, steps, body, bank)
 

@@ -116,7 +116,8 @@ class Tape:
     """Records operations on models and hands them to the executor in windows.
 
     Args:
-        executor: runs the windows, in the order in which they are submitted.
+        executor: runs the windows, in the order in which they are submitted; may be set later, before
+            the first flush.
         window: operations per window; results do not depend on it.
         reads: rows that one operation can read (R).
         max_batch: examples that one operation can process; a larger batch takes several operations.
@@ -125,7 +126,7 @@ class Tape:
 
     def __init__(
         self,
-        executor: AbstractExecutor,
+        executor: AbstractExecutor | None,
         *,
         window: int = 4096,
         reads: int = 4,
@@ -175,25 +176,25 @@ class Tape:
         Without a gradient nothing is computed yet. Gradients are consumed.
         """
         if len(terms) == 2:  # the hot path: an average of two models, or a step from a model
-            (c0, first), (c1, second) = terms
-            if type(first) is Model:
-                rows, coefs = first.rows, first.coefs
-                if type(second) is Gradient:
-                    read = second.model.rows
-                    if c0 == 1.0 and len(read) == 1 and read[0] in rows and second.size <= self.max_batch:
-                        return Model((self._record(rows, coefs, second, c1, 0, second.size, second.noise_std),), _ONE)
-                elif len(rows) == 1 and len(second.rows) == 1 and rows[0] is not second.rows[0]:
-                    return Model(rows + second.rows, (c0 * coefs[0], c1 * second.coefs[0]))
+            (c0, one), (c1, other) = terms
+            if isinstance(one, Model):
+                rows, coefs = one.rows, one.coefs
+                if isinstance(other, Gradient):
+                    read = other.model.rows
+                    if c0 == 1.0 and len(read) == 1 and read[0] in rows and other.size <= self.max_batch:
+                        return Model((self._record(rows, coefs, other, c1, 0, other.size, other.noise_std),), _ONE)
+                elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
+                    return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
         form: dict[Row, float] = {}
         gradients: list[tuple[float, Gradient]] | None = None
         for coef, value in terms:
-            if type(value) is Gradient:
+            if isinstance(value, Gradient):
                 if gradients is None:
                     gradients = [(coef, value)]
                 else:
                     gradients.append((coef, value))
                 continue
-            rows, coefs = value.rows, value.coefs  # type: ignore[union-attr]
+            rows, coefs = value.rows, value.coefs
             if len(rows) == 1:
                 row = rows[0]
                 form[row] = form.get(row, 0.0) + coef * coefs[0]
@@ -239,6 +240,7 @@ class Tape:
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
         """Request the numbers of some models, f32 [k, d]: flushes the tape and waits."""
         self.flush()
+        assert self.executor is not None, "no executor"
         return self.executor.fetch(*self.forms(models))
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -389,6 +391,7 @@ class Tape:
         self._constants = []
         self._floor = self._top
         self._clear()
+        assert self.executor is not None, "no executor"
         self.executor.submit(window)
         if self.on_flush is not None:
             self.on_flush()
