@@ -73,6 +73,16 @@ def _linear(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
     return total
 
 
+def _take_narrow(bank: jax.Array, places: jax.Array) -> jax.Array:
+    """Return rows f32 [lanes, d], slice by slice."""
+    return jnp.stack([bank[places[k]] for k in range(len(places))])
+
+
+def _take_wide(bank: jax.Array, places: jax.Array) -> jax.Array:
+    """Return rows f32 [lanes, d] by one gather."""
+    return bank.at[places].get(mode="promise_in_bounds")
+
+
 def _mix_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
     """Return the linear forms of some lanes, f32 [lanes, d], for the few lanes of a CPU."""
     return jnp.stack([_linear(bank, coefs[k], places[k]) for k in range(len(places))])
@@ -119,7 +129,8 @@ def window_program(
     scatters on the carried bank XLA would copy all of it in every step.
     """
     gradient = gradient_of_batch(model, lanes, clipped, noisy)
-    mix, step = (_mix_narrow, _step_narrow) if width <= NARROW else (_mix_wide, _step_wide)
+    narrow = width <= NARROW
+    take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(sampling, batch_size, lanes), (None, 0)), (None, 0))
 
     def run(
@@ -133,22 +144,22 @@ def window_program(
     ) -> jax.Array:
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorise and costs as much as a small gradient.
-        positions = draw_positions(data, g_ints[:, :, reads + 1 :])
+        positions = draw_positions(data, g_ints[:, :, reads + 2 :])
 
         def body(s: jax.Array, bank: jax.Array) -> jax.Array:
             gi, gf, ci, cf, at = g_ints[s], g_floats[s], c_ints[s], c_floats[s], positions[s]
 
             def lane_gradient(params: jax.Array, ints: jax.Array, position: jax.Array, std: jax.Array) -> jax.Array:
-                return gradient(params, data, ints[reads + 1 :], position, std)
+                return gradient(params, data, ints[reads + 2 :], position, std)
 
-            read = mix(bank, gf[:, :reads], gi[:, :reads])
+            read = take(bank, gi[:, 0])
             if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                total = lane_gradient(read[0], gi[0], at[0], gf[0, 2 * reads + 1])[None]
+                total = lane_gradient(read[0], gi[0], at[0], gf[0, reads + 1])[None]
             else:
-                total = jax.vmap(lane_gradient)(read, gi, at, gf[:, 2 * reads + 1])
-            stepped = step(bank, gf[:, reads : 2 * reads], gi[:, :reads], gf[:, 2 * reads], total)
+                total = jax.vmap(lane_gradient)(read, gi, at, gf[:, reads + 1])
+            stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
             combined = mix(bank, cf, ci[:, :reads])
-            writing = jnp.concatenate([gi[:, reads], ci[:, reads]])
+            writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
             return bank.at[writing].set(jnp.concatenate([stepped, combined]), mode="promise_in_bounds")
 
         return jax.lax.fori_loop(0, steps, body, bank)

@@ -22,8 +22,9 @@ class Steps:
     """A packed window: one entry per step and lane; unused lanes read and write the spare row.
 
     Attributes:
-        gradient_ints: int32 [s, width, reads + 5]: places read, place written, client, draw, first, size.
-        gradient_floats: float32 [s, width, 2 * reads + 2].
+        gradient_ints: int32 [s, width, reads + 6]: place of the gradient's model, places of the base,
+            place written, client, draw, first, size.
+        gradient_floats: float32 [s, width, reads + 2]: coefficients of the base, of the gradient, noise_std.
         combine_ints: int32 [s, combines, reads + 1]: places read, place written.
         combine_floats: float32 [s, combines, reads].
     """
@@ -108,12 +109,12 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     g_step, g_lane = first[g_levels] + g_index // width, g_index % width
     c_step, c_lane = first[c_levels] + c_index // combines, c_index % combines
 
-    g_rows, c_rows = window.gradient_ints[:, :reads], window.combine_ints[:, :reads]
-    g_out, c_out = window.gradient_ints[:, reads], window.combine_ints[:, reads]
+    g_rows, c_rows = window.gradient_ints[:, : reads + 1], window.combine_ints[:, :reads]
+    g_out, c_out = window.gradient_ints[:, reads + 1], window.combine_ints[:, reads]
 
     # The step after which each dead row is not needed any more; a result nobody reads dies at once.
     last = np.full(len(bank.place) + 1, -1, dtype=np.int64)  # the entry behind the end takes the -1s
-    np.maximum.at(last, g_rows.ravel(), np.repeat(g_step, reads))
+    np.maximum.at(last, g_rows.ravel(), np.repeat(g_step, reads + 1))
     np.maximum.at(last, c_rows.ravel(), np.repeat(c_step, reads))
     last[g_out] = np.maximum(last[g_out], g_step)
     last[c_out] = np.maximum(last[c_out], c_step)
@@ -124,13 +125,13 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     _assign_places(window, bank, np.concatenate((g_out, c_out)), np.concatenate((g_step, c_step)), last, born_at, total)
 
     spare = bank.spare
-    g_ints = np.zeros((total, width, reads + 5), dtype=np.int32)
-    g_ints[:, :, : reads + 1] = spare
-    g_floats = np.zeros((total, width, 2 * reads + 2), dtype=np.float32)
+    g_ints = np.zeros((total, width, reads + 6), dtype=np.int32)
+    g_ints[:, :, : reads + 2] = spare
+    g_floats = np.zeros((total, width, reads + 2), dtype=np.float32)
     c_ints = np.full((total, combines, reads + 1), spare, dtype=np.int32)
     c_floats = np.zeros((total, combines, reads), dtype=np.float32)
     placed = window.gradient_ints.copy()
-    placed[:, : reads + 1] = bank.places(placed[:, : reads + 1])
+    placed[:, : reads + 2] = bank.places(placed[:, : reads + 2])
     g_ints[g_step, g_lane] = placed
     g_floats[g_step, g_lane] = window.gradient_floats
     c_ints[c_step, c_lane] = bank.places(window.combine_ints)

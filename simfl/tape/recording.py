@@ -4,9 +4,9 @@ A model is an immutable value: a linear form sum_j c_j row_j over rows of the ex
 Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
 and only a gradient, or a form of too many terms, becomes an operation. One operation computes
 
-    out = sum_j b_j row_j + g * ( sum_i [grad f(sum_j a_j row_j; x_i)]_C  +  N(0, noise_std^2 I) )
+    out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  N(0, noise_std^2 I) )
 
-so a gossip average, a stale read and a gradient step are one gather and one scatter.
+so a gossip average, a stale read and a gradient step read a few rows and write one.
 
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
 row that nobody can mention any more is released at the next flush and its place used again.
@@ -81,9 +81,10 @@ class Gradient:
 class Window:
     """A window of the tape on its way to the executor.
 
-    `ints` is [n, reads + 5] (rows read, row written, client, draw, first example, examples) and
-    `floats` [n, 2 * reads + 2] (a, b, g, noise_std) for operations with a gradient; the combines
-    have [m, reads + 1] (rows read, row written) and [m, reads] (b). Rows that are not used are -1.
+    Operations with a gradient have `gradient_ints` [n, reads + 6] (row at which the gradient is
+    taken, rows of the base, row written, client, draw, first example, number of examples) and
+    `gradient_floats` [n, reads + 2] (b, g, noise_std). Those without have `combine_ints`
+    [m, reads + 1] (rows, row written) and `combine_floats` [m, reads] (b). Unused rows are -1.
     """
 
     gradient_ints: NDArray[np.int32]
@@ -166,7 +167,7 @@ class Tape:
 
     def gradient(self, model: Model, client: int, draw: int, size: int, noise_std: float = 0.0) -> Gradient:
         """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
-        if len(model.rows) > 2:
+        if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         return Gradient(model, client, draw, size, noise_std)
 
@@ -180,8 +181,7 @@ class Tape:
             if isinstance(one, Model):
                 rows, coefs = one.rows, one.coefs
                 if isinstance(other, Gradient):
-                    read = other.model.rows
-                    if c0 == 1.0 and len(read) == 1 and read[0] in rows and other.size <= self.max_batch:
+                    if c0 == 1.0 and len(rows) <= self.reads and other.size <= self.max_batch:
                         return Model((self._record(rows, coefs, other, c1, 0, other.size, other.noise_std),), _ONE)
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
@@ -207,27 +207,22 @@ class Tape:
             return Model(tuple(form), tuple(form.values()))
         if len(gradients) == 1:
             coef, gradient = gradients[0]
-            if len(form) + len(gradient.model.rows) > self.reads:
+            if len(form) > self.reads:
                 form = self._settled(terms)
             return Model((self._step(form, coef, gradient),), (1.0,))
         return self._sum_of_gradients(form, gradients)
 
     def _settled(self, terms: Sequence[tuple[float, Model | Gradient]]) -> dict[Row, float]:
-        """The form of `terms` when their union of rows may be too long for one operation.
+        """The form of the models in `terms`, each made a single row first.
 
         Settling the terms, not their sum, serves whoever else holds one of them: the partner of a
         gossip average, for example.
         """
         form: dict[Row, float] = {}
-        union: set[Row] = set()
-        for _, value in terms:
-            union.update(value.rows if isinstance(value, Model) else value.model.rows)
         for coef, value in terms:
             if isinstance(value, Model):
-                if len(union) > self.reads:
-                    self.settle(value)
-                for row, c in zip(value.rows, value.coefs, strict=True):
-                    form[row] = form.get(row, 0.0) + coef * c
+                row = self.settle(value).rows[0]
+                form[row] = form.get(row, 0.0) + coef
         return form
 
     def settle(self, model: Model) -> Model:
@@ -294,23 +289,17 @@ class Tape:
         return self._combine_rows(dict(items))
 
     def _step(self, base: dict[Row, float], coef: float, gradient: Gradient) -> Row:
-        """Record out = base + coef * gradient, after making the rows fit into one operation."""
-        model = gradient.model
-        if len(base.keys() | set(model.rows)) > self.reads:
-            if len(base) > 1:
-                base = {self._reduce(base): 1.0}
-            if len(base) + len(model.rows) > self.reads:
-                self.settle(model)
+        """Record out = base + coef * gradient, in as many operations as it takes."""
+        if len(base) > self.reads:
+            base = {self._reduce(base): 1.0}
         size = min(gradient.size, self.max_batch)
-        union = {**dict.fromkeys(model.rows, 0.0), **base}
-        out = self._record(tuple(union), tuple(union.values()), gradient, coef, 0, size, gradient.noise_std)
+        out = self._record(tuple(base), tuple(base.values()), gradient, coef, 0, size, gradient.noise_std)
         first = size
         while first < gradient.size:
             # What does not fit the fixed width of a batch is added by further operations, without
             # noise: the batch is never truncated, which would change the mechanism.
             size = min(gradient.size - first, self.max_batch)
-            union = {**dict.fromkeys(model.rows, 0.0), out: 1.0}
-            out = self._record(tuple(union), tuple(union.values()), gradient, coef, first, size, 0.0)
+            out = self._record((out,), _ONE, gradient, coef, first, size, 0.0)
             first += size
         return out
 
@@ -324,35 +313,26 @@ class Tape:
         size: int,
         noise_std: float,
     ) -> Row:
-        """Record one operation with a gradient; `rows` hold those of the model that it reads."""
-        level = self._floor
+        """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
+        read = gradient.model.rows[0]
+        level = read.level
         for row in rows:
             if row.level > level:
                 level = row.level
-        level += 1
+        level = (level if level > self._floor else self._floor) + 1
         if level > self._top:
             self._top = level
         out = self._new_row(level)
         pad = self.reads - len(rows)
-        ints = [row.number for row in rows]
-        read = gradient.model
-        if len(read.rows) == 1:
-            one, a = read.rows[0], read.coefs[0]
-            floats = [a if row is one else 0.0 for row in rows]
-        else:
-            at = dict(zip(read.rows, read.coefs, strict=True))
-            floats = [at.get(row, 0.0) for row in rows]
-        if pad:
-            ints += _NO_ROW[pad]
-            floats += _ZERO[pad]
-            floats += coefs
-            floats += _ZERO[pad]
-        else:
-            floats += coefs
+        ints = [read.number]
+        ints += [row.number for row in rows]
+        ints += _NO_ROW[pad]
         ints += (out.number, gradient.client, gradient.draw, first, size)
-        floats += (coef, noise_std)
         self._g_ints += ints
-        self._g_floats += floats
+        floats = self._g_floats
+        floats += coefs
+        floats += _ZERO[pad]
+        floats += (coef, noise_std)
         self._g_levels.append(level)
         if len(self._g_levels) + len(self._c_levels) >= self.window:
             self.flush()
@@ -377,8 +357,8 @@ class Tape:
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
         window = Window(
-            gradient_ints=np.array(self._g_ints, dtype=np.int32).reshape(-1, reads + 5),
-            gradient_floats=np.array(self._g_floats, dtype=np.float32).reshape(-1, 2 * reads + 2),
+            gradient_ints=np.array(self._g_ints, dtype=np.int32).reshape(-1, reads + 6),
+            gradient_floats=np.array(self._g_floats, dtype=np.float32).reshape(-1, reads + 2),
             gradient_levels=np.array(self._g_levels, dtype=np.int32) - self._floor,
             combine_ints=np.array(self._c_ints, dtype=np.int32).reshape(-1, reads + 1),
             combine_floats=np.array(self._c_floats, dtype=np.float32).reshape(-1, reads),
