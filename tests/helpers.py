@@ -168,7 +168,8 @@ def _positions(sampling, batch_size, lanes):
 def batch_examples(problem, client, draw, size):
     """Return the rows of the training set in a client's mini-batch number `draw`, int [size]."""
     n = int(problem.sizes[client])
-    positions = _positions(problem.sampling, problem.batch_size, 64)
+    lanes = problem.batch_size if problem.sampling == "shuffle" else max(64, problem.max_batch)
+    positions = _positions(problem.sampling, problem.batch_size, lanes)
     found = positions(problem.data_key, np.int32(client), np.int32(draw), np.int32(n))
     return problem.indices[problem.offsets[client] + np.asarray(found)[:size]]
 
@@ -265,18 +266,16 @@ class NumpyExecutor:
         gathered = self.values.copy()
         written = {}
         for ints, floats in zip(steps.gradient_ints[step], steps.gradient_floats[step], strict=True):
-            out = int(ints[reads])
+            read, out, (client, draw, first, size) = int(ints[0]), int(ints[reads + 1]), ints[reads + 2 :].tolist()
+            scale, noise_std = floats[reads:].tolist()
             if out == spare:
                 assert not floats.any(), "an unused lane does nothing"
                 continue
-            model = self._linear(gathered, ints[:reads], floats[:reads])
-            base = self._linear(gathered, ints[:reads], floats[reads : 2 * reads])
-            client, draw, first, size = (int(i) for i in ints[reads + 1 :])
-            total = self.gradient(model, client, draw, first, size)
-            if floats[-1]:
-                total = total + float(floats[-1]) * self.noise(client, draw)
             assert out not in written, "a step writes a place once"
-            written[out] = base + float(floats[2 * reads]) * total
+            total = self.gradient(gathered[read], client, draw, first, size)
+            if noise_std:
+                total = total + noise_std * self.noise(client, draw)
+            written[out] = self._linear(gathered, ints[1 : reads + 1], floats[:reads]) + scale * total
         for ints, floats in zip(steps.combine_ints[step], steps.combine_floats[step], strict=True):
             out = int(ints[reads])
             if out == spare:

@@ -1,0 +1,159 @@
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from simfl.streams import Streams
+from simfl.tape.draws import batch_positions, noise, permute
+
+keys = st.integers(0, 2**32 - 1)
+permute_many = jax.jit(permute)
+
+
+def images(key, n, padded=1024):
+    """The permutation of 0..n-1; arrays of one length, so that all n share a compilation."""
+    x = np.minimum(np.arange(padded), n - 1).astype(np.int32)
+    return np.asarray(permute_many(np.uint32(key), x, np.int32(n)))[:n]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(key=keys, n=st.integers(1, 1024))
+def test_permute_is_a_permutation(key, n):
+    assert sorted(images(key, n)) == list(range(n))
+
+
+@pytest.mark.parametrize("n", [2**16 - 1, 100_003, 300_000])
+def test_permute_is_a_permutation_of_large_sets(n):
+    found = np.asarray(permute_many(np.uint32(7), np.arange(n, dtype=np.int32), np.int32(n)))
+    assert len(np.unique(found)) == n
+    assert found.min() == 0
+    assert found.max() == n - 1
+
+
+def test_permute_sends_everything_everywhere_equally_often():
+    n, trials = 10, 20_000
+    many = jax.jit(jax.vmap(permute, in_axes=(0, None, None)))
+    found = np.asarray(many(np.arange(trials, dtype=np.uint32), np.arange(n, dtype=np.int32), np.int32(n)))
+    counts = np.array([np.bincount(found[:, x], minlength=n) for x in range(n)])
+    chi_square = ((counts - trials / n) ** 2 / (trials / n)).sum()
+    assert stats.chi2.sf(chi_square, (n - 1) ** 2) > 1e-4
+    # And pairs: where 0 and 1 go together.
+    pairs = np.bincount(found[:, 0] * n + found[:, 1], minlength=n * n).reshape(n, n)
+    assert not pairs.diagonal().any()
+    expected = trials / (n * (n - 1))
+    chi_square = ((pairs[~np.eye(n, dtype=bool)] - expected) ** 2 / expected).sum()
+    assert stats.chi2.sf(chi_square, n * (n - 1) - 1) > 1e-4
+
+
+@functools.cache
+def drawer(sampling, batch_size, lanes):
+    """All clients' batches of all draws: (key, clients [k], draws [m], n) -> int [k, m, lanes]."""
+
+    def one(key, client, draw, n):
+        return batch_positions(sampling, key, client, draw, np.int32(0), batch_size, lanes, n)
+
+    return jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, None, 0, None)), in_axes=(None, 0, None, None)))
+
+
+def batches(sampling, clients, draws, n, *, batch_size=8, lanes=8, seed=0):
+    key = Streams(seed).key("data")
+    found = drawer(sampling, batch_size, lanes)(key, np.int32(clients), np.int32(draws), np.int32(n))
+    return np.asarray(found)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(n=st.integers(8, 200), client=st.integers(0, 10**6), epoch=st.integers(0, 50), seed=st.integers(0, 10))
+def test_shuffle_shows_every_example_once_per_epoch(n, client, epoch, seed):
+    # Batches of 8 do not end where epochs of n do: look at the entries from epoch * n on.
+    first = epoch * n // 8
+    draws = np.arange(first, first + 30)
+    entries = batches("shuffle", [client], draws, n, seed=seed)[0].ravel()[epoch * n - 8 * first :]
+    for start in range(0, len(entries) - n + 1, n):
+        assert sorted(entries[start : start + n]) == list(range(n))
+    assert len(entries) >= n
+
+
+def test_shuffle_orders_every_epoch_and_client_afresh():
+    found = batches("shuffle", np.arange(4), np.arange(40), 80).reshape(4, 4, 80)  # 4 clients, 4 epochs of 80
+    orders = found.reshape(16, 80)
+    assert len({tuple(order) for order in orders}) == 16
+    same = np.mean([(a == b).mean() for i, a in enumerate(orders) for b in orders[:i]])
+    assert same == pytest.approx(1 / 80, abs=0.01)
+    assert not np.array_equal(found, batches("shuffle", np.arange(4), np.arange(40), 80, seed=1).reshape(4, 4, 80))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(n=st.integers(1, 300), client=st.integers(0, 10**6), draw=st.integers(0, 10**6))
+def test_a_poisson_batch_holds_distinct_examples(n, client, draw):
+    found = batches("poisson", [client], [draw], n, lanes=64)[0, 0, : min(n, 64)]
+    assert len(set(found.tolist())) == len(found)
+    assert found.min() >= 0
+    assert found.max() < n
+
+
+def test_a_poisson_batch_is_a_uniform_subset():
+    n, size, trials = 12, 3, 11_000
+    found = np.sort(batches("poisson", [5], np.arange(trials), n)[0, :, :size], axis=1)
+    subsets = math.comb(n, size)
+    _, counts = np.unique(found @ [n * n, n, 1], return_counts=True)
+    chi_square = ((counts - trials / subsets) ** 2 / (trials / subsets)).sum()
+    assert len(counts) == subsets
+    assert stats.chi2.sf(chi_square, subsets - 1) > 1e-4
+
+
+def test_a_larger_poisson_batch_continues_a_smaller_one():
+    """Entries are named by their position, so a batch that takes two operations is one subset."""
+    key = Streams(0).key("data")
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def piece(first, lanes):
+        return batch_positions("poisson", key, np.int32(3), np.int32(4), first, 8, lanes, np.int32(50))
+
+    whole = np.asarray(piece(np.int32(0), 24))
+    parts = [np.asarray(piece(np.int32(first), 8)) for first in (0, 8, 16)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_draws_with_replacement_are_uniform_and_independent():
+    n, trials = 10, 4000
+    found = batches("with_replacement", [0, 1], np.arange(trials), n)
+    counts = np.bincount(found.ravel(), minlength=n)
+    expected = found.size / n
+    assert stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), n - 1) > 1e-4
+    repeated = (found[:, :, 0] == found[:, :, 1]).mean()
+    assert repeated == pytest.approx(1 / n, abs=5 * math.sqrt(0.09 / (2 * trials)))
+    same = (found[0] == found[1]).mean()
+    assert same == pytest.approx(1 / n, abs=5 * math.sqrt(0.09 / (8 * trials)))
+
+
+@pytest.mark.parametrize("sampling", ["shuffle", "poisson", "with_replacement"])
+def test_successive_batches_are_independent_of_each_other(sampling):
+    found = batches(sampling, [3], np.arange(4000), 97)[0].astype(float)
+    for lane, later in ((0, 1), (0, 7)):
+        assert abs(np.corrcoef(found[:-1, lane], found[1:, later])[0, 1]) < 5 / math.sqrt(4000)
+
+
+@functools.cache
+def noises(clients, draws, d):
+    key = Streams(0).key("noise")
+    many = jax.vmap(jax.vmap(lambda k, i: noise(key, k, i, d), (None, 0)), (0, None))
+    return np.asarray(jax.jit(many)(np.arange(clients), np.arange(draws)), np.float64)
+
+
+def test_noise_is_standard_normal_and_independent_between_clients_and_draws():
+    clients, draws, d = 6, 20, 3000
+    found = noises(clients, draws, d)
+    n = found.size
+    assert abs(found.mean()) < 5 / math.sqrt(n)
+    assert found.var() == pytest.approx(1.0, abs=5 * math.sqrt(2 / n))
+    assert (found**4).mean() == pytest.approx(3.0, abs=5 * math.sqrt(96 / n))
+    assert stats.kstest(found.ravel()[:20_000], "norm").pvalue > 1e-4
+    vectors = found.reshape(clients * draws, d)
+    correlations = np.corrcoef(vectors)[np.triu_indices(clients * draws, 1)]
+    assert np.abs(correlations).max() < 6 / math.sqrt(d)
+    np.testing.assert_allclose(vectors.std(axis=1), 1.0, atol=6 / math.sqrt(2 * d))

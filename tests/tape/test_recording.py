@@ -1,0 +1,207 @@
+"""The tape and its packing against direct evaluation: whatever is recorded, in whatever windows."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.tape import Tape
+from tests.helpers import NullExecutor, NumpyExecutor
+
+D = 3
+COEFS = st.sampled_from([1.0, -1.0, 0.5, -0.25, 2.0, 0.0])
+
+
+@functools.cache
+def vector(*name):
+    return np.random.default_rng(name).standard_normal(D)
+
+
+def fake_gradient(params, client, draw, first, size):
+    """A sum over examples that depends on everything a gradient may depend on."""
+    return sum((0.25 * params + vector(0, client, draw, e) for e in range(first, first + size)), np.zeros(D))
+
+
+def fake_noise(client, draw):
+    return vector(1, client, draw)
+
+
+class Mirror:
+    """Records on a tape and computes at once, side by side."""
+
+    def __init__(self, tape):
+        self.tape = tape
+        self.models = []  # (model, value)
+        self.promised = []  # (gradient, value)
+        self.draw = 0
+
+    def constant(self, seed):
+        values = vector(2, seed).astype(np.float32)
+        self.models.append((self.tape.constant(values), values.astype(np.float64)))
+
+    def read(self, index, size, noise_std):
+        model, value = self.models[index % len(self.models)]
+        self.draw += 1
+        client, draw = self.draw % 3, self.draw
+        total = fake_gradient(value, client, draw, 0, size) + noise_std * fake_noise(client, draw)
+        self.promised.append((self.tape.gradient(model, client, draw, size, noise_std), total))
+
+    def combine(self, terms, steps):
+        picked = [(c, *self.models[i % len(self.models)]) for c, i in terms]
+        used = [(c, *self.promised.pop(i % len(self.promised))) for c, i in steps[: len(self.promised)]]
+        if not picked and not used:
+            return
+        model = self.tape.combine(*((c, m) for c, m, _ in picked + used))
+        self.models.append((model, sum((c * value for c, _, value in picked + used), np.zeros(D))))
+
+    def replace(self, target, source):
+        self.models[target % len(self.models)] = self.models[source % len(self.models)]
+
+    def forget(self, index):
+        if len(self.models) > 1:
+            self.models.pop(index % len(self.models))
+
+    def settle(self, index):
+        model, _ = self.models[index % len(self.models)]
+        assert self.tape.settle(model) is model
+        assert len(model.rows) == 1
+
+    def flush(self):
+        self.tape.flush()
+
+    def check(self):
+        values = self.tape.values([model for model, _ in self.models])
+        np.testing.assert_allclose(values, [value for _, value in self.models], rtol=1e-9, atol=1e-9)
+
+
+index = st.integers(0, 20)
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("constant"), index),
+        st.tuples(st.just("read"), index, st.integers(0, 12), st.sampled_from([0.0, 2.0])),
+        st.tuples(
+            st.just("combine"),
+            st.lists(st.tuples(COEFS, index), max_size=7),
+            st.lists(st.tuples(COEFS, index), max_size=3),
+        ),
+        st.tuples(st.just("replace"), index, index),
+        st.tuples(st.just("forget"), index),
+        st.tuples(st.just("settle"), index),
+        st.tuples(st.just("flush")),
+        st.tuples(st.just("check")),
+    ),
+    min_size=10,
+    max_size=60,
+)
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(
+    operations=operations,
+    window=st.sampled_from([1, 2, 5, 1000]),
+    reads=st.sampled_from([3, 4, 6]),
+    width=st.integers(1, 4),
+    combines=st.integers(1, 3),
+    max_batch=st.sampled_from([2, 5, 100]),
+)
+def test_any_dataflow_gives_what_direct_evaluation_gives(operations, window, reads, width, combines, max_batch):
+    executor = NumpyExecutor(D, fake_gradient, fake_noise, width=width, combines=combines, capacity=2)
+    mirror = Mirror(Tape(executor, window=window, reads=reads, max_batch=max_batch))
+    mirror.constant(0)
+    for name, *arguments in operations:
+        getattr(mirror, name)(*arguments)
+    mirror.check()
+    mirror.check()  # looking changes nothing
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 1000), window=st.sampled_from([3, 40, 1000]), reads=st.sampled_from([3, 4]))
+def test_long_gossip_gives_what_direct_evaluation_gives(seed, window, reads):
+    """Stale reads, averages and steps as the algorithms make them, many per window."""
+    generator = np.random.default_rng(seed)
+    executor = NumpyExecutor(D, fake_gradient, fake_noise, capacity=2)
+    mirror = Mirror(Tape(executor, window=window, reads=reads, max_batch=4))
+    for client in range(6):
+        mirror.constant(client)
+    stale = dict.fromkeys(range(6))
+    for _ in range(150):
+        k, peer = (int(i) for i in generator.choice(6, 2, replace=False))
+        if stale[k] is None:
+            mirror.read(k, int(generator.integers(0, 9)), float(generator.integers(0, 2)))
+            stale[k] = mirror.promised.pop()
+        else:
+            mirror.combine([(0.5, k), (0.5, peer)], [])
+            mirror.models[k] = mirror.models[peer] = mirror.models.pop()
+            mirror.promised.append(stale[k])
+            stale[k] = None
+            mirror.combine([(1.0, k)], [(-0.125, 0)])
+            mirror.models[k] = mirror.models.pop()
+    mirror.check()
+    assert executor.bank.capacity <= 2 + 64, "places are used again"
+
+
+def test_averaging_alone_costs_nothing():
+    executor = NumpyExecutor(D)
+    tape = Tape(executor, window=10)
+    one, two = tape.constant(vector(1)), tape.constant(vector(2))
+    mean = tape.combine((0.5, one), (0.5, two))
+    assert tape.combine((1.0, mean), (-1.0, two)).coefs == (0.5, -0.5)
+    np.testing.assert_allclose(tape.values([mean])[0], (vector(1) + vector(2)) / 2, rtol=1e-6)
+    assert executor.operations == 0
+
+
+def test_a_gossip_step_is_one_operation():
+    executor = NullExecutor()
+    tape = Tape(executor, window=1000)
+    one, two = tape.constant(vector(1)), tape.constant(vector(2))
+    gradient = tape.gradient(one, 0, 0, 8)
+    tape.combine((0.5, one), (0.5, two), (-0.1, gradient))
+    tape.flush()
+    assert (executor.gradients, executor.combines) == (1, 0)
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (23, 3)])
+def test_a_batch_over_the_fixed_width_takes_more_operations_and_one_noise(size, pieces):
+    class Keeping(NullExecutor):
+        def submit(self, window):
+            self.window = window
+
+    executor = Keeping()
+    tape = Tape(executor, max_batch=8)
+    model = tape.constant(vector(1))
+    tape.combine((1.0, model), (-0.5, tape.gradient(model, 3, 7, size, 1.5)))
+    tape.flush()
+    clients, draws, firsts, sizes = executor.window.gradient_ints[:, -4:].T
+    assert len(firsts) == pieces
+    assert firsts.tolist() == [8 * i for i in range(pieces)]
+    assert sizes.sum() == size
+    assert sizes.max() <= 8
+    assert (set(clients), set(draws)) == ({3}, {7})
+    assert executor.window.gradient_floats[:, -1].tolist() == [1.5] + [0.0] * (pieces - 1)
+    assert executor.window.gradient_floats[:, -2].tolist() == [-0.5] * pieces
+
+
+def test_windows_hold_as_many_operations_as_asked_for():
+    sizes = []
+
+    class Keeping(NullExecutor):
+        def submit(self, window):
+            sizes.append(window.operations)
+
+    flushes = []
+    tape = Tape(Keeping(), window=10, on_flush=lambda: flushes.append(len(sizes)))
+    model = tape.constant(vector(1))
+    for draw in range(35):
+        model = tape.combine((1.0, model), (-0.5, tape.gradient(model, 0, draw, 8)))
+    assert sizes == [10, 10, 10]
+    assert flushes == [1, 2, 3]
+    tape.flush()
+    tape.flush()
+    assert sizes == [10, 10, 10, 5], "nothing recorded, nothing submitted"
+
+
+def test_an_operation_reads_at_least_three_rows():
+    with pytest.raises(ValueError, match="reads: expected"):
+        Tape(NullExecutor(), reads=2)
