@@ -1,0 +1,259 @@
+import threading
+import time
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from simfl.errors import RunError, ScenarioError
+from simfl.models import build_model
+from simfl.tape.executor import automatic_width, choose_device
+from simfl.world.links import LinkModel
+from tests.helpers import (
+    Lab,
+    batch_gradient,
+    constant,
+    lognormal,
+    make_problem,
+    make_world,
+    run_algorithm,
+    softmax_gradient,
+)
+
+
+def train(lab, *, updates=120, step_size=0.5, noise_std=0.0, seed=2, exchange="messages"):
+    world = make_world(8, jitter=lognormal(0.5), links=LinkModel(latency=constant(3e-3)), seed=seed)
+    training = lab.training(step_size=step_size, noise_std=noise_std)
+    algorithm, _ = run_algorithm("adpsgd", world, lab.tape, training, updates=updates, exchange=exchange)
+    return lab.tape.values(algorithm.models())
+
+
+def softmax_loss(params, x, y):
+    """Mean loss and accuracy in float64."""
+    weights, bias = params[:640].reshape(10, 64).astype(np.float64), params[640:].astype(np.float64)
+    logits = x @ weights.T + bias
+    largest = logits.max(axis=1)
+    losses = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - logits[np.arange(len(y)), y]
+    return losses.mean(), (logits.argmax(axis=1) == y).mean()
+
+
+def test_results_do_not_depend_on_the_window_bit_by_bit():
+    found = []
+    for window in (1, 7, 64, 100_000):
+        with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True), window=window) as lab:
+            found.append(train(lab, noise_std=0.5))
+    assert np.isfinite(found[0]).all()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_a_bank_that_grows_keeps_its_values():
+    with Lab(make_problem()) as lab:
+        expected = train(lab)
+    with Lab(make_problem(), capacity=2, window=10) as lab:
+        np.testing.assert_array_equal(train(lab), expected)
+        assert lab.executor.bank.capacity > 2
+
+
+@pytest.mark.parametrize("width", [1, 40])
+def test_other_widths_give_the_same_up_to_rounding(width):
+    with Lab(make_problem()) as lab:
+        expected = train(lab)
+    with Lab(make_problem(), width=width, combines=1) as lab:
+        np.testing.assert_allclose(train(lab), expected, atol=2e-6)
+
+
+def test_a_poisson_batch_that_is_too_wide_is_not_cut():
+    problem = make_problem(sampling="poisson", batch_size=4, sizes=[40] * 8)
+    with Lab(problem) as lab:
+        assert lab.problem.max_batch < 40
+        model = lab.tape.constant(np.zeros(650))
+        stepped = [lab.tape.combine((1.0, lab.tape.gradient(model, 3, 0, size))) for size in (0, 5, 21, 40)]
+        nothing, some, more, everything = lab.tape.values(stepped)
+    assert not nothing.any()
+    np.testing.assert_allclose(some, batch_gradient(problem, np.zeros(650), 3, 0, 5), atol=1e-5)
+    np.testing.assert_allclose(more, batch_gradient(problem, np.zeros(650), 3, 0, 21), atol=1e-5)
+    own = problem.indices[problem.offsets[3] : problem.offsets[4]]
+    whole = softmax_gradient(np.zeros(650), problem.train_x[own], problem.train_y[own])
+    np.testing.assert_allclose(everything, whole, atol=2e-5)
+
+
+def test_max_batch_leaves_room_for_most_poisson_batches():
+    generator = np.random.default_rng(0)
+    for batch_size, n in ((8, 100), (32, 400), (256, 5000)):
+        problem = make_problem(sampling="poisson", batch_size=batch_size)
+        problem = replace(problem, offsets=np.array([0, n]))
+        wide = (generator.binomial(n, batch_size / n, 20_000) > problem.max_batch).mean()
+        assert wide < 0.02
+        assert problem.max_batch < 2.5 * batch_size
+    assert make_problem(sampling="poisson", batch_size=8, sizes=[10] * 8).max_batch == 10
+    assert make_problem(sampling="shuffle", batch_size=8).max_batch == 8
+
+
+@pytest.mark.parametrize("tests", [100, 1, 37])
+def test_an_evaluation_measures_the_mean_model(tests):
+    problem = make_problem(l2=0.01)
+    problem = replace(problem, test_x=problem.test_x[:tests], test_y=problem.test_y[:tests])
+    generator = np.random.default_rng(0)
+    models = generator.standard_normal((19, 650)).astype(np.float32)  # more than one chunk of models
+    with Lab(problem) as lab:
+        held = [lab.tape.constant(model) for model in models]
+        held[3] = lab.tape.combine((0.5, held[3]), (0.5, held[4]))
+        models[3] = (models[3] + models[4]) / 2
+        lab.tape.flush()
+        found = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
+    mean = models.mean(axis=0, dtype=np.float64)
+    penalty = 0.005 * (mean @ mean)
+    chosen = problem.loss_examples
+    train_loss, _ = softmax_loss(mean, problem.train_x[chosen], problem.train_y[chosen])
+    test_loss, accuracy = softmax_loss(mean, problem.test_x, problem.test_y)
+    assert found.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
+    assert found.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
+    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    spread = np.sqrt(((models - mean) ** 2).sum(axis=1).mean())
+    assert found.consensus_distance == pytest.approx(spread, rel=1e-5)
+    assert found.finite
+    for k, model in enumerate(models.astype(np.float64)):
+        loss, accuracy = softmax_loss(model, problem.test_x, problem.test_y)
+        assert found.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
+        assert found.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
+    monkeypatch.setattr("simfl.tape.executor.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
+    problem = make_problem()
+    model = np.random.default_rng(0).standard_normal(650).astype(np.float32)
+    with Lab(problem) as lab:
+        held = lab.tape.constant(model)
+        lab.tape.flush()
+        found = lab.executor.evaluate(*lab.tape.forms([held])).result()
+    loss, accuracy = softmax_loss(model, problem.test_x, problem.test_y)
+    assert found.test_loss == pytest.approx(loss, rel=1e-5)
+    assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert found.consensus_distance == 0.0
+
+
+def test_a_loss_that_is_not_finite_is_told():
+    with Lab(make_problem()) as lab:
+        held = lab.tape.constant(np.full(650, np.nan))
+        lab.tape.flush()
+        assert not lab.executor.evaluate(*lab.tape.forms([held])).result().finite
+        assert np.isfinite(train(lab)).all(), "a model that is not finite does not leak into others"
+
+
+def test_an_evaluation_sees_the_models_as_they_were():
+    """It is queued between two windows and computed later."""
+    with Lab(make_problem(), window=4) as lab:
+        model = lab.tape.constant(np.zeros(650))
+        futures = []
+        for draw in range(40):
+            lab.tape.flush()
+            futures.append(lab.executor.evaluate(*lab.tape.forms([model])))
+            model = lab.tape.combine((1.0, model), (-0.05, lab.tape.gradient(model, 0, draw, 8)))
+        losses = [future.result().train_loss for future in futures]
+    assert losses[0] == pytest.approx(np.log(10), rel=1e-5)
+    assert len(set(losses)) == 40
+
+
+def compilations(caplog, action):
+    """What JAX says about the programs that it compiles during the action, in any thread."""
+    caplog.clear()
+    jax.config.update("jax_log_compiles", True)
+    try:
+        with caplog.at_level("WARNING"):
+            action()
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
+
+
+def test_one_trace_per_kernel_shape(caplog):
+    def run(seed=0, clipping_norm=1.0, window=64, capacity=200, **options):
+        problem = make_problem(seed=seed, sampling="poisson", clipping_norm=clipping_norm, noisy=True)
+        with Lab(problem, window=window, capacity=capacity) as lab:
+            train(lab, updates=60, seed=seed, **options)
+            lab.executor.evaluate(*lab.tape.forms([lab.tape.constant(np.zeros(650))])).result()
+
+    run(noise_std=0.5)
+    again = compilations(
+        caplog,
+        lambda: [
+            run(seed=5, noise_std=0.5),
+            run(noise_std=3.0),
+            run(noise_std=0.5, step_size=0.01),
+            run(noise_std=0.5, clipping_norm=0.1),
+            run(noise_std=0.5, window=11),
+        ],
+    )
+    assert not again
+    other = compilations(caplog, lambda: run(noise_std=0.5, capacity=201))
+    assert any("run" in line for line in other), "a bank of another shape is another program, and it shows"
+
+
+def wait_for(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.001)
+
+
+def test_what_fails_in_the_thread_is_raised_in_the_world():
+    lab = Lab(make_problem())
+    lab.executor.submit("no window at all")
+    wait_for(lambda: lab.executor._failure is not None)
+    model = lab.tape.constant(np.zeros(650))
+    with pytest.raises(RunError, match="the executor failed: ") as caught:
+        lab.tape.values([model])
+    assert isinstance(caught.value.__cause__, AttributeError)
+    with pytest.raises(RunError, match="the executor failed: "):
+        lab.executor.close()
+    assert not lab.executor._thread.is_alive()
+
+
+def test_closing_ends_the_thread():
+    before = threading.active_count()
+    with Lab(make_problem()) as lab:
+        assert threading.active_count() == before + 1
+        train(lab, updates=20)
+    assert threading.active_count() == before
+
+
+def test_a_fast_world_waits_for_a_slow_device():
+    """The queue is bounded, and so is the memory that windows take."""
+    lab = Lab(make_problem())
+    gate = threading.Event()
+    lab.executor._enqueue(gate.wait)
+    submitted = []
+
+    def world():
+        for _ in range(6):
+            lab.tape.constant(np.zeros(650))
+            lab.tape.flush()
+            submitted.append(1)
+
+    thread = threading.Thread(target=world)
+    thread.start()
+    wait_for(lambda: len(submitted) >= 2)
+    time.sleep(0.05)
+    assert len(submitted) <= 3
+    gate.set()
+    thread.join(10)
+    assert len(submitted) == 6
+    lab.executor.close()
+
+
+def test_the_automatic_width_follows_model_and_device():
+    softmax = build_model("softmax", input_shape=(64,), num_classes=10)
+    lenet = build_model("lenet5", input_shape=(28, 28), num_classes=10)
+    assert automatic_width(softmax, 1, "cpu") == 1
+    assert automatic_width(softmax, 256, "cpu") in (4, 8, 16)
+    assert automatic_width(lenet, 256, "cpu") == 1, "convolutions are not batched on a CPU"
+    assert automatic_width(lenet, 256, "gpu") >= 64
+    assert automatic_width(softmax, 16, "gpu") <= 16
+
+
+def test_a_device_that_is_not_there_is_named():
+    assert choose_device("cpu").platform == "cpu"
+    with pytest.raises(ScenarioError, match=r"^--device: found 'quantum', expected one of .*cpu"):
+        choose_device("quantum")
