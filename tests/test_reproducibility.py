@@ -1,0 +1,146 @@
+"""One seed, twice: equal tables, bit for bit, whatever the window."""
+
+import pandas as pd
+import pytest
+
+from simfl.assembly import build_world
+from simfl.records import read
+from simfl.runner import prepare, run
+from simfl.scenario import loads
+
+ROUGH = """
+name: rough
+seed: {seed}
+data: {{set: digits, partition: {{kind: dirichlet, alpha: 5.0}}}}
+model: {{kind: {model}}}
+clients:
+  count: 8
+  seconds_per_example: 1 ms
+  speed: {{kind: uniform, low: 0.5, high: 2.0}}
+  jitter: {{kind: lognormal, sigma: 0.4}}
+slowdowns: [{{random: 1, factor: 2}}, {{clients: [3], factor: 4, from: 20 ms, until: 1 s}}]
+topology: {topology}
+links:
+  latency: {{kind: exponential, mean: 2 ms}}
+  bandwidth: 10 Mbit/s
+  loss: 0.1
+  resend_timeout: 5 ms
+  downlink: 5 Mbit/s
+availability:
+  - {{clients: [1], crash: [{{at: 60 ms, back: 120 ms}}]}}
+  - {{clients: [2], offline: [[50 ms, 90 ms]]}}
+  - {{clients: [4], join: 40 ms}}
+  - {{clients: [5], random: {{up: {{kind: exponential, mean: 80 ms}}, down: 10 ms}}}}
+  - {{clients: [6], crash: [{{at: 150 ms, back: never}}]}}
+algorithm: {{batch_size: 8, step_size: {{kind: inverse_sqrt, initial: 0.5, beta: 0.1, count: updates}}, {algorithm}}}
+{privacy}
+stop: {{updates: 160}}
+evaluate: {{every: {every}, clients: true}}
+execution: {{window: {window}}}
+record: {{updates: true, messages: true}}
+"""
+GAUSSIAN = "privacy: {mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 0.5}"
+ALGORITHMS = {
+    "sync_sgd": "kind: sync_sgd",
+    "decentralized_sgd": "kind: decentralized_sgd",
+    "adpsgd-atomic": "kind: adpsgd, exchange: atomic",
+    "adpsgd-messages": "kind: adpsgd, exchange: messages",
+}
+TABLES = ("metrics", "updates", "clients", "messages", "client_metrics")
+
+
+def rough(
+    algorithm,
+    *,
+    seed=1,
+    window="auto",
+    privacy=GAUSSIAN,
+    topology="{kind: ring}",
+    every="{updates: 50}",
+    model="softmax",
+):
+    text = ROUGH.format(
+        seed=seed,
+        algorithm=ALGORITHMS[algorithm],
+        window=window,
+        privacy=privacy,
+        topology=topology,
+        every=every,
+        model=model,
+    )
+    return loads(text, "rough")
+
+
+def tables(found):
+    frames = {name: getattr(found, name) for name in TABLES}
+    frames["metrics"] = frames["metrics"].drop(columns="wall_s")
+    return frames
+
+
+def check_equal(one, other):
+    assert one.manifest.digest == other.manifest.digest
+    for name, frame in tables(one).items():
+        pd.testing.assert_frame_equal(frame, tables(other)[name], check_exact=True)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_path):
+    runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]
+    first = runs[0]
+    assert (first.status, first.manifest.reason) == ("done", "updates")
+    assert {found.manifest.window for found in runs} == {first.manifest.window, 7, 60}
+    for other in runs[1:]:
+        check_equal(first, other)
+    assert first.metrics["train_loss"].iloc[-1] < first.metrics["train_loss"].iloc[0]
+    messages = {"sync_sgd": 0, "adpsgd-atomic": 0}.get(algorithm, 20)
+    assert (len(first.messages) > 0) == (messages > 0)
+    assert first.clients["offline_s"].gt(0).sum() >= 4, "there were absences to get wrong"
+
+    other_seed = run(rough(algorithm, seed=2), out=tmp_path)
+    assert other_seed.manifest.digest != first.manifest.digest
+    for name in ("metrics", "updates"):
+        assert not tables(first)[name].equals(tables(other_seed)[name])
+
+
+@pytest.mark.parametrize("algorithm", ["decentralized_sgd", "adpsgd-messages"])
+def test_so_it_is_without_privacy_and_on_other_graphs(algorithm, tmp_path):
+    options = {"privacy": "", "topology": "{kind: erdos_renyi, probability: 0.5}", "every": "{time: 37 ms}"}
+    one, other = (run(rough(algorithm, window=window, **options), out=tmp_path) for window in ("auto", 13))
+    check_equal(one, other)
+
+
+def test_a_run_is_the_same_from_its_own_resolved_scenario(tmp_path):
+    first = run(rough("adpsgd-messages"), out=tmp_path)
+    again = run(first.folder / "scenario.yaml", out=tmp_path)
+    check_equal(first, again)
+    check_equal(read(first.folder), read(again.folder))
+
+
+def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
+    """Common random numbers, from the scenario down: who is linked, how fast, with what data, from which model."""
+    graph = {"topology": "{kind: regular, degree: 3}"}
+    base = prepare(rough("adpsgd-atomic", **graph))
+    others = [
+        prepare(rough("sync_sgd", **graph)),
+        prepare(rough("adpsgd-messages", **graph, privacy="")),
+        prepare(rough("decentralized_sgd", **graph, model="mlp")),
+    ]
+
+    def durations(setup):
+        world = build_world(setup)
+        return [[world.compute.duration(k, 8, 2.0) for _ in range(40)] for k in range(8)]
+
+    expected = durations(base)
+    for other in others:
+        assert other.topology.edges == base.topology.edges
+        assert other.shares.indices.tolist() == base.shares.indices.tolist()
+        assert durations(other) == expected
+        assert (other.problem.data_key == base.problem.data_key).all()
+        assert (other.problem.noise_key == base.problem.noise_key).all()
+    assert base.problem.data_key.tolist() != base.problem.noise_key.tolist()
+    assert others[2].model.kind == "mlp"
+    for other in others[:2]:
+        assert (other.training.initial == base.training.initial).all()
+    another = prepare(rough("adpsgd-atomic", **graph, seed=2))
+    assert durations(another) != expected
+    assert another.shares.indices.tolist() != base.shares.indices.tolist()
