@@ -4,7 +4,8 @@ For every case, in a process of its own:
 
 - the kernel limit: the same gradient (clipped and noised as in the case), vmapped in a bare scan at
   its best width, with no simulation around it;
-- one call per event: a jitted call for every update, the way an event loop around JAX is written;
+- one call per event: the same world, with a jitted call for every exchange and every step, in a
+  process of its own with JAX as it comes: the way an event loop around JAX is written without a tape;
 - the world alone: all events, with nothing computed;
 - the run itself, end to end: world, tape, execution and tables.
 
@@ -78,7 +79,7 @@ CASES: dict[str, Case] = {
     "mnist-softmax-adpsgd-private": _case("mnist", "softmax", 256, 20_000, privacy=_PRIVACY),
     "mnist-softmax-sync": _case("mnist", "softmax", 256, 20_000, "sync_sgd"),
     "mnist-mlp-adpsgd": _case("mnist", "mlp", 256, 10_000),
-    "mnist-lenet5-adpsgd": _case("mnist", "lenet5", 16, 1_500),
+    "mnist-lenet5-adpsgd": _case("mnist", "lenet5", 16, 3_000),
 }
 
 
@@ -154,7 +155,6 @@ def _kernel(setup: Any, device: Any) -> Callable[[], float]:
         start = jax.device_put(np.tile(setup.training.initial, (width, 1)), device)
         ones = jnp.ones(batch, jnp.float32)
 
-        @jax.jit
         def scan(params: Any, indices: Any, draws: Any) -> Any:
             def body(params: Any, inputs: Any) -> Any:
                 index, draw = inputs
@@ -166,9 +166,10 @@ def _kernel(setup: Any, device: Any) -> Callable[[], float]:
 
             return jax.lax.scan(body, params, (indices, draws))[0]
 
-        return lambda: scan(start, indices, draws).block_until_ready()
+        compiled = jax.jit(scan)
+        return lambda: compiled(start, indices, draws).block_until_ready()
 
-    widths = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
+    widths: tuple[int, ...] = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
     if model.convolutional and device.platform == "cpu":
         widths = (1,)
     probe = build(1, 8)
@@ -192,54 +193,103 @@ def _kernel(setup: Any, device: Any) -> Callable[[], float]:
     return measure
 
 
-def _per_call(setup: Any, device: Any) -> Callable[[], float]:
-    """Return a function that measures one jitted call per event, in seconds per update."""
+class _PerCallTape:
+    """A tape that computes at once: one jitted call for every exchange and every step.
+
+    This is how an event loop around JAX is written without a tape; the world around it is the same.
+    """
+
+    reads = 4
+
+    def __init__(self, setup: Any, device: Any) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        from simfl.tape.kernels import gradient_of_batch, positions_of_batch
+
+        problem = setup.problem
+        gradient = gradient_of_batch(problem.model, problem.max_batch, problem.clipping_norm is not None, problem.noisy)
+        positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
+        self._put = lambda values: jax.device_put(values, device)
+        data = self._put(
+            {
+                "x": problem.train_x,
+                "y": problem.train_y,
+                "table": problem.indices,
+                "offsets": problem.offsets[:-1].astype(np.int32),
+                "sizes": problem.sizes.astype(np.int32),
+                "data_key": problem.data_key,
+                "noise_key": problem.noise_key,
+                "clipping_norm": np.float32(problem.clipping_norm or 0.0),
+            }
+        )
+
+        def linear(coefs: Any, models: Any) -> Any:
+            return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))
+
+        def step(base: Any, read: Any, ints: Any, coef: Any, noise_std: Any, data: Any) -> Any:
+            return base + coef * gradient(read, data, ints, positions(data, ints), noise_std)
+
+        call, self._linear = jax.jit(step), jax.jit(linear)
+        self._step = lambda *values: call(*values, data)
+
+    def constant(self, values: Any) -> Any:
+        """The values themselves, on the device."""
+        return self._put(values)
+
+    def gradient(self, model: Any, client: int, draw: int, size: int, noise_std: float = 0.0) -> Any:
+        """Promise a gradient, as `Tape.gradient` does."""
+        from simfl.tape import Gradient
+
+        return Gradient(model, client, draw, min(size, self.max_batch), noise_std)
+
+    max_batch = 2**30
+
+    def combine(self, *terms: Any) -> Any:
+        """Compute the combination now: a call for the models, a call for every gradient."""
+        from simfl.tape import Gradient
+
+        models = [(coef, value) for coef, value in terms if not isinstance(value, Gradient)]
+        total = models[0][1]
+        if len(models) > 1 or models[0][0] != 1.0:
+            coefs = np.array([coef for coef, _ in models], dtype=np.float32)
+            total = self._linear(coefs, tuple(value for _, value in models))
+        for coef, value in terms:
+            if isinstance(value, Gradient):
+                ints = np.array([value.client, value.draw, 0, value.size], dtype=np.int32)
+                total = self._step(total, value.model, ints, np.float32(coef), np.float32(value.noise_std))
+        return total
+
+    def settle(self, model: Any) -> Any:
+        """Everything is computed already."""
+        return model
+
+
+def _serve_per_call(name: str, device: str | None = None) -> None:
+    """Measure one call per event in a process of its own, whenever a line comes in: JAX as it comes, not tuned."""
     import jax
-    import jax.numpy as jnp
 
-    from simfl.tape.kernels import gradient_of_batch, positions_of_batch
+    from simfl import assembly
+    from simfl.tape import executor
 
-    problem = setup.problem
-    gradient = gradient_of_batch(problem.model, problem.max_batch, problem.clipping_norm is not None, problem.noisy)
-    positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
-    data = jax.device_put(
-        {
-            "x": problem.train_x,
-            "y": problem.train_y,
-            "table": problem.indices,
-            "offsets": problem.offsets[:-1].astype(np.int32),
-            "sizes": problem.sizes.astype(np.int32),
-            "data_key": problem.data_key,
-            "noise_key": problem.noise_key,
-            "clipping_norm": np.float32(problem.clipping_norm or 0.0),
-        },
-        device,
-    )
+    setattr(executor, "configure_jax", lambda: None)  # noqa: B010
+    setup = assembly.assemble(scenario_of(name))
+    chosen = jax.devices(device)[0] if device else jax.devices()[0]
 
-    @jax.jit
-    def update(read: Any, mine: Any, peer: Any, ints: Any, noise_std: Any, data: Any) -> Any:
-        mean = 0.5 * (mine + peer)
-        return mean - jnp.float32(0.001) * gradient(read, data, ints, positions(data, ints), noise_std), mean
-
-    count = len(problem.sizes)
-    generator = np.random.default_rng(0)
-    models = [jax.device_put(setup.training.initial, device) for _ in range(count)]
-    std = np.float32(setup.training.noise_std)
-
-    def run(updates: int) -> float:
-        clients = generator.integers(0, count, updates).tolist()
+    def seconds(updates: int) -> float:
+        tape = _PerCallTape(setup, chosen) if not tapes else tapes[0]
+        tapes[:] = [tape]
+        elapsed, _, algorithm = _run_world(setup, tape, updates)
         begin = time.perf_counter()
-        for draw, client in enumerate(clients):
-            peer = (client + 1) % count
-            ints = np.array([client, draw & 1023, 0, problem.batch_size], dtype=np.int32)
-            mine = models[client]
-            models[client], models[peer] = update(mine, mine, models[peer], ints, std, data)
-        models[clients[-1]].block_until_ready()
-        return (time.perf_counter() - begin) / updates
+        jax.block_until_ready(list(algorithm.models()))
+        return (elapsed + time.perf_counter() - begin) / updates
 
-    estimate = run(16) and run(16)
-    updates = int(np.clip(0.6 / estimate, 16, 20_000))
-    return lambda: run(updates)
+    tapes: list[Any] = []
+    count = setup.scenario.clients.count
+    seconds(2 * count)
+    updates = max(2 * count, int(min(20_000, 0.8 / seconds(2 * count))))
+    for _ in sys.stdin:
+        print(seconds(updates), flush=True)
 
 
 class _Nothing:
@@ -253,13 +303,11 @@ class _Nothing:
         raise RunError("the world alone has no values")
 
 
-def _world(setup: Any, updates: int) -> tuple[float, int]:
-    """Return (seconds, events) of the world alone, recording into a tape that nobody executes."""
+def _run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
+    """Run the world on some tape; returns (seconds, events, the algorithm)."""
     from simfl.assembly import build_algorithm, build_world
-    from simfl.tape import Tape
 
     world = build_world(setup)
-    tape = Tape(_Nothing(), max_batch=setup.problem.max_batch)
     rows: list[Any] = []
     algorithm = build_algorithm(setup, world, tape, rows.append)
 
@@ -271,30 +319,42 @@ def _world(setup: Any, updates: int) -> tuple[float, int]:
     algorithm.start()
     begin = time.perf_counter()
     world.clock.run()
-    return time.perf_counter() - begin, world.clock.events
+    return time.perf_counter() - begin, world.clock.events, algorithm
 
 
 def measure(name: str, device: str | None = None, updates: int | None = None) -> dict[str, Any]:
     """Measure one case in this process; see `run_bench` for the keys of the result."""
     from simfl.runner import prepare, run
-    from simfl.tape.executor import choose_device
+    from simfl.tape import Tape
+    from simfl.tape.executor import choose_device, tuned_interpreter
 
     chosen = choose_device(device)
     setup = prepare(scenario_of(name, updates), device)
     total = setup.scenario.stop.updates
     assert total is not None
-    with tempfile.TemporaryDirectory() as folder:
+    command = [sys.executable, "-m", "simfl.bench", "--per-call", name, *([device] if device else [])]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
         run(setup, out=folder, device=device)  # compiles
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
-        kernel, per_call = _kernel(setup, chosen), _per_call(setup, chosen)
+        kernel = _kernel(setup, chosen)
         best = {"run": np.inf, "kernel": np.inf, "per_call": np.inf, "event": np.inf}
         for _ in range(REPEATS):
             result = run(setup, out=folder, device=device)
             best["run"] = min(best["run"], result.manifest.wall_s / result.manifest.updates)
             best["kernel"] = min(best["kernel"], kernel())
-            best["per_call"] = min(best["per_call"], per_call())
-            seconds, events = _world(setup, min(total, 50_000))
+            child.stdin.write("again\n")
+            child.stdin.flush()
+            best["per_call"] = min(best["per_call"], float(child.stdout.readline()))
+            with tuned_interpreter():
+                tape = Tape(_Nothing(), max_batch=setup.problem.max_batch)
+                seconds, events, _ = _run_world(setup, tape, min(total, 50_000))
             best["event"] = min(best["event"], seconds / events)
+        child.stdin.close()
     return {
         "case": name,
         "workers": setup.scenario.clients.count,
@@ -338,5 +398,12 @@ def run_bench(
     return results
 
 
+def _main(arguments: list[str]) -> None:
+    if arguments[0] == "--per-call":
+        _serve_per_call(arguments[1], arguments[2] if len(arguments) > 2 else None)
+    else:
+        print(json.dumps(measure(arguments[0], arguments[1] if len(arguments) > 1 else None)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(*sys.argv[1:3])))
+    _main(sys.argv[1:])

@@ -94,9 +94,8 @@ class Simulation:
         self.window = automatic_window(setup, platform) if execution.window == "auto" else execution.window
         self._message_rows: Callable[[Any], None] | None = None
         self.world = build_world(setup, self._on_message if scenario.record.messages else None)
-        self._update_rows: Callable[[Any], None] = lambda row: None
         self.tape = Tape(None, window=self.window, max_batch=setup.problem.max_batch, on_flush=self._tell)
-        self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: self._update_rows(row))
+        self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
         self.executor = self.tape.executor = Executor(
             setup.problem, width=self.width, combines=max(1, combines), capacity=2 * count + 64, device=device
@@ -124,8 +123,7 @@ class Simulation:
         names += ["client_metrics"] * setup.scenario.evaluate.clients
         self._tables = {name: folder.table(name) for name in names}
         if record.updates:
-            self._update_rows = self._tables["updates"].append
-            self.algorithm._on_update = self._update_rows
+            self.algorithm.on_update = self._tables["updates"].append
         if record.messages:
             self._message_rows = self._tables["messages"].append
         self._started = time.perf_counter()

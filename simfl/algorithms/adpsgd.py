@@ -157,7 +157,7 @@ class ADPSGD(Algorithm):
         """
         neighbors = self._neighbors[me]
         draw = self._choice.next(me)
-        if self.exchange == "atomic" and not self.world.availability.trivial:
+        if not self._trivial and self.exchange == "atomic":
             now = self.clock.now
             neighbors = [k for k in neighbors if self.world.availability.online(k, now)]
         return neighbors[int(draw * len(neighbors))] if neighbors else -1

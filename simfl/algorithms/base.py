@@ -123,13 +123,15 @@ class Algorithm(ABC):
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
-        self._on_update = on_update
+        #: Given an `UpdateRow` for every applied update; may be replaced before the start.
+        self.on_update = on_update
         self._draws = [0] * self.num_clients
         self._batch_sizes = BatchSizes(training, world.streams)
         self._nominal = training.batch_size
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
         # Bound once: these run for every event.
+        self._env = world.clock.env
         self._duration = world.compute.duration
         self._timeout = world.clock.env.timeout
         self._schedule = training.step_size
@@ -153,7 +155,7 @@ class Algorithm(ABC):
 
     def compute(self, client: int) -> simpy.Event:
         """Let the client compute one mini-batch; the event's value is an `Outcome`."""
-        now = self.clock.now
+        now = self._env.now
         seconds = self._duration(client, self._nominal, now)
         if self._trivial:
             self.times[client].compute_s += seconds
@@ -224,7 +226,7 @@ class Algorithm(ABC):
         """Record that an update of `client` was applied now."""
         self.updates += 1
         self.client_updates[client] += 1
-        self._on_update((self.clock.now, client, peer, round_num, staleness, size, step_size, self.training.noise_std))
+        self.on_update((self.clock.now, client, peer, round_num, staleness, size, step_size, self.training.noise_std))
         if self.updates >= self.next_mark:
             self.next_mark = self.on_mark()
 

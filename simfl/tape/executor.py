@@ -34,6 +34,9 @@ STEPS = 64
 #: Models averaged, and examples evaluated, at a time.
 CHUNK_MODELS = 16
 CHUNK_EXAMPLES = 500
+#: The same for convolutional models, whose forward pass must fit into one piece to be shared by
+#: the loss and the accuracy.
+CHUNK_IMAGES = 100
 
 
 def configure_jax() -> None:
@@ -194,6 +197,7 @@ class Executor:
             "noise_key": put(problem.noise_key),
             "clipping_norm": put(np.float32(problem.clipping_norm or 0.0)),
         }
+        self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
         self._test = self._padded(problem.test_x, problem.test_y)
         chosen = problem.loss_examples
         self._train = self._padded(problem.train_x[chosen], problem.train_y[chosen])
@@ -270,7 +274,7 @@ class Executor:
     def _padded(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Pad a set to whole chunks; weight 0 marks the padding."""
         count = max(len(x), 1)
-        chunk = min(CHUNK_EXAMPLES, count)
+        chunk = min(self._chunk, count)
         total = -(-count // chunk) * chunk
         take = np.minimum(np.arange(total), max(len(x) - 1, 0))
         weight = (np.arange(total) < len(x)).astype(np.float32)
@@ -330,7 +334,7 @@ class Executor:
 
     def _measure(self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[float, float]:
         x, y, weight = examples
-        program = kernels.evaluation_program(self.problem.model, min(CHUNK_EXAMPLES, len(weight)))
+        program = kernels.evaluation_program(self.problem.model, min(self._chunk, len(weight)))
         loss, correct = program(params, x, y, weight)
         return float(loss), float(correct)
 

@@ -357,12 +357,12 @@ class Tape:
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
         window = Window(
-            gradient_ints=np.array(self._g_ints, dtype=np.int32).reshape(-1, reads + 6),
-            gradient_floats=np.array(self._g_floats, dtype=np.float32).reshape(-1, reads + 2),
-            gradient_levels=np.array(self._g_levels, dtype=np.int32) - self._floor,
-            combine_ints=np.array(self._c_ints, dtype=np.int32).reshape(-1, reads + 1),
-            combine_floats=np.array(self._c_floats, dtype=np.float32).reshape(-1, reads),
-            combine_levels=np.array(self._c_levels, dtype=np.int32) - self._floor,
+            gradient_ints=_ints(self._g_ints).reshape(-1, reads + 6),
+            gradient_floats=_floats(self._g_floats).reshape(-1, reads + 2),
+            gradient_levels=_ints(self._g_levels) - np.int32(self._floor),
+            combine_ints=_ints(self._c_ints).reshape(-1, reads + 1),
+            combine_floats=_floats(self._c_floats).reshape(-1, reads),
+            combine_levels=_ints(self._c_levels) - np.int32(self._floor),
             dead=dead,
             constants=self._constants,
             rows=self._next_number,
@@ -375,3 +375,11 @@ class Tape:
         self.executor.submit(window)
         if self.on_flush is not None:
             self.on_flush()
+
+
+def _ints(values: list[int]) -> NDArray[np.int32]:
+    return np.fromiter(values, dtype=np.int32, count=len(values))
+
+
+def _floats(values: list[float]) -> NDArray[np.float32]:
+    return np.fromiter(values, dtype=np.float32, count=len(values))
