@@ -210,8 +210,8 @@ class _PerCallTape:
         problem = setup.problem
         gradient = gradient_of_batch(problem.model, problem.max_batch, problem.clipping_norm is not None, problem.noisy)
         positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
-        self._put = lambda values: jax.device_put(values, device)
-        data = self._put(
+        self._device = device
+        data = jax.device_put(
             {
                 "x": problem.train_x,
                 "y": problem.train_y,
@@ -221,7 +221,8 @@ class _PerCallTape:
                 "data_key": problem.data_key,
                 "noise_key": problem.noise_key,
                 "clipping_norm": np.float32(problem.clipping_norm or 0.0),
-            }
+            },
+            device,
         )
 
         def linear(coefs: Any, models: Any) -> Any:
@@ -230,12 +231,15 @@ class _PerCallTape:
         def step(base: Any, read: Any, ints: Any, coef: Any, noise_std: Any, data: Any) -> Any:
             return base + coef * gradient(read, data, ints, positions(data, ints), noise_std)
 
-        call, self._linear = jax.jit(step), jax.jit(linear)
-        self._step = lambda *values: call(*values, data)
+        self._linear: Any = jax.jit(linear)
+        self._step: Any = jax.jit(step)
+        self._data = data
 
     def constant(self, values: Any) -> Any:
         """The values themselves, on the device."""
-        return self._put(values)
+        import jax
+
+        return jax.device_put(values, self._device)
 
     def gradient(self, model: Any, client: int, draw: int, size: int, noise_std: float = 0.0) -> Any:
         """Promise a gradient, as `Tape.gradient` does."""
@@ -257,7 +261,7 @@ class _PerCallTape:
         for coef, value in terms:
             if isinstance(value, Gradient):
                 ints = np.array([value.client, value.draw, 0, value.size], dtype=np.int32)
-                total = self._step(total, value.model, ints, np.float32(coef), np.float32(value.noise_std))
+                total = self._step(total, value.model, ints, np.float32(coef), np.float32(value.noise_std), self._data)
         return total
 
     def settle(self, model: Any) -> Any:

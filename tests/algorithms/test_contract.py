@@ -152,7 +152,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
     prepare(algorithm)
     reads = []
-    algorithm._on_update = lambda row: (reads.append(read_at[row[1]]), rows.append(row))
+    algorithm.on_update = lambda row: (reads.append(read_at[row[1]]), rows.append(row))
     algorithm.start()
     world.clock.run(1.0)
     at = np.array([row[0] for row in rows])

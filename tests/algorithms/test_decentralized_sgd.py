@@ -84,7 +84,7 @@ def test_the_mean_of_all_models_stays_however_late_messages_are(topology):
         def update(row):
             history.setdefault(row[3], {})[row[1]] = algorithm.model[row[1]]
 
-        algorithm._on_update = update
+        algorithm.on_update = update
 
     training = make_training([64] * 8, d=D, step_size=0.0)
     run_algorithm("decentralized_sgd", world, tape, training, updates=160, models=models, prepare=prepare)

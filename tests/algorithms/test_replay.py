@@ -44,7 +44,7 @@ class Script:
         assert len(rows) == updates
 
     def _prepare(self, algorithm):
-        gradient, on_update, draws = algorithm.gradient, algorithm._on_update, [0] * K
+        gradient, on_update, draws = algorithm.gradient, algorithm.on_update, [0] * K
 
         def read(model, client):
             promised = gradient(model, client)
@@ -56,7 +56,7 @@ class Script:
             self.events.append(("update", row[1], row[2], row[3]))
             on_update(row)
 
-        algorithm.gradient, algorithm._on_update = read, update
+        algorithm.gradient, algorithm.on_update = read, update
 
     def _spy_on(self, network):
         send = network.send
