@@ -211,7 +211,12 @@ class Executor:
 
     def submit(self, window: Window) -> None:
         """Queue a window; waits while two are queued already."""
-        self._enqueue(lambda: self._run(window))
+
+        def run() -> None:
+            if self._failure is None:
+                self._run(window)
+
+        self._enqueue(run)
 
     def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return models f32 [k, d] given as forms; waits for everything submitted before."""
@@ -242,6 +247,7 @@ class Executor:
 
         def run() -> None:
             try:
+                self._check()  # after a failure nobody may wait for an answer that never comes
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
@@ -262,11 +268,10 @@ class Executor:
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
-            if self._failure is None:
-                try:
-                    task()
-                except BaseException as error:  # carried to the world, which raises it
-                    self._failure = error
+            try:
+                task()
+            except BaseException as error:  # carried to the world, which raises it
+                self._failure = self._failure or error
 
     def _put(self, array: Any) -> jax.Array:
         return jax.device_put(array, self.device)
