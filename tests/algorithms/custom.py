@@ -1,0 +1,46 @@
+"""Algorithms of a user's own, as `kind: tests.algorithms.custom:Alone` names them."""
+
+from simfl.algorithms import Algorithm
+from simfl.world.availability import Outcome
+
+
+class Alone(Algorithm):
+    """Every client trains on its own data and talks to nobody."""
+
+    summary = "no communication at all"
+
+    def set_up(self, boost=1.0, **options):
+        if options:
+            raise TypeError(f"alone: unknown options {sorted(options)}")
+        self.boost = boost
+        self.model = [self.tape.constant(self.training.initial)] * self.num_clients
+
+    def start(self):
+        for client in range(self.num_clients):
+            self.clock.start(self.worker(client), client)
+
+    def models(self):
+        return self.model
+
+    def worker(self, me):
+        yield self.joined(me)
+        while True:
+            gradient = self.gradient(self.model[me], me)
+            size = gradient.size
+            if (yield self.compute(me)) is not Outcome.DONE:
+                continue
+            step_size = self.boost * self.step_size()
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.after_update(me)
+            self.updated(me, 0, size, step_size)
+
+    def after_update(self, me):
+        """Something for others to break."""
+
+
+class Broken(Alone):
+    """Fails in the middle of a run."""
+
+    def after_update(self, me):
+        if self.updates == 30:
+            raise ZeroDivisionError("by mistake")

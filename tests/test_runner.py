@@ -1,0 +1,279 @@
+"""A run from its first event to its last table: when it ends, when it is measured, what it writes."""
+
+import itertools
+import math
+import signal
+
+import numpy as np
+import pytest
+
+from simfl.errors import RunError, ScenarioError
+from simfl.privacy.ledger import poisson_gaussian_epsilon
+from simfl.records import read
+from simfl.runner import prepare, run
+from simfl.scenario import loads
+
+ALGORITHMS = ["sync_sgd", "decentralized_sgd", "adpsgd"]
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+def scenario(kind="adpsgd", **sections):
+    """Eight clients of about 180 digits each, batches of 8 in 8 ms; sections are given as YAML."""
+    defaults = {
+        "data": "{set: digits}",
+        "clients": "{count: 8, seconds_per_example: 1 ms}",
+        "links": "{latency: 0 s, bandwidth: null}",
+        "stop": "{updates: 80}",
+        "evaluate": "{every: {updates: 20}}",
+        "algorithm": f"{{kind: {kind}, batch_size: 8, step_size: 0.5}}",
+    }
+    return loads("\n".join(f"{key}: {value}" for key, value in {**defaults, **sections}.items()), "run")
+
+
+def ended(found):
+    return found.status, found.manifest.reason
+
+
+# -- when it ends ------------------------------------------------------------------------------
+
+
+@every_algorithm
+@pytest.mark.parametrize("updates", [64, 70])
+def test_a_run_ends_after_so_many_updates(algorithm, updates, tmp_path):
+    found = run(scenario(algorithm, stop=f"{{updates: {updates}}}"), out=tmp_path)
+    assert ended(found) == ("done", "updates")
+    # SYNC counts whole rounds of eight.
+    expected = 8 * math.ceil(updates / 8) if algorithm == "sync_sgd" else updates
+    assert found.manifest.updates == len(found.updates) == expected
+    assert found.metrics["updates"].iloc[-1] == expected
+    assert found.clients["updates"].sum() == expected
+    assert found.manifest.time_s == pytest.approx(0.008 * math.ceil(updates / 8))
+
+
+@every_algorithm
+def test_a_run_ends_at_a_virtual_time(algorithm, tmp_path):
+    found = run(scenario(algorithm, stop="{time: 50 ms}"), out=tmp_path)
+    assert ended(found) == ("done", "time")
+    assert found.manifest.time_s == 0.050
+    assert found.metrics["time_s"].iloc[-1] == 0.050
+    assert found.manifest.updates == 8 * 6, "48 ms of whole batches"
+    assert found.updates["time_s"].max() == pytest.approx(0.048)
+    np.testing.assert_allclose(found.clients["compute_s"], 0.050)
+
+
+def test_a_run_ends_after_so_many_epochs(tmp_path):
+    setup = prepare(scenario(stop="{epochs: 0.5}", evaluate="{every: {epochs: 0.1}}"))
+    total = int(setup.training.sizes.sum())
+    found = run(setup, out=tmp_path)
+    assert ended(found) == ("done", "epochs")
+    assert found.manifest.updates == math.ceil(0.5 * total / 8)
+    np.testing.assert_allclose(found.metrics["epochs"], found.metrics["updates"] * 8 / total)
+    expected = [math.ceil(i * 0.1 * total / 8 - 1e-9) for i in range(6)]
+    assert found.metrics["updates"].tolist() == expected
+
+
+def test_the_first_of_several_rules_ends_the_run(tmp_path):
+    found = run(scenario(stop="{time: 1 h, updates: 33, epochs: 50}"), out=tmp_path)
+    assert (ended(found), found.manifest.updates) == (("done", "updates"), 33)
+    found = run(scenario(stop="{time: 20 ms, updates: 33000}"), out=tmp_path)
+    assert (ended(found), found.manifest.time_s) == (("done", "time"), 0.020)
+
+
+@every_algorithm
+def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algorithm, tmp_path):
+    whole = run(scenario(algorithm, stop="{updates: 400}"), out=tmp_path)
+    accuracy = whole.metrics["test_accuracy"]
+    target = (accuracy.iloc[0] + accuracy.max()) / 2
+    found = run(scenario(algorithm, stop=f"{{updates: 400, accuracy: {target}}}"), out=tmp_path)
+    assert ended(found) == ("done", "accuracy")
+    reached = int(np.argmax(accuracy >= target))
+    assert 0 < reached < len(accuracy) - 1
+    columns = [name for name in whole.metrics.columns if name != "wall_s"]
+    assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
+    assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
+    assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
+
+
+@every_algorithm
+def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
+    huge = f"{{kind: {algorithm}, batch_size: 8, step_size: 1.0e+38}}"
+    found = run(
+        scenario(algorithm=huge, stop="{updates: 100000}", evaluate="{every: {updates: 16}, clients: true}"),
+        out=tmp_path,
+    )
+    assert found.status == "diverged"
+    assert "the loss was not finite" in found.manifest.reason
+    assert found.manifest.updates < 100, "it ended soon"
+    losses = found.metrics["train_loss"]
+    assert np.isfinite(losses.iloc[0])
+    assert not np.isfinite(losses.iloc[-1])
+    again = read(found.folder)
+    assert len(again.updates) == again.manifest.updates
+    assert len(again.clients) == 8
+    assert len(again.client_metrics) == (1 if algorithm == "sync_sgd" else 8) * len(losses)
+
+
+@every_algorithm
+def test_a_run_ends_when_everybody_has_left(algorithm, tmp_path):
+    gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
+    found = run(scenario(algorithm, availability=gone, stop="{updates: 100000}"), out=tmp_path)
+    assert ended(found) == ("done", "nothing left to happen: every client has left")
+    assert found.manifest.time_s == pytest.approx(0.050)
+    assert found.manifest.updates == 48
+    np.testing.assert_allclose(found.clients["offline_s"], 0.0, atol=1e-9)
+
+
+# -- when it is measured -----------------------------------------------------------------------
+
+
+def test_evaluations_come_at_the_times_that_were_asked_for(tmp_path):
+    found = run(scenario(stop="{time: 50 ms}", evaluate="{every: {time: 11 ms}}"), out=tmp_path)
+    np.testing.assert_allclose(found.metrics["time_s"], [0.0, 0.011, 0.022, 0.033, 0.044, 0.050])
+    assert found.metrics["updates"].tolist() == [0, 8, 16, 32, 40, 48]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(20, [0, 20, 40, 60, 80]), (33, [0, 33, 66, 80]), (500, [0, 80])])
+def test_evaluations_come_at_the_updates_that_were_asked_for(every, expected, tmp_path):
+    found = run(scenario(evaluate=f"{{every: {{updates: {every}}}}}"), out=tmp_path)
+    assert found.metrics["updates"].tolist() == expected
+
+
+def test_sync_is_evaluated_after_whole_rounds(tmp_path):
+    found = run(scenario("sync_sgd", evaluate="{every: {updates: 3}}", stop="{updates: 30}"), out=tmp_path)
+    assert found.metrics["updates"].tolist() == [0, 8, 16, 24, 32]
+    assert found.metrics["rounds"].tolist() == [0, 1, 2, 3, 4]
+    assert found.metrics["time_s"].is_unique
+
+
+def test_evaluating_more_often_changes_no_model(tmp_path):
+    seldom = run(scenario(evaluate="{every: {updates: 80}}"), out=tmp_path)
+    often = run(scenario(evaluate="{every: {updates: 1}, clients: true}"), out=tmp_path)
+    measures = ["train_loss", "test_loss", "test_accuracy", "consensus_distance"]
+    assert often.metrics[measures].iloc[-1].tolist() == seldom.metrics[measures].iloc[-1].tolist()
+    assert often.updates.equals(seldom.updates)
+    assert len(often.client_metrics) == 81 * 8
+
+
+def test_each_clients_own_model_is_evaluated_on_request(tmp_path):
+    alone = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.5}"
+    by_label = "{set: digits, partition: {kind: by_label, labels_per_client: 2}}"
+    found = run(
+        scenario(algorithm=alone, data=by_label, evaluate="{every: {updates: 80}, clients: true}"), out=tmp_path
+    )
+    last = found.client_metrics[found.client_metrics["updates"] == 80]
+    assert last["client"].tolist() == list(range(8))
+    assert last["test_accuracy"].between(0.05, 0.35).all(), "two classes of ten cannot be worth more"
+    assert last["test_accuracy"].nunique() > 4
+
+
+# -- what it writes ----------------------------------------------------------------------------
+
+
+def test_sync_accounts_for_every_clients_time(tmp_path):
+    found = run(
+        scenario(
+            "sync_sgd",
+            clients="{count: 8, seconds_per_example: 1 ms, speed: {kind: list, values: [1, 2, 1, 1, 3, 1, 1, 1]}}",
+            links="{latency: 2 ms, bandwidth: 10 Mbit/s}",
+            availability="[{clients: [1], offline: [[30 ms, 45 ms]]}]",
+            stop="{updates: 160}",
+        ),
+        out=tmp_path,
+    )
+    clients = found.clients
+    total = clients["compute_s"] + clients["wait_s"] + clients["communicate_s"] + clients["offline_s"]
+    np.testing.assert_allclose(total, found.manifest.time_s, rtol=1e-9)
+    np.testing.assert_allclose(clients["compute_s"], 20 * 0.008 * np.array([1, 2, 1, 1, 3, 1, 1, 1]))
+    np.testing.assert_allclose(clients["communicate_s"], 20 * (2e-3 + round(2 * 7 / 8 * 2600) / 1.25e6))
+    assert clients["offline_s"].tolist() == pytest.approx([0, 0.015, 0, 0, 0, 0, 0, 0])
+    assert clients["bytes"].sum() == found.metrics["bytes_sent"].iloc[-1] == 160 * 4550
+
+
+def test_every_releases_epsilon_lands_in_the_tables(tmp_path):
+    privacy = "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1.5, delta: 1.0e-6}"
+    slow = "[{clients: [2], factor: 5}]"
+    found = run(scenario(privacy=privacy, slowdowns=slow, stop="{updates: 120}"), out=tmp_path)
+    clients = found.clients
+    assert clients["updates"].nunique() > 1
+    expected = [
+        poisson_gaussian_epsilon(1.5, 8 / n, int(made), 1e-6)
+        for n, made in zip(clients["samples"], clients["updates"], strict=True)
+    ]
+    np.testing.assert_allclose(clients["epsilon"], expected)
+    assert (clients["delta"] == 1e-6).all()
+    assert found.metrics["epsilon"].iloc[0] == 0.0
+    assert found.metrics["epsilon"].is_monotonic_increasing
+    assert found.metrics["epsilon"].iloc[-1] == clients["epsilon"].max()
+    assert (found.updates["noise_std"] == 1.5).all()
+    assert found.updates["sample_size"].nunique() > 4, "Poisson batches"
+    literal = run(scenario(privacy="{mechanism: gaussian_unclipped, noise_std: 0.1}"), out=tmp_path)
+    assert literal.clients["epsilon"].isna().all()
+    assert literal.metrics["epsilon"].isna().all()
+    assert literal.manifest.extra["privacy"].startswith("not certified: ")
+
+
+def test_traffic_and_messages_agree(tmp_path):
+    rough = "{latency: {kind: exponential, mean: 2 ms}, bandwidth: 10 Mbit/s, loss: 0.2, resend_timeout: 3 ms}"
+    found = run(
+        scenario(
+            algorithm="{kind: adpsgd, batch_size: 8, exchange: messages}",
+            links=rough,
+            record="{messages: true}",
+            stop="{updates: 200}",
+        ),
+        out=tmp_path,
+    )
+    messages, last = found.messages, found.metrics.iloc[-1]
+    assert (messages["bytes"] == 2600).all()
+    assert (messages["delivered_s"] >= messages["sent_s"] + 2600 / 1.25e6).all()
+    assert messages["delivered_s"].is_monotonic_increasing
+    delivered = len(messages) + messages["resends"].sum()
+    assert delivered <= last["messages"] <= delivered + 8 + 20, "the rest is under way"
+    assert last["bytes_sent"] == 2600 * last["messages"] == found.clients["bytes"].sum()
+
+
+def test_progress_is_told_and_never_falls(tmp_path):
+    told = []
+    run(scenario(stop="{updates: 400}"), out=tmp_path, progress=told.append)
+    assert told[-1].fraction == 1.0
+    assert told[-1].updates == 400
+    assert told[-1].accuracy is not None
+    for one, later in itertools.pairwise(told):
+        assert one.fraction <= later.fraction
+        assert one.time_s <= later.time_s
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_the_run_in_good_order_and_keeps_what_was_measured(tmp_path):
+    def interrupt(progress):
+        if progress.updates >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=interrupt)
+    assert ended(found) == ("interrupted", "interrupted by the user")
+    assert 100 <= found.manifest.updates < 1000
+    assert len(found.updates) == found.manifest.updates == found.metrics["updates"].iloc[-1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path):
+    broken = "{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"
+    with pytest.raises(RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake$"):
+        run(scenario(algorithm=broken), out=tmp_path)
+    (folder,) = (tmp_path / "run").iterdir()
+    found = read(folder)
+    assert found.status == "failed"
+    assert "by mistake" in found.manifest.reason
+    assert len(found.updates) == 30
+
+
+def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):
+    own = "{{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.25, options: {{{}}}}}"
+    found = run(scenario(algorithm=own.format("boost: 2.0")), out=tmp_path)
+    assert (found.updates["step_size"] == 0.5).all()
+    assert (found.updates["peer"] == -1).all()
+    with pytest.raises(ScenarioError, match=r"^algorithm\.options: alone: unknown options \['bost'\]"):
+        run(scenario(algorithm=own.format("bost: 2.0")), out=tmp_path / "other")
+    assert not (tmp_path / "other").exists(), "no folder of a run that never began"
