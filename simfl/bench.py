@@ -337,9 +337,10 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
     total = setup.scenario.stop.updates
     assert total is not None
     command = [sys.executable, "-m", "simfl.bench", "--per-call", name, *([device] if device else [])]
+    untuned = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
     with (
         tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=untuned) as child,
     ):
         assert child.stdin is not None
         assert child.stdout is not None
