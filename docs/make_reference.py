@@ -1,0 +1,212 @@
+"""Write docs/scenario.md, the reference of all fields of a scenario, from the schema itself.
+
+    python docs/make_reference.py
+
+A test compares what it writes with the file, so that the reference is never behind the schema.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import Strict, TypeAdapter, WithJsonSchema
+from pydantic.fields import FieldInfo
+
+from simfl.scenario import Scenario
+from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Within, members_of
+
+TARGET = Path(__file__).with_name("scenario.md")
+
+INTRODUCTION = """\
+# The fields of a scenario
+
+<!-- Written by docs/make_reference.py from the schema; edit simfl/scenario/ and run it again. -->
+
+A scenario is one YAML document. `algorithm` is required, everything else has a default; what is unknown, impossible or
+contradictory is one clear line before anything runs. `simfl new` writes a commented scenario to start from,
+`simfl validate FILE` checks one, `--set key.path=value` changes a field from the command line.
+
+- **Times** are written with ns, us, ms, s, min, h or d: `10 ms`. A plain number counts seconds.
+- **Bandwidths** are written with bit/s or B/s and a prefix: `100 Mbit/s`, `1 GB/s`. A plain number is refused.
+- **A bare word** stands for the mapping that it begins: `topology: ring` is `topology: {kind: ring}`.
+- **Clients** are numbered from 0.
+- An **epoch** is one pass over all clients' training examples together; an **update** is one client's mini-batch.
+- A file is looked for from the current folder; bare names of data files below the folder that `SIMFL_DATA` names.
+"""
+
+
+def reference() -> str:
+    """Return the whole page."""
+    return "\n".join([INTRODUCTION, *Writer().scenario()]) + "\n"
+
+
+class Writer:
+    """Writes sections in the order of the schema; one that several fields share is written once and linked to."""
+
+    def __init__(self) -> None:
+        self._written: dict[tuple[type[Config], ...], str] = {}
+
+    def scenario(self) -> Iterator[str]:
+        """Yield the lines of all sections."""
+        plain = [(key, field) for key, field in _fields(Scenario) if not members_of(field.annotation)]
+        yield "## The run itself\n"
+        yield from self._bullets(plain)
+        for key, field in _fields(Scenario):
+            if (key, field) not in plain:
+                yield from self._section(key, field, level=2)
+
+    def _section(self, path: str, field: FieldInfo, level: int) -> Iterator[str]:
+        """Yield the section of a field whose value is a mapping, and those of the fields in it."""
+        members = members_of(field.annotation)
+        self._written[members] = path
+        yield f"\n{'#' * level} {path}\n"
+        key = next((key for key in DISCRIMINATORS if key in members[0].model_fields), None)
+        about = [_sentence(field.description or "")]
+        if key is None:
+            summary = _summary(members[0])
+            about = [summary] if summary.startswith(about[0].rstrip(".")) else [*about, summary]
+        if isinstance(choice := _marker(field), ByKind) and choice.scalar:
+            about.append(f"A plain {'time' if choice.quantities else 'number'} is short for `{key}: {choice.scalar}`.")
+        if (default := _default(field)) not in ("default `{}`", "default `null`", "default `[]`"):
+            about.append(f"{_sentence(default)}")
+        yield " ".join(about) + "\n"
+        if key is None:
+            yield from self._bullets(_fields(members[0]))
+        else:
+            yield from self._variants(members, key)
+        for member in members:
+            for name, inner in _fields(member):
+                if (nested := members_of(inner.annotation)) and self._place(nested) is None:
+                    yield from self._section(f"{path}.{name}", inner, 3)
+
+    def _variants(self, members: Sequence[type[Config]], key: str) -> Iterator[str]:
+        """Yield what the variants share, then each with what it has alone."""
+        owners: dict[tuple[str, str], list[str]] = {}
+        for member in members:
+            for name, field in _fields(member):
+                if name != key:
+                    owners.setdefault((name, self._meaning(field)), []).append(_tag(member, key))
+        for (name, meaning), tags in owners.items():
+            if len(tags) > 1:
+                some = "" if len(tags) == len(members) else f" (with {key} {', '.join(tags)})"
+                yield f"- **{name}**{some}: {meaning}"
+        for member in members:
+            tag = _tag(member, key)
+            yield f"- `{key}: {tag}`: {_summary(member)}"
+            yield from (f"  - **{name}**: {meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
+
+    def _bullets(self, fields: Sequence[tuple[str, FieldInfo]]) -> Iterator[str]:
+        for name, field in fields:
+            yield f"- **{name}**: {self._meaning(field)}"
+
+    def _meaning(self, field: FieldInfo) -> str:
+        return f"{field.description}; *{self._kind_of_value(field)}*, {_default(field)}"
+
+    def _kind_of_value(self, field: FieldInfo) -> str:
+        members = members_of(field.annotation)
+        if not members:
+            text = _describe(field.annotation, field.metadata)
+            return text.removesuffix(" or null") if field.default is None else text
+        several = "list of mappings" if _is_tuple(field.annotation) else "mapping"
+        place = self._place(members)
+        return f"{several}, see [{place}](#{_anchor(place)})" if place else f"{several}, see below"
+
+    def _place(self, members: tuple[type[Config], ...]) -> str | None:
+        """Return the section in which all of these are described already."""
+        return next((path for known, path in self._written.items() if set(members) <= set(known)), None)
+
+
+def _fields(section: type[Config]) -> list[tuple[str, FieldInfo]]:
+    return [(field.alias or name, field) for name, field in section.model_fields.items()]
+
+
+def _tag(member: type[Config], key: str) -> str:
+    """Return the word that chooses a variant."""
+    field = member.model_fields[key]
+    return "my_module:MyClass" if field.is_required() else str(field.default)
+
+
+def _summary(section: type[Config]) -> str:
+    return (section.__doc__ or "").strip().splitlines()[0]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _anchor(heading: str) -> str:
+    return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in "-_")
+
+
+def _marker(field: FieldInfo) -> Any:
+    """Return the mark that makes a union one by kind, wherever in the type it stands."""
+
+    def marks(annotation: Any) -> Iterator[Any]:
+        for inner in get_args(annotation):
+            if isinstance(inner, ByKind):
+                yield inner
+            else:
+                yield from marks(inner)
+
+    return next((mark for mark in [*field.metadata, *marks(field.annotation)] if isinstance(mark, ByKind)), None)
+
+
+def _is_tuple(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple or any(_is_tuple(inner) for inner in get_args(annotation))
+
+
+def _describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """Return what a plain value may be: "integer >= 1", "time > 0", "list of numbers"."""
+    for mark in metadata:
+        if isinstance(mark, WithJsonSchema):
+            schema = mark.json_schema or {}
+            return str(schema["format"]) if "format" in schema else "auto or integer >= 1"
+        if isinstance(mark, Within):
+            return mark.expected("integer" if annotation is int else "number").replace(str(2**64), "2^64")
+        if isinstance(mark, Strict):
+            return "true or false"
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _describe(inner[0], inner[1:])
+    if origin is Literal:
+        return " or ".join([", ".join(inner[:-1]), inner[-1]] if len(inner) > 1 else inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if part is type(None) else _describe(part) for part in inner)
+    if origin is tuple:
+        if inner[-1] is Ellipsis:
+            return f"list, each {_describe(inner[0])}"
+        return f"pair [{', '.join(map(_describe, inner))}]"
+    return {str: "text", dict: "mapping", float: "number", int: "integer"}[origin or annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    """Return "default `16`" or "required"."""
+    if field.is_required():
+        return "required"
+    value: Any = field.default
+    if isinstance(value, Config) and getattr(value, "kind", None) == "constant":
+        return f"default `{_yaml(value.model_dump()['value'])}`"
+    if isinstance(value, Config):
+        chosen = [getattr(value, key) for key in DISCRIMINATORS if key in type(value).model_fields]
+        return f"default `{chosen[0] if chosen else _yaml(value.model_dump(by_alias=True, exclude_unset=True))}`"
+    whole = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return "default empty" if value == "" else f"default `{_yaml(TypeAdapter(whole).dump_python(value))}`"
+
+
+def _yaml(plain: Any) -> str:
+    """Return a plain value as it is written in a scenario."""
+    if plain is None or isinstance(plain, bool):
+        return {None: "null", True: "true", False: "false"}[plain]
+    if isinstance(plain, list | tuple):
+        return f"[{', '.join(map(_yaml, plain))}]"
+    if isinstance(plain, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in plain.items()) + "}"
+    return f"{plain:g}" if isinstance(plain, float) else str(plain)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(reference(), encoding="utf-8")
+    print(TARGET)

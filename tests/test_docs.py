@@ -1,0 +1,40 @@
+"""The pages in docs/ say what is so."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from simfl.scenario import Scenario
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+
+
+def test_the_reference_of_fields_is_up_to_date():
+    written = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))
+    assert written["TARGET"].read_text(encoding="utf-8") == written["reference"](), "run docs/make_reference.py"
+
+
+def test_the_reference_mentions_every_field_that_has_a_schema():
+    page = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
+    schema = Scenario.model_json_schema()
+    fields = {key for part in [schema, *schema["$defs"].values()] for key in part["properties"]}
+    assert len(fields) > 80
+    told = set(re.findall(r"\*\*(\w+)\*\*", page)) | set(re.findall(r"^#+ .*?(\w+)$", page, re.MULTILINE))
+    assert fields - told <= {"kind", "set", "mechanism"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        linked = page.parent / file if file else page
+        assert linked.exists(), target
+        headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, target
