@@ -311,14 +311,18 @@ def _load_all(
     scenarios: list[Scenario] = []
     problems: list[str] = []
     for path in paths:
+        where = ""
         try:
             scenario = load(path, changes)
-            for warning in runner.prepare(scenario, _name(device)).warnings:
-                _say(f"{path}: {warning}")
+            where = f"{path}: "  # what is found from here on does not know which file it is about
+            warnings = runner.prepare(scenario, _name(device)).warnings
         except (ScenarioError, DataError) as error:
-            problems += [line for line in str(error).splitlines() if line not in problems]
+            lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
+            problems += [line for line in lines if line not in problems]
         else:
             scenarios.append(scenario)
+            for warning in warnings:
+                _say(where + warning)
     if problems:
         raise ScenarioError("\n".join(problems))
     return scenarios

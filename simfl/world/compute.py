@@ -20,6 +20,9 @@ from simfl.streams import Streams
 #: Draws a block of n values from a generator; a distribution of factors or of seconds.
 Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
+#: Draws per block: few, so that those of ten thousand clients stay in the cache.
+_DRAWS = 32
+#: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK = 256
 
 
@@ -36,6 +39,7 @@ class Draws:
         self._streams = streams
         self._purpose = purpose
         self._sampler = sampler
+        self._generator = streams.generator(purpose)
         self._blocks: dict[int, list[float]] = {}
         self._counts: dict[int, int] = {}
 
@@ -45,10 +49,8 @@ class Draws:
         if not block:
             count = self._counts.get(client, 0)
             self._counts[client] = count + 1
-            generator = self._streams.generator(self._purpose, client, count)
-            # Short blocks first: ten thousand clients that each draw twice should not pay for 256.
-            size = min(16 << count, _BLOCK)
-            block = self._sampler(generator, size).tolist()[::-1]
+            self._streams.reseat(self._generator, self._purpose, client, count)
+            block = self._sampler(self._generator, _DRAWS).tolist()[::-1]
             self._blocks[client] = block
         return block.pop()
 
