@@ -211,6 +211,19 @@ def test_what_fails_in_the_thread_is_raised_in_the_world():
     assert not lab.executor._thread.is_alive()
 
 
+def test_who_waits_for_an_answer_when_the_thread_fails_gets_one():
+    lab = Lab(make_problem())
+    gate = threading.Event()
+    lab.executor._enqueue(gate.wait)
+    lab.executor.submit("no window at all")
+    asked = lab.executor.evaluate(np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32))  # before it fails
+    gate.set()
+    with pytest.raises(RunError, match="the executor failed: "):
+        asked.result(timeout=10)
+    with pytest.raises(RunError, match="the executor failed: "):
+        lab.executor.close()
+
+
 def test_closing_ends_the_thread():
     before = threading.active_count()
     with Lab(make_problem()) as lab:
