@@ -155,9 +155,13 @@ class Simulation:
         return Run(folder.path)
 
     def release(self) -> None:
-        """Stop the executor's thread."""
+        """Stop the executor's thread and let go of the data.
+
+        What is left of a run refers to itself in circles, which the garbage collector finds late.
+        """
         with contextlib.suppress(RunError):
             self.executor.close()
+        del self.setup
 
     def _arm(self) -> None:
         """Set the marks at which the run is evaluated or ends, and start the processes."""

@@ -239,7 +239,8 @@ class Executor:
             self._queue.put(None)
             self._thread.join()
         # The data is the largest thing there is: do not wait for the garbage collector.
-        self._data, self._test, self._train, self._rows_bank = {}, None, None, None  # type: ignore[assignment]
+        for name in ("_data", "_test", "_train", "_rows_bank", "problem"):
+            self.__dict__.pop(name, None)
         self._check()
 
     def _request(self, task: Callable[[], Any]) -> Future[Any]:
