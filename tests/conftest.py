@@ -1,12 +1,14 @@
 """Fixtures that several rooms share."""
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from simfl import cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
 
@@ -47,3 +49,19 @@ def make_run(tmp_path):
         return write_run(tmp_path / "results", **options)
 
     return make
+
+
+@pytest.fixture
+def simfl_(monkeypatch, tmp_path, capsys):
+    """A function that runs the command line in the test's folder and returns (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIMFL_DATA", raising=False)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        shown = capsys.readouterr()
+        return left.value.code, shown.out, shown.err
+
+    return call

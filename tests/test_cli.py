@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import simfl
-from simfl import cli, console
+from simfl import console
 from simfl.errors import RunError
 from simfl.records import Progress, Run, read
 
@@ -23,22 +23,6 @@ algorithm: {kind: sync_sgd, step_size: 0.4, batch_size: 16}
 stop: {updates: 40}
 evaluate: {every: {updates: 20}}
 """
-
-
-@pytest.fixture
-def simfl_(monkeypatch, tmp_path, capsys):
-    """A function that runs the command line in the test's folder and returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SIMFL_DATA", raising=False)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        shown = capsys.readouterr()
-        return left.value.code, shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture
@@ -282,6 +266,25 @@ def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, mon
     code, out, err = simfl_("validate", scenario, "--set", "algorithm={kind: 'own_algorithm:Mine'}")
     assert (code, err) == (0, "")
     assert "own_algorithm:Mine" in out
+
+
+def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monkeypatch):
+    scenario.with_name("failing_algorithm.py").write_text(
+        "from simfl.algorithms import SyncSGD\n\n\n"
+        "class Failing(SyncSGD):\n"
+        "    def updated(self, *words, **more):\n"
+        "        super().updated(*words, **more)\n"
+        "        if self.updates == 30:\n"
+        "            raise ZeroDivisionError('the reason')\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, _, err = simfl_("run", scenario, "--set", "algorithm={kind: 'failing_algorithm:Failing'}")
+    assert code == 1
+    assert re.fullmatch(r".*virtual time 0\.\d+ s: ZeroDivisionError: the reason\n", err)
+    run = read(Path("results/tiny/001"))
+    assert run.status == "failed"
+    assert "the reason" in run.manifest.reason
+    assert len(run.updates) == 30
 
 
 def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):

@@ -208,5 +208,7 @@ def _arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
     if all(curve.empty for curve in curves):
-        ax.text(0.5, 0.5, f"no {Y_AXES[y]} in these runs", transform=ax.transAxes, ha="center", color="#666666")
+        what = "certified ε" if y == "epsilon" else Y_AXES[y]
+        ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
+        ax.set(xticks=[], yticks=[])
     ax.legend(loc="lower right" if y == "test_accuracy" else "best")

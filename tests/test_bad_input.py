@@ -1,0 +1,326 @@
+"""Bad input through the command line: one exact line on stderr, exit code 2, and no folder of results."""
+
+import bz2
+import gzip
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.data.conftest import idx_bytes, small_mnist
+from tests.scenario.broken import BROKEN
+
+GOOD = "algorithm: {kind: sync_sgd}\nstop: {updates: 16}\n"
+
+
+@pytest.fixture
+def refused(simfl_, tmp_path):
+    """A function that runs a scenario which must be refused, and returns what stderr says."""
+
+    def call(text, *words):
+        Path("s.yaml").write_text(text, encoding="utf-8")
+        before = sorted(os.listdir(tmp_path))
+        code, out, err = simfl_("run", "s.yaml", *words)
+        assert (code, out) == (2, "")
+        assert sorted(os.listdir(tmp_path)) == before
+        return err
+
+    return call
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
+def test_each_broken_scenario(refused, case):
+    assert refused(case.text) == case.line("s.yaml") + "\n"
+
+
+class Damaged(NamedTuple):
+    """A scenario whose files are not there or not whole: its name, what it says, the message, the files to write."""
+
+    name: str
+    scenario: str
+    message: str
+    files: Mapping[str, bytes] = MappingProxyType({})
+
+
+MNIST = {f"sets/mnist/{name}": idx_bytes(array) for name, array in small_mnist().items()}
+IMAGES, LABELS = list(MNIST)[:2]
+MNIST_SCENARIO = "data: {set: mnist}\n"
+LIBSVM_SCENARIO = "data: {set: libsvm, path: toy}\n"
+NPZ_SCENARIO = "data: {set: npz, path: toy.npz}\n"
+
+
+def _npz(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+TOY = _npz(x=np.ones((40, 3)), y=np.arange(40) % 2)
+
+DAMAGED = [
+    Damaged(
+        "mnist_nowhere",
+        MNIST_SCENARIO,
+        "data.set: mnist needs the folder of data sets, and none is named; set SIMFL_DATA to it and run "
+        "`simfl data fetch mnist`",
+    ),
+    Damaged(
+        "mnist_one_missing",
+        MNIST_SCENARIO,
+        "sets/mnist/train-labels-idx1-ubyte: no such file, nor with .gz; put the four MNIST files into "
+        "sets/mnist, or run `simfl data fetch mnist`",
+        {name: MNIST[name] for name in (IMAGES,)},
+    ),
+    Damaged(
+        "mnist_truncated",
+        MNIST_SCENARIO,
+        "sets/mnist/train-images-idx3-ubyte: cut off: the header promises shape (30, 28, 28), 23536 bytes "
+        "in all, found 1000; fetch it again with `simfl data fetch mnist`",
+        {**MNIST, IMAGES: MNIST[IMAGES][:1000]},
+    ),
+    Damaged(
+        "mnist_header_only",
+        MNIST_SCENARIO,
+        "sets/mnist/train-labels-idx1-ubyte: the IDX header is cut off after 6 of 8 bytes; fetch it again "
+        "with `simfl data fetch mnist`",
+        {**MNIST, LABELS: MNIST[LABELS][:6]},
+    ),
+    Damaged(
+        "mnist_empty",
+        MNIST_SCENARIO,
+        "sets/mnist/train-images-idx3-ubyte: not an IDX file (it begins with nothing); fetch it again "
+        "with `simfl data fetch mnist`",
+        {**MNIST, IMAGES: b""},
+    ),
+    Damaged(
+        "mnist_gz_cut",
+        MNIST_SCENARIO,
+        "sets/mnist/train-images-idx3-ubyte.gz: the .gz file is cut off; fetch it again with `simfl data fetch mnist`",
+        {f"{name}.gz": gzip.compress(file, mtime=0)[:50] for name, file in MNIST.items()},
+    ),
+    Damaged(
+        "mnist_another_file",
+        MNIST_SCENARIO,
+        "sets/mnist/train-images-idx3-ubyte: not an IDX file (it begins with 3c 68 74 6d); fetch it again "
+        "with `simfl data fetch mnist`",
+        {**MNIST, IMAGES: b"<html>not found</html>"},
+    ),
+    Damaged(
+        "cifar10_nowhere",
+        "data: {set: cifar10}\n",
+        "sets/cifar10: no CIFAR-10 there; put cifar-10-binary.tar.gz or its .bin files into that folder, "
+        "or run `simfl data fetch cifar10`",
+        {"sets/README": b""},
+    ),
+    Damaged(
+        "cifar10_cut",
+        "data: {set: cifar10}\n",
+        "sets/cifar10: data_batch_1.bin: expected records of 3073 bytes, found 5000 bytes, no multiple of "
+        "it; fetch it again with `simfl data fetch cifar10`",
+        {"sets/cifar10/data_batch_1.bin": bytes(5000), "sets/cifar10/test_batch.bin": bytes(3073)},
+    ),
+    Damaged(
+        "cifar10_no_archive",
+        "data: {set: cifar10}\n",
+        "sets/cifar10/cifar-10-binary.tar.gz: cut off, or no tar archive (file could not be opened "
+        "successfully:); fetch it again with `simfl data fetch cifar10`",
+        {"sets/cifar10/cifar-10-binary.tar.gz": b"nothing"},
+    ),
+    Damaged(
+        "libsvm_nowhere",
+        LIBSVM_SCENARIO,
+        "data.path: sets/libsvm/toy: no such file, nor with .bz2 or .gz; put the file there",
+        {"sets/README": b""},
+    ),
+    Damaged(
+        "libsvm_cut",
+        LIBSVM_SCENARIO,
+        "sets/libsvm/toy.bz2: the .bz2 file is cut off; replace the file",
+        {"sets/libsvm/toy.bz2": bz2.compress(b"1 1:1\n" * 100)[:30]},
+    ),
+    Damaged(
+        "libsvm_other_format",
+        LIBSVM_SCENARIO,
+        "sets/libsvm/toy: not in LIBSVM format `label index:value ...` (could not convert string to "
+        "float: b'a,b,c'); mend the file",
+        {"sets/libsvm/toy": b"a,b,c\n1,2,3\n"},
+    ),
+    Damaged(
+        "libsvm_empty",
+        LIBSVM_SCENARIO,
+        "sets/libsvm/toy: found no examples; expected lines `label index:value ...`",
+        {"sets/libsvm/toy": b""},
+    ),
+    Damaged(
+        "npz_nowhere",
+        NPZ_SCENARIO,
+        "data.path: sets/npz/toy.npz: no such file; put an .npz archive with x_train and y_train there",
+        {"sets/README": b""},
+    ),
+    Damaged(
+        "npz_cut",
+        NPZ_SCENARIO,
+        "sets/npz/toy.npz: not an .npz archive of numbers, or damaged (File is not a zip file); write it anew",
+        {"sets/npz/toy.npz": TOY[:200]},
+    ),
+    Damaged(
+        "npz_other_keys",
+        NPZ_SCENARIO,
+        "sets/npz/toy.npz: expected the keys x_train and y_train, or x and y; found a",
+        {"sets/npz/toy.npz": _npz(a=np.ones(3))},
+    ),
+    Damaged(
+        "npz_unequal",
+        NPZ_SCENARIO,
+        "sets/npz/toy.npz: found 3 examples in x and 4 labels in y",
+        {"sets/npz/toy.npz": _npz(x=np.ones((3, 2)), y=np.ones(4))},
+    ),
+    Damaged(
+        "graphml_nowhere",
+        "topology: {kind: graphml, path: g.graphml}\n",
+        "g.graphml: topology.path: cannot read the file: No such file or directory",
+    ),
+    Damaged(
+        "graphml_cut",
+        "topology: {kind: graphml, path: g.graphml}\n",
+        "g.graphml: topology.path: expected a GraphML file, got ParseError: no element found: line 1, column 16",
+        {"g.graphml": b"<graphml><graph>"},
+    ),
+    Damaged(
+        "edge_list_too_small",
+        "topology: {kind: edge_list, path: g.txt}\n",
+        "topology.path: g.txt has 3 nodes and clients.count is 16; set clients.count: 3",
+        {"g.txt": b"0 1\n1 2\n"},
+    ),
+    Damaged(
+        "edge_list_broken_line",
+        "topology: {kind: edge_list, path: g.txt}\n",
+        "g.txt:2: topology.path: expected two nodes 'a b', got '1'",
+        {"g.txt": b"0 1\n1\n"},
+    ),
+    Damaged(
+        "trace_nowhere",
+        "clients: {speed: {kind: trace, path: t.csv, column: factor}}\n",
+        "clients.speed.path: found no file t.csv, expected a CSV file with a header line",
+    ),
+    Damaged(
+        "trace_other_column",
+        "clients: {speed: {kind: trace, path: t.csv, column: factor}}\n",
+        "clients.speed.column: found no column 'factor' in t.csv, expected one of a, b",
+        {"t.csv": b"a,b\n1,2\n"},
+    ),
+    Damaged(
+        "trace_words",
+        "clients: {speed: {kind: trace, path: t.csv, column: a}}\n",
+        "clients.speed.column: t.csv, column 'a': expected numbers > 0 in every row",
+        {"t.csv": b"a,b\nfast,2\n"},
+    ),
+    Damaged(
+        "batch_larger_than_data",
+        "clients: {count: 100}\n",
+        "algorithm.batch_size: expected at most 14, the examples of client 38, found 32; lower it, or use "
+        "fewer clients (clients.count is 100) or larger parts",
+    ),
+    Damaged(
+        "too_many_components",
+        "data: {set: digits, pca: 65}\n",
+        "data.pca: expected 1 to 64 components (1438 examples, 64 features), got 65",
+    ),
+    Damaged(
+        "more_clients_than_examples",
+        "clients: {count: 2000}\n",
+        "clients.count: 2000 clients but only 1438 training examples, and each needs one; use fewer "
+        "clients or partition kind: resample",
+    ),
+    Damaged(
+        "sizes_beyond_data",
+        "clients: {count: 2}\ndata: {partition: {kind: iid, sizes: {kind: listed, values: [1000, 1000]}}}\n",
+        "data.partition.sizes.values: they add up to 2000, but there are 1438 training examples",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DAMAGED, ids=[case.name for case in DAMAGED])
+def test_each_damaged_file(refused, case, monkeypatch):
+    for name, content in case.files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(content)
+    if any(name.startswith("sets/") for name in case.files):
+        monkeypatch.setenv("SIMFL_DATA", "sets")
+    assert refused(GOOD + case.scenario) == f"s.yaml: {case.message}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "nonsense"], "--set: expected key.path=value, got 'nonsense'; write for example seed=3"),
+        (["--set", "=3"], "--set: expected key.path=value, got '=3'; write for example seed=3"),
+        (
+            ["--set", "clients.count="],
+            "--set: clients.count: expected an integer >= 1, got nothing; write a whole number",
+        ),
+        (
+            ["--set", "links.bandwith=1 Gbit/s"],
+            "--set: links.bandwith: expected a key of links, got 'bandwith'; did you mean 'bandwidth'?",
+        ),
+        (
+            ["--set", "links.latency=1 lightyear"],
+            "--set: links.latency: expected a time like '10 ms', got '1 lightyear'; "
+            "use one of the units ns, us, ms, s, min, h, d",
+        ),
+        (
+            ["--set", "topology={kind: ring"],
+            "--set: topology:2:1: expected well-formed YAML, got an error (did not find expected ',' or '}'); "
+            "check quotes, brackets, colons and indentation",
+        ),
+        (
+            ["--set", "algorithm.batch_size=1000"],
+            "s.yaml: algorithm.batch_size: expected at most 89, the examples of client 14, found 1000; lower it, "
+            "or use fewer clients (clients.count is 16) or larger parts",
+        ),
+        (
+            ["--set", "seed=1", "--seed", "-1"],
+            "--set: seed: expected an integer >= 0 and < 18446744073709551616, got -1; choose a value in this range",
+        ),
+        (
+            ["--set", "algorithm={kind: 'nowhere:Mine'}"],
+            "s.yaml: algorithm.kind: cannot load 'nowhere:Mine' (No module named 'nowhere'), "
+            "expected module:Class of an importable module",
+        ),
+        (
+            ["nothing.yaml"],
+            "nothing.yaml: expected a scenario file, got nothing there; check the path, or write one with 'simfl new'",
+        ),
+        (["."], ".: expected a scenario file, got a folder; name a file in it"),
+        (["--out", "s.yaml"], "s.yaml/s: cannot make a folder for results: Not a directory; choose --out"),
+    ],
+)
+def test_bad_words_on_the_command_line(refused, words, message):
+    assert refused(GOOD, *words) == message + "\n"
+
+
+def test_every_file_is_named_with_its_problem(simfl_):
+    Path("one.yaml").write_text(GOOD + "data: {set: digits, pca: 65}\n")
+    Path("two.yaml").write_text(GOOD + "clients: {count: 2000}\n")
+    code, _, err = simfl_("run", "one.yaml", "two.yaml")
+    assert code == 2
+    assert [line.split(":")[:2] for line in err.splitlines()] == [
+        ["one.yaml", " data.pca"],
+        ["two.yaml", " clients.count"],
+    ]
+
+
+def test_a_gpu_that_is_not_there(refused):
+    import jax
+
+    if any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("this machine has a GPU")
+    assert refused(GOOD, "--device", "gpu") == (
+        "--device: found 'gpu', expected one of the devices of this machine (cpu); "
+        "a GPU needs the extra for it: pip install 'simfl[cuda12]'\n"
+    )
