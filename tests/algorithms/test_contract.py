@@ -131,6 +131,15 @@ def test_a_late_client_starts_when_it_joins(kind, options):
 
 
 @every
+def test_work_under_way_counts_as_far_as_it_has_come(kind, options):
+    world = make_world(2, speeds=[10.0, 10.0], outages={0: [Outage(0.02, 0.05)], 1: [Outage(0.01, 0.09, crash=True)]})
+    algorithm, rows = run_without_numbers(kind, world, until=0.06, **options)
+    assert not rows, "a batch takes 80 ms"
+    assert algorithm.computed_s(0) == pytest.approx(0.03), "30 ms of it were spent away"
+    assert algorithm.computed_s(1) == pytest.approx(0.01), "lost, but computed"
+
+
+@every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
     read_at = {}
     world = make_world(

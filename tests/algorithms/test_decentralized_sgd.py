@@ -134,6 +134,13 @@ def test_the_weight_of_a_neighbor_that_left_goes_to_ones_own_model():
         np.testing.assert_allclose(later[:, 0], [3.0, *second], atol=1e-6)
 
 
+def test_who_is_away_when_a_neighbor_leaves_goes_on_when_it_is_back():
+    outages = {0: [Outage(0.02, 0.06)], 1: [Outage(0.03, float("inf"), crash=True)]}
+    world = make_world(2, speeds=[1.0, 10.0], links=LinkModel(latency=constant(0.04)), outages=outages)
+    _, rows = run_without_numbers("decentralized_sgd", world, until=0.1)
+    assert rows[0][:2] == (pytest.approx(0.06), 0), "it waited for its neighbor's model, which is lost"
+
+
 def test_a_slow_link_is_waited_for():
     world = make_world(4, links=LinkModel(latency=constant(0.02)))
     algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
