@@ -1,0 +1,66 @@
+"""Every scenario that comes with simfl: it loads, fits its data, and runs, shortened."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import simfl
+from simfl.scenario import loads
+
+FOLDER = Path(__file__).parents[1] / "scenarios"
+PATHS = sorted(FOLDER.rglob("*.yaml"))
+UPDATES = 32
+SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
+LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared, but not run
+
+
+def _name(path):
+    return str(path.relative_to(FOLDER).with_suffix(""))
+
+
+def _needs_its_data(scenario):
+    if scenario.data.set != "digits":
+        root = os.environ.get("SIMFL_DATA")
+        if not root or not (Path(root) / scenario.data.set).is_dir():
+            pytest.skip(f"SIMFL_DATA names no folder with {scenario.data.set} in it")
+
+
+def test_there_are_scenarios():
+    assert {"demo/adpsgd", "demo/sync", "adp2sgd/case2-adpsgd"} <= set(map(_name, PATHS))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=_name)
+def test_it_loads_and_is_the_same_after_a_round_trip(path):
+    scenario = simfl.load(path)
+    assert loads(scenario.to_yaml()).digest() == scenario.digest()
+    assert scenario.description
+    assert scenario.name == _name(path).replace("/", "-")  # so that no two write into one folder of results
+
+
+@pytest.mark.parametrize("path", PATHS, ids=_name)
+def test_it_runs_shortened(path, tmp_path):
+    scenario = simfl.load(path, SHORT)
+    _needs_its_data(scenario)
+    setup = simfl.prepare(scenario)
+    assert setup.problem.train_x.shape[1:] == setup.dataset.input_shape
+    if scenario.model.kind in LARGE:
+        return
+    run = simfl.run(setup, out=tmp_path)
+    assert run.status == "done"
+    assert run.manifest.updates == UPDATES
+    assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
+    assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or scenario.privacy is not None
+    certified = scenario.privacy is not None and scenario.privacy.mechanism == "gaussian"
+    assert run.metrics["epsilon"].notna().all() == certified
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path.stem.endswith("sync")], ids=_name)
+def test_a_pair_differs_in_the_algorithm_alone(path):
+    sync = simfl.load(path).resolved()
+    adpsgd = simfl.load(path.with_stem(path.stem.removesuffix("sync") + "adpsgd")).resolved()
+    for scenario in (sync, adpsgd):
+        del scenario["name"], scenario["description"]
+        for key in ("kind", "exchange", "pairing"):
+            scenario["algorithm"].pop(key, None)
+    assert sync == adpsgd
