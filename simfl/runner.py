@@ -205,6 +205,8 @@ class Simulation:
         while True:
             count += 1
             yield self.world.clock.timeout(count * every_s - self.world.clock.now)
+            if self.world.clock.env.peek() == float("inf"):
+                return  # nobody else has anything left to do, and the clock must not go on for us alone
             self._evaluate()
 
     def _end(self, status: str, reason: str) -> None:
@@ -248,9 +250,10 @@ class Simulation:
         # A target needs the number now. Divergence is looked for one evaluation later, always at the
         # same one, so that the device can lag behind the world and the run still ends at the same event.
         while len(self._evaluations) > (1 if target is None else 0):
+            evaluated_s = self._evaluations[0][0][0]
             evaluation = self._collect_one()
             if not evaluation.finite:
-                self._end("diverged", f"the loss was not finite at {row[0]:.6g} s of virtual time")
+                self._end("diverged", f"the loss was not finite at {evaluated_s:.6g} s of virtual time")
             elif target is not None and evaluation.test_accuracy >= target:
                 self._end("done", "accuracy")
 

@@ -281,3 +281,15 @@ def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):
     with pytest.raises(ScenarioError, match=r"^algorithm\.options: alone: unknown options \['bost'\]"):
         run(scenario(algorithm=own.format("bost: 2.0")), out=tmp_path / "other")
     assert not (tmp_path / "other").exists(), "no folder of a run that never began"
+
+
+def test_evaluating_by_time_does_not_keep_an_empty_world_alive(tmp_path):
+    gone = "[{all: true, crash: [{at: 50 ms, back: never}]}]"
+    found = run(scenario(availability=gone, stop="{updates: 100000}", evaluate="{every: {time: 10 ms}}"), out=tmp_path)
+    assert ended(found) == ("done", "nothing left to happen: every client has left")
+
+
+def test_a_diverged_run_names_the_first_evaluation_that_was_not_finite(tmp_path):
+    found = run(scenario(algorithm="{kind: adpsgd, batch_size: 8, step_size: 1.0e+30}"), out=tmp_path)
+    first = found.metrics["time_s"][~np.isfinite(found.metrics["train_loss"])].iloc[0]
+    assert found.manifest.reason == f"the loss was not finite at {first:.6g} s of virtual time"

@@ -56,7 +56,7 @@ class Training:
         return 4 * len(self.initial)
 
 
-@dataclass
+@dataclass(slots=True)
 class Times:
     """What a client did with its time, in seconds of virtual time."""
 
@@ -134,7 +134,8 @@ class Algorithm(ABC):
         self._env = world.clock.env
         self._duration = world.compute.duration
         self._timeout = world.clock.env.timeout
-        self._schedule = training.step_size
+        step_size = training.step_size
+        self._schedule = step_size if callable(step_size) else float(step_size)
         self._noise_std = training.noise_std
         self._busy_until = [0.0] * self.num_clients
         self.set_up(**options)

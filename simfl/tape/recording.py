@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ONE = (1.0,)
+_USED = -1  # size of a gradient that was consumed
 _ZERO = [(0.0,) * n for n in range(16)]
 _NO_ROW = [(-1,) * n for n in range(16)]
 
@@ -181,7 +182,7 @@ class Tape:
             if isinstance(one, Model):
                 rows, coefs = one.rows, one.coefs
                 if isinstance(other, Gradient):
-                    if c0 == 1.0 and len(rows) <= self.reads and other.size <= self.max_batch:
+                    if c0 == 1.0 and len(rows) <= self.reads and 0 <= other.size <= self.max_batch:
                         return Model((self._record(rows, coefs, other, c1, 0, other.size, other.noise_std),), _ONE)
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
@@ -233,7 +234,9 @@ class Tape:
         return model
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
-        """Request the numbers of some models, f32 [k, d]: flushes the tape and waits."""
+        """Request the numbers of one model or more, f32 [k, d]: flushes the tape and waits."""
+        if not models:
+            raise ValueError("values: expected at least one model, got none")
         self.flush()
         assert self.executor is not None, "no executor"
         return self.executor.fetch(*self.forms(models))
@@ -292,13 +295,18 @@ class Tape:
         """Record out = base + coef * gradient, in as many operations as it takes."""
         if len(base) > self.reads:
             base = {self._reduce(base): 1.0}
-        size = min(gradient.size, self.max_batch)
+        total = gradient.size
+        if total == _USED:
+            raise ValueError(
+                f"gradient {gradient.draw} of client {gradient.client} is used twice: it would be drawn twice"
+            )
+        size = min(total, self.max_batch)
         out = self._record(tuple(base), tuple(base.values()), gradient, coef, 0, size, gradient.noise_std)
         first = size
-        while first < gradient.size:
+        while first < total:
             # What does not fit the fixed width of a batch is added by further operations, without
             # noise: the batch is never truncated, which would change the mechanism.
-            size = min(gradient.size - first, self.max_batch)
+            size = min(total - first, self.max_batch)
             out = self._record((out,), _ONE, gradient, coef, first, size, 0.0)
             first += size
         return out
@@ -314,6 +322,8 @@ class Tape:
         noise_std: float,
     ) -> Row:
         """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
+        if size == gradient.size - first:
+            gradient.size = _USED
         read = gradient.model.rows[0]
         level = read.level
         for row in rows:

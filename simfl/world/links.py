@@ -38,7 +38,7 @@ class LinkModel:
     downlink: float | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Traffic:
     """What a client sent: bytes and messages, resends included."""
 

@@ -205,3 +205,13 @@ def test_windows_hold_as_many_operations_as_asked_for():
 def test_an_operation_reads_at_least_three_rows():
     with pytest.raises(ValueError, match="reads: expected"):
         Tape(NullExecutor(), reads=2)
+
+
+def test_a_gradient_is_used_once():
+    tape = Tape(NullExecutor())
+    model = tape.constant(np.zeros(3, dtype=np.float32))
+    for size in (4, 400):  # in one operation, and in several
+        gradient = tape.gradient(model, 7, 2, size)
+        tape.combine((1.0, model), (-0.1, gradient))
+        with pytest.raises(ValueError, match="gradient 2 of client 7 is used twice"):
+            tape.combine((1.0, model), (-0.1, gradient))
