@@ -135,5 +135,5 @@ def _refused(action: Callable[[], object]) -> list[str]:
 
 
 def test_a_key_that_looks_like_a_tag_of_ours_is_just_unknown() -> None:
-    with pytest.raises(ScenarioError, match="'?<'?"):
+    with pytest.raises(ScenarioError, match=r"'?<'?"):
         loads("{'<': 1, algorithm: adpsgd}")
