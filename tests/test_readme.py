@@ -26,3 +26,27 @@ def test_the_commands_in_the_readme_exist():
 def test_the_columns_in_the_readme_are_those_of_the_tables(name):
     (columns,) = re.findall(rf"^\| `{name}` \|.*\| (.*) \|$", README, re.MULTILINE)
     assert re.sub(r" \([^)]*\)", "", columns).split(", ") == SCHEMAS[name].names
+
+
+def test_the_python_in_the_readme_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "scenarios").symlink_to(Path(__file__).parents[1] / "scenarios")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code.replace("stop.time=1 s", "stop.time=0.1 s"), "README.md", "exec"), names)
+    assert names["run"].folder == Path("results/demo-adpsgd/001")
+    assert len(names["ax"].lines) == 1
+
+
+def test_the_error_in_the_readme_is_what_simfl_says(simfl_, tmp_path):
+    ((option, message),) = re.findall(r'^\$ simfl run my.yaml --set (\S+="[^"]*")\n(.*)$', README, re.MULTILINE)
+    (tmp_path / "my.yaml").write_text("algorithm: adpsgd\n")
+    assert simfl_("run", "my.yaml", "--set", option.replace('"', "")) == (2, "", message + "\n")
+
+
+def test_the_options_in_the_readme_exist():
+    for command in ("run", "plot"):
+        (text,) = re.findall(rf"`{command}`\s+takes\s+(.*?)[;.]\s", README, re.DOTALL)
+        options = {option for parameter in get_command(app).commands[command].params for option in parameter.opts}
+        told = set(re.findall(r"--\w+", text))
+        assert told == {option for option in options if option.startswith("--")} - {"--help"}
