@@ -51,7 +51,9 @@ class Case:
 
 def _case(data: str, model: str, workers: int, updates: int, algorithm: str = "adpsgd", **sections: Any) -> Case:
     options = sections.pop("options", {})
-    part = {"kind": "resample", "size": 128} if workers > 40 and data == "digits" else {"kind": "iid"}
+    # More workers than the data can be divided among draw their examples from all of it.
+    few = workers > 40 if data == "digits" else workers > 1_000
+    part = {"kind": "resample", "size": 128} if few else {"kind": "iid"}
     return Case(
         workers,
         updates,
@@ -74,7 +76,9 @@ CASES: dict[str, Case] = {
     "digits-softmax-adpsgd-messages": _case("digits", "softmax", 256, 60_000, options=_MESSAGES),
     "digits-softmax-sync": _case("digits", "softmax", 256, 60_000, "sync_sgd"),
     "digits-softmax-decentralized": _case("digits", "softmax", 256, 40_000, "decentralized_sgd"),
+    "mnist-softmax-adpsgd-16": _case("mnist", "softmax", 16, 40_000),
     "mnist-softmax-adpsgd": _case("mnist", "softmax", 256, 40_000),
+    "mnist-softmax-adpsgd-10000": _case("mnist", "softmax", 10_000, 80_000),
     "mnist-softmax-adpsgd-messages": _case("mnist", "softmax", 256, 40_000, options=_MESSAGES),
     "mnist-softmax-adpsgd-private": _case("mnist", "softmax", 256, 20_000, privacy=_PRIVACY),
     "mnist-softmax-sync": _case("mnist", "softmax", 256, 20_000, "sync_sgd"),
