@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simfl.streams import Streams
-from simfl.tape.draws import batch_positions, noise, permute
+from simfl.tape.draws import batch_positions, noise, permute, threefry
 
 keys = st.integers(0, 2**32 - 1)
 permute_many = jax.jit(permute)
@@ -157,3 +157,24 @@ def test_noise_is_standard_normal_and_independent_between_clients_and_draws():
     correlations = np.corrcoef(vectors)[np.triu_indices(clients * draws, 1)]
     assert np.abs(correlations).max() < 6 / math.sqrt(d)
     np.testing.assert_allclose(vectors.std(axis=1), 1.0, atol=6 / math.sqrt(2 * d))
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "words"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_gives_the_known_answers_of_its_authors(key, counter, words):
+    found = threefry(*(jax.numpy.uint32(word) for word in key + counter))
+    assert tuple(int(word) for word in found) == words
+
+
+def test_noise_is_standard_normal_and_its_halves_are_independent():
+    sample = np.asarray(
+        noise(jax.numpy.array([5, 6], jax.numpy.uint32), jax.numpy.int32(3), jax.numpy.int32(9), 200_001)
+    )
+    assert stats.kstest(sample, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(sample[:100_000], sample[100_001:])[0, 1]) < 4.5 / np.sqrt(100_000)
