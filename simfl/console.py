@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from simfl.records import Progress, Run
 
 NOTHING = "–"
-SIDE_BY_SIDE = 4  # up to so many runs stand in columns; more would not fit into a terminal and stand in rows
+SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
+_LEAST_ROOM = 16
+
+# What a table of one row per run leaves out, one after the other, until it fits. Folders begin with the scenario's
+# name, and a status that is not done is said in a line of its own.
+_LEFT_OUT = (
+    "scenario", "updates/s of wall time", "epochs", "wall time", "status", "sent", "updates", "noise", "virtual time"
+)  # fmt: skip
 
 _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow", "failed": "red"}
 
@@ -160,7 +169,9 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         del cells[f"time to {show_share(common)}"]
     if not any(private):
         del cells["noise"], cells["epsilon"]
-    console.print(_columns(cells) if len(runs) <= SIDE_BY_SIDE else _rows(cells))
+    room = (console.width - max(map(len, cells))) // len(runs)
+    few = len(runs) <= SIDE_BY_SIDE and room >= _LEAST_ROOM + 3
+    console.print(_columns(cells) if few else _rows(cells, console.width))
     for line in _explain_privacy(runs):
         console.print(Text(line))
     for run in runs:
@@ -179,15 +190,30 @@ def _columns(cells: Mapping[str, list[str]]) -> Table:
     return table
 
 
-def _rows(cells: Mapping[str, list[str]]) -> Table:
-    """One row per run."""
+def _rows(cells: Mapping[str, list[str]], width: int) -> Table:
+    """One row per run; headings are broken and what tells least is left out until the rows fit into the width."""
+    shown, broken = dict(cells), False
+    least_telling = iter(_LEFT_OUT)
+    while sum(_needs(name, values, broken) for name, values in shown.items()) + 3 * (len(shown) - 1) > width:
+        if not broken:
+            broken = True
+        elif (measure := next(least_telling, None)) is not None:
+            shown.pop(measure, None)
+        else:
+            break
     table = Table(show_edge=False, pad_edge=False)
-    for measure in cells:
+    for measure, values in shown.items():
         is_text = measure in {"scenario", "algorithm", "noise", "status", "folder"}
-        table.add_column(measure, justify="left" if is_text else "right", overflow="fold")
-    for values in zip(*cells.values(), strict=True):
-        table.add_row(*(_styled(measure, value) for measure, value in zip(cells, values, strict=True)))
+        heading = "\n".join(textwrap.wrap(measure, _needs(measure, values, broken)))
+        table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*(_styled(measure, value) for measure, value in zip(shown, row, strict=True)))
     return table
+
+
+def _needs(measure: str, values: Sequence[str], broken: bool) -> int:
+    """Return the width of a column whose values stay whole; its heading may be broken between words."""
+    return max(map(cell_len, [*(measure.split() if broken else [measure]), *values]))
 
 
 def _styled(measure: str, value: str) -> Text:
@@ -204,7 +230,7 @@ def _show_epsilon(run: Run) -> str:
 def _explain_privacy(runs: Sequence[Run]) -> list[str]:
     """An epsilon is never shown without what it protects from whom; the ledger's own words, once each."""
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
-    return [f"epsilon: {statement}" for statement in dict.fromkeys(statements) if statement]
+    return [f"privacy: {statement}" for statement in dict.fromkeys(statements) if statement]
 
 
 def show_listing(title: str, entries: Mapping[str, str], console: Console) -> None:

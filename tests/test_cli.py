@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import simfl
 from simfl import console
@@ -112,6 +114,22 @@ def test_many_runs_stand_in_rows(simfl_, fake_runs, scenario):
     assert "tiny-001-tiny-002-tiny-003-2-more.png" in out
 
 
+@pytest.mark.parametrize("width", [80, 100, 140, 240])
+def test_tables_of_any_number_of_runs_fit_into_the_terminal(make_run, tmp_path, monkeypatch, width):
+    privacy = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
+    monkeypatch.chdir(tmp_path)
+    runs = [read(make_run(privacy=privacy).relative_to(tmp_path)) for _ in range(6)]
+    for count in (1, 2, 3, 4, 6):
+        screen = Console(width=width, file=io.StringIO(), highlight=False)
+        console.show_runs(runs[:count], screen)
+        shown = screen.file.getvalue()
+        assert max(map(len, shown.splitlines())) <= width
+        rows = [line for line in shown.splitlines() if "results/demo/00" in line]
+        assert sum(line.count("results/demo/00") for line in rows) == count  # none is folded
+        assert len(rows) in (1, count)
+        assert shown.count("A(DP)²SGD") == count
+
+
 def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, tmp_path):
     happenings, _ = fake_runs
     statement = "(epsilon, delta = 1e-05) per example of a client, local view"
@@ -123,7 +141,7 @@ def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, t
     assert code == 0
     assert re.search(r"^noise +│ z = 2, C = 1 +│ –", out, re.MULTILINE)
     assert re.search(r"^epsilon +│ 2\.5 at delta 1e-05 +│ –", out, re.MULTILINE)
-    assert out.count(f"epsilon: {statement}\n") == 1
+    assert out.count(f"privacy: {statement}\n") == 1
 
 
 def test_a_run_without_accuracies_shows_losses(simfl_, fake_runs, scenario):
