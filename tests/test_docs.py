@@ -9,7 +9,7 @@ import pytest
 from simfl.scenario import Scenario
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
 
 
 def test_the_reference_of_fields_is_up_to_date():
