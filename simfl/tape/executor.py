@@ -140,13 +140,16 @@ class Evaluation:
 def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> int:
     """Gradients per step: a matter of model and device (measured; see docs/benchmarks.md).
 
-    A convolution with weights per client must not be batched on a CPU; small models gain little
-    beyond 8; few clients leave few independent operations; a GPU wants hundreds.
+    A convolution with weights per client must not be batched on a CPU; a model of tens of kilobytes
+    gains nothing beyond 8, where the rows of a step fill the cache, a smaller one little beyond 16;
+    few clients leave few independent operations; a GPU wants hundreds.
     """
     if platform != "cpu":
         return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
     if model.convolutional:
         return 1
+    if num_clients >= 48 and model.size <= 4096:
+        return 16
     return 8 if num_clients >= 12 else 4 if num_clients >= 4 else 1
 
 
