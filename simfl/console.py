@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import textwrap
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NOTHING = "–"
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
 _LEAST_ROOM = 16
+_RECENT_S = 5.0  # over which speed is measured
 
 # What a table of one row per run leaves out, one after the other, until it fits. Folders begin with the scenario's
 # name, and a status that is not done is said in a line of its own.
@@ -89,9 +91,21 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
         transient=True,
         expand=True,
     )
+    recent: deque[Progress] = deque()
+    begun = False
+
+    def show(report: Progress) -> None:
+        nonlocal begun
+        if begun:  # the first report comes before everything is compiled, and would spoil the speed
+            recent.append(report)
+        begun = True
+        while len(recent) > 2 and report.wall_s - recent[1].wall_s >= _RECENT_S:
+            recent.popleft()
+        bar.update(task, completed=report.fraction, state=describe(report, recent[0] if recent else None))
+
     with bar:
         task = bar.add_task(label, total=1.0, state="compiling")
-        yield lambda report: bar.update(task, completed=report.fraction, state=describe(report))
+        yield show
 
 
 @contextlib.contextmanager
@@ -121,14 +135,16 @@ def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
         yield report
 
 
-def describe(report: Progress) -> str:
-    """Return the line beside the bar: virtual time, updates, accuracy, speed, time left."""
+def describe(report: Progress, earlier: Progress | None = None) -> str:
+    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report."""
     parts = [f"t = {show_time(report.time_s)}", f"{report.updates:,} updates"]
     if report.accuracy is not None:
         parts.append(f"acc. {report.accuracy:.1%}")
-    parts.append(f"{report.updates_per_s:,.0f}/s")
-    if report.remaining_s is not None:
-        parts.append(f"ETA {_show_clock(report.remaining_s)}")
+    if earlier is not None and (pace := report.pace(earlier)) is not None:
+        updates_per_s, remaining_s = pace
+        parts.append(f"{updates_per_s:,.0f}/s")
+        if remaining_s is not None:
+            parts.append(f"ETA {_show_clock(remaining_s)}")
     return "  ".join(parts)
 
 

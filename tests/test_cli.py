@@ -48,7 +48,8 @@ def fake_runs(monkeypatch, make_run):
         if isinstance(happening, Exception):
             raise happening
         if progress is not None:
-            progress(Progress(0.5, 1200, 3.0, 0.875, 0.25, 2.0, 600.0))
+            for step in (1, 2, 3):  # the first comes while everything is compiled
+                progress(Progress(0.25 * step, 600 * step, 1.5 * step, 0.875, 0.125 * step, 10.0 + step, 600.0))
         return Run(make_run(name=scenario.name, algorithm=scenario.algorithm.kind, **happening))
 
     monkeypatch.setattr(runner, "run", run)
@@ -238,14 +239,18 @@ def test_progress_is_shown_on_terminals_only(simfl_, fake_runs, scenario, monkey
     code, _, err = simfl_("run", scenario)
     assert code == 0
     assert asked[-1][-1] is True
-    assert "t = 500 ms  1,200 updates  acc. 87.5%  600/s  ETA 0:06" in err
+    assert "t = 750 ms  1,800 updates  acc. 87.5%  600/s  ETA 0:05" in err
     simfl_("run", scenario, "--quiet")
     assert asked[-1][-1] is False
 
 
-def test_progress_before_the_first_evaluation():
-    assert console.describe(Progress(0.0, 0, 0.0, None, 0.0, 0.1, 0.0)) == "t = 0 s  0 updates  0/s"
-    assert console.describe(Progress(90.0, 5, 0.1, None, 0.001, 9.0, 0.5)).endswith("0/s  ETA 2:29:51")
+def test_speed_and_time_left_are_those_of_late():
+    first = Progress(0.0, 0, 0.0, None, 0.0, 3.0, 0.0)
+    assert console.describe(first) == console.describe(first, first) == "t = 0 s  0 updates"
+    later = Progress(90.0, 5, 0.1, None, 0.001, 12.0, 0.5)
+    assert console.describe(later, first) == "t = 90 s  5 updates  1/s  ETA 2:29:51"
+    stuck = Progress(90.0, 5, 0.1, 0.5, 0.001, 13.0, 0.5)
+    assert console.describe(stuck, later) == "t = 90 s  5 updates  acc. 50.0%  0/s"
 
 
 def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):

@@ -95,7 +95,7 @@ def plot(
                 color=color_of(run.algorithm),
                 linestyle=LINE_STYLES[position % len(LINE_STYLES)],
                 marker="o" if len(frame) == 1 else None,
-                label=label,
+                label=label + (" (not certified)" if y == "epsilon" and frame[y].isna().all() else ""),
             )
         ax.set_xlabel(_with_unit(x_label, x_scale))
         ax.set_ylabel(_describe_epsilon(opened) if y == "epsilon" else _with_unit(Y_AXES[y], y_scale))
@@ -166,7 +166,7 @@ def _describe_epsilon(runs: Sequence[Run]) -> str:
     terms = {
         f"δ = {privacy['delta']:g}" + (", add or remove one example" if "neighbors" in privacy else "")
         for run in runs
-        if (privacy := run.privacy) is not None and "delta" in privacy
+        if (privacy := run.privacy) is not None and "delta" in privacy and run.metrics["epsilon"].notna().any()
     }
     return Y_AXES["epsilon"] + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 

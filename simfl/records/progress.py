@@ -27,7 +27,12 @@ class Progress:
     wall_s: float
     updates_per_s: float
 
-    @property
-    def remaining_s(self) -> float | None:
-        """Host seconds still to go if the run keeps its pace; None before there is one."""
-        return self.wall_s * (1.0 - self.fraction) / self.fraction if self.fraction > 0 else None
+    def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
+        """Return updates per host second since an earlier report, and the host seconds still to go at that pace.
+
+        None where no time has passed; the second is None where the run came no further.
+        """
+        wall_s, way = self.wall_s - earlier.wall_s, self.fraction - earlier.fraction
+        if wall_s <= 0:
+            return None
+        return (self.updates - earlier.updates) / wall_s, (1.0 - self.fraction) * wall_s / way if way > 0 else None
