@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 NOTHING = "–"
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
 _LEAST_ROOM = 16
-_RECENT_S = 5.0  # over which speed is measured
+_BEFORE_COMPILED = 2  # the first reports come before everything is compiled, and would spoil the speed
+_RECENT_S = 3.0  # over which speed is measured
 
 # What a table of one row per run leaves out, one after the other, until it fits. Folders begin with the scenario's
 # name, and a status that is not done is said in a line of its own.
@@ -92,16 +93,18 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
         expand=True,
     )
     recent: deque[Progress] = deque()
-    begun = False
+    told = widest = 0
 
     def show(report: Progress) -> None:
-        nonlocal begun
-        if begun:  # the first report comes before everything is compiled, and would spoil the speed
+        nonlocal told, widest
+        told += 1
+        if told > _BEFORE_COMPILED:
             recent.append(report)
-        begun = True
         while len(recent) > 2 and report.wall_s - recent[1].wall_s >= _RECENT_S:
             recent.popleft()
-        bar.update(task, completed=report.fraction, state=describe(report, recent[0] if recent else None))
+        state = describe(report, recent[0] if recent else None)
+        widest = max(widest, len(state))  # the bar keeps its length, mostly
+        bar.update(task, completed=report.fraction, state=state.ljust(widest))
 
     with bar:
         task = bar.add_task(label, total=1.0, state="compiling")
