@@ -133,9 +133,14 @@ def assemble(scenario: Scenario) -> Setup:
         l2=model.l2,
         noise_std=noise_std,
     )
+    warnings = list(scenario.notes())
+    if ledger is not None and scenario.data.partition.kind == "resample":
+        warnings.append(
+            "data.partition: resample may give one example to several clients; epsilon counts the releases of one "
+            "client, and what an example loses through all of them together is more"
+        )
     return Setup(
-        scenario, streams, dataset, shares, model, topology, problem, training, ledger, algorithm,
-        list(scenario.notes()),
+        scenario, streams, dataset, shares, model, topology, problem, training, ledger, algorithm, warnings
     )  # fmt: skip
 
 

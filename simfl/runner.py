@@ -405,10 +405,7 @@ class Simulation:
 
 
 def automatic_window(setup: Setup, platform: str) -> int:
-    """Operations per window: enough to find independent ones, few enough to see progress.
-
-    Twice the clients at least, so that everybody's next steps can be levelled together.
-    """
+    """Operations per window: enough to find independent ones, few enough to stay in the cache and to see progress."""
     if platform == "cpu" and setup.model.convolutional:
         return max(64, 4 * setup.scenario.clients.count)
-    return int(min(32768, max(4096, 4 * setup.scenario.clients.count)))
+    return int(min(8192, max(4096, 4 * setup.scenario.clients.count)))

@@ -148,9 +148,9 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
         return int(min(256, max(8, 2 ** int(np.log2(max(num_clients, 1))))))
     if model.convolutional:
         return 1
-    if num_clients >= 48 and model.size <= 4096:
-        return 16
-    return 8 if num_clients >= 12 else 4 if num_clients >= 4 else 1
+    if num_clients < 12:
+        return 4 if num_clients >= 4 else 1
+    return 16 if model.size <= 4096 else 8
 
 
 class Executor:
@@ -204,7 +204,7 @@ class Executor:
         self._test = self._padded(problem.test_x, problem.test_y)
         chosen = problem.loss_examples
         self._train = self._padded(problem.train_x[chosen], problem.train_y[chosen])
-        self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
+        self._rows_bank = jax.numpy.zeros((self.bank.capacity + 1, model.size), dtype="float32", device=self.device)
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="simfl-executor", daemon=True)
