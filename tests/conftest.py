@@ -1,16 +1,23 @@
 """Fixtures that several rooms share."""
 
 import math
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import settings
 
 from simfl import cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
+
+# A slow machine is no failure, and what every change must pass may not depend on chance; at a desk
+# hypothesis goes on looking for new examples.
+settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("simfl")
 
 
 def write_run(
