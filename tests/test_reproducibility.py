@@ -1,5 +1,6 @@
 """One seed, twice: equal tables, bit for bit, whatever the window."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -144,3 +145,17 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
     another = prepare(rough("adpsgd-atomic", **graph, seed=2))
     assert durations(another) != expected
     assert another.shares.indices.tolist() != base.shares.indices.tolist()
+
+
+def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
+    """Beyond a CPU's widths a step gathers its rows at once: another program, the same numbers."""
+    text = """
+    algorithm: {{kind: adpsgd, exchange: messages}}
+    privacy: {{mechanism: gaussian, noise_multiplier: 0.5}}
+    stop: {{updates: 200}}
+    evaluate: {{every: {{updates: 100}}}}
+    execution: {{width: {width}}}
+    """
+    narrow, wide = (run(loads(text.format(width=width), "width"), out=tmp_path).metrics for width in (8, 64))
+    for column in ("train_loss", "test_loss", "consensus_distance"):
+        np.testing.assert_allclose(wide[column], narrow[column], atol=1e-5)
