@@ -152,13 +152,13 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         scenario.clients.seconds_per_example,
         speeds(scenario, streams).tolist(),
         streams,
-        factor_sampler(scenario.clients.jitter),
+        sampler_of(scenario.clients.jitter, 1.0),
         slowdowns(scenario, streams),
     )
     there = availability(scenario, streams)
     links = scenario.links
     model = LinkModel(
-        latency=time_sampler(links.latency),
+        latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
         loss=links.loss,
         resend_timeout_s=links.resend_timeout,
@@ -221,12 +221,13 @@ def _model(scenario: Scenario, dataset: Dataset) -> AbstractModel:
     options = scenario.model.model_dump(exclude={"kind", "l2"})
     if scenario.model.kind == "quadratic" and dataset.curvature is not None:
         options["curvature"] = tuple(float(c) for c in dataset.curvature)
-    shape = dataset.input_shape
-    if dataset.image_shape is not None and scenario.model.kind in ("lenet5", "resnet"):
-        shape = dataset.input_shape
     try:
         return build_model(
-            scenario.model.kind, input_shape=shape, num_classes=dataset.num_classes, l2=scenario.model.l2, **options
+            scenario.model.kind,
+            input_shape=dataset.input_shape,
+            num_classes=dataset.num_classes,
+            l2=scenario.model.l2,
+            **options,
         )
     except ValueError as error:
         raise ScenarioError(str(error)) from error
@@ -246,34 +247,23 @@ def _topology(scenario: Scenario, streams: Streams) -> Topology:
         raise ScenarioError(f"topology: {error}") from error
 
 
-def factor_sampler(config: Any) -> Sampler | None:
-    """Return the sampler of a distribution of factors, None for the constant 1."""
-    kind = config.kind
+def sampler_of(config: Any, neutral: float) -> Sampler | None:
+    """Return the sampler of a distribution, None for the constant that changes nothing.
+
+    Args:
+        config: a distribution of factors, with mean 1, or of seconds, with a mean of its own.
+        neutral: 1 for factors, 0 for seconds.
+    """
+    kind, mean = config.kind, getattr(config, "mean", 1.0)
     if kind == "constant":
         value = config.value
-        return None if value == 1.0 else lambda g, n: np.full(n, value)
+        return None if value == neutral else lambda g, n: np.full(n, value)
     if kind == "uniform":
         return lambda g, n: g.uniform(config.low, config.high, n)
+    if kind == "exponential":
+        return lambda g, n: g.exponential(mean, n)
     if kind == "lognormal":
         sigma = config.sigma
-        return lambda g, n: np.exp(g.normal(-0.5 * sigma**2, sigma, n))
-    if kind == "exponential":
-        return lambda g, n: g.exponential(1.0, n)
-    raise ValueError(f"unknown distribution {kind!r}")
-
-
-def time_sampler(config: Any) -> Sampler | None:
-    """Return the sampler of a distribution of seconds, None for the constant 0."""
-    kind = config.kind
-    if kind == "constant":
-        value = config.value
-        return None if value == 0.0 else lambda g, n: np.full(n, value)
-    if kind == "uniform":
-        return lambda g, n: g.uniform(config.low, config.high, n)
-    if kind == "exponential":
-        return lambda g, n: g.exponential(config.mean, n)
-    if kind == "lognormal":
-        mean, sigma = config.mean, config.sigma
         return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
     raise ValueError(f"unknown distribution {kind!r}")
 
@@ -286,7 +276,7 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
         return np.array(config.values, dtype=np.float64)
     if config.kind == "trace":
         return generator.choice(_trace(Path(config.path), config.column), count)
-    sampler = factor_sampler(config)
+    sampler = sampler_of(config, 1.0)
     return np.ones(count) if sampler is None else sampler(generator, count)
 
 
@@ -345,7 +335,7 @@ def availability(scenario: Scenario, streams: Streams) -> Availability:
         churn = None
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
-            churn = RandomOutages(time_sampler(rule.random.up) or zero, time_sampler(rule.random.down) or zero)
+            churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
         for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
             outages.setdefault(client, []).extend(scripted)
             if churn is not None:

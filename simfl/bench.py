@@ -215,19 +215,7 @@ class _PerCallTape:
         gradient = gradient_of_batch(problem.model, problem.max_batch, problem.clipping_norm is not None, problem.noisy)
         positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
         self._device = device
-        data = jax.device_put(
-            {
-                "x": problem.train_x,
-                "y": problem.train_y,
-                "table": problem.indices,
-                "offsets": problem.offsets[:-1].astype(np.int32),
-                "sizes": problem.sizes.astype(np.int32),
-                "data_key": problem.data_key,
-                "noise_key": problem.noise_key,
-                "clipping_norm": np.float32(problem.clipping_norm or 0.0),
-            },
-            device,
-        )
+        data = jax.device_put(problem.arrays(), device)
 
         def linear(coefs: Any, models: Any) -> Any:
             return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))

@@ -100,6 +100,19 @@ class Problem:
         """Examples per client, int64 [K]."""
         return np.diff(self.offsets)
 
+    def arrays(self) -> dict[str, Any]:
+        """What the programs of `simfl.tape.kernels` call `data`, on the host."""
+        return {
+            "x": self.train_x,
+            "y": self.train_y,
+            "table": self.indices.astype(np.int32),
+            "offsets": self.offsets[:-1].astype(np.int32),
+            "sizes": self.sizes.astype(np.int32),
+            "data_key": self.data_key,
+            "noise_key": self.noise_key,
+            "clipping_norm": np.float32(self.clipping_norm or 0.0),
+        }
+
     @property
     def max_batch(self) -> int:
         """Examples that one operation processes (lanes of the batch).
@@ -181,7 +194,6 @@ class Executor:
         self.combines = combines
         self.device = device or choose_device(None)
         self.bank = Bank(capacity)
-        self.dispatched = 0
         model = problem.model
         put = self._put
         self._program = kernels.window_program(
@@ -190,16 +202,7 @@ class Executor:
         )  # fmt: skip
         self._average = kernels.average_program(reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(reads)
-        self._data = {
-            "x": put(problem.train_x),
-            "y": put(problem.train_y),
-            "table": put(problem.indices.astype(np.int32)),
-            "offsets": put(problem.offsets[:-1].astype(np.int32)),
-            "sizes": put(problem.sizes.astype(np.int32)),
-            "data_key": put(problem.data_key),
-            "noise_key": put(problem.noise_key),
-            "clipping_norm": put(np.float32(problem.clipping_norm or 0.0)),
-        }
+        self._data = put(problem.arrays())
         self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
         self._test = self._padded(problem.test_x, problem.test_y)
         chosen = problem.loss_examples
@@ -301,7 +304,6 @@ class Executor:
         self._rows_bank.block_until_ready()
         for at in range(0, steps.count, STEPS):
             self._rows_bank = self._call(steps, at, min(STEPS, steps.count - at))
-        self.dispatched += window.operations
 
     def _call(self, steps: Steps, at: int, count: int) -> jax.Array:
         """Run `count` <= STEPS steps; the arrays always have STEPS entries, so one trace serves all."""

@@ -182,8 +182,10 @@ class Tape:
             if isinstance(one, Model):
                 rows, coefs = one.rows, one.coefs
                 if isinstance(other, Gradient):
-                    if c0 == 1.0 and len(rows) <= self.reads and 0 <= other.size <= self.max_batch:
-                        return Model((self._record(rows, coefs, other, c1, 0, other.size, other.noise_std),), _ONE)
+                    size = other.size
+                    if c0 == 1.0 and len(rows) <= self.reads and 0 <= size <= self.max_batch:
+                        other.size = _USED
+                        return Model((self._record(rows, coefs, other, c1, 0, size, other.noise_std),), _ONE)
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
         form: dict[Row, float] = {}
@@ -300,6 +302,7 @@ class Tape:
             raise ValueError(
                 f"gradient {gradient.draw} of client {gradient.client} is used twice: it would be drawn twice"
             )
+        gradient.size = _USED
         size = min(total, self.max_batch)
         out = self._record(tuple(base), tuple(base.values()), gradient, coef, 0, size, gradient.noise_std)
         first = size
@@ -322,8 +325,6 @@ class Tape:
         noise_std: float,
     ) -> Row:
         """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
-        if size == gradient.size - first:
-            gradient.size = _USED
         read = gradient.model.rows[0]
         level = read.level
         for row in rows:
