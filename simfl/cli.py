@@ -18,6 +18,7 @@ from simfl import __version__
 from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest
 from simfl.own_code import look_beside
 from simfl.privacy_commands import app as privacy_app
+from simfl.reproduce_commands import reproduce
 from simfl.study_commands import compare, sweep
 
 if TYPE_CHECKING:
@@ -333,6 +334,7 @@ def bench(
 
 app.command()(sweep)
 app.command()(compare)
+app.command()(reproduce)
 
 
 @data_app.command("list")

@@ -1,0 +1,153 @@
+"""The page of a reproduced study: claims with verdicts, figures, and every number beside the paper's."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from simfl import __version__
+from simfl.errors import ScenarioError
+from simfl.records.folder import replace_text
+from simfl.records.sweeps import Sweep
+from simfl.reproduction.running import Outcome, counted, judged
+from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, show
+
+NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
+CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")
+
+
+def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Outcome:
+    """Write page, tables and figures of a study into a folder and return it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    name = f"{paper.name}-quick" if quick else paper.name
+    numbers, claims = counted(paper, runs), judged(paper, runs)
+    try:
+        figures = tuple(draw(paper, runs, root / "figures" / name))
+        page = root / f"{name}.md"
+        outcome = Outcome(paper, quick, swept, numbers, claims, figures, page)
+        replace_text(root / f"{name}.csv", number_table(numbers))
+        replace_text(root / f"{name}-claims.csv", claim_table(claims))
+        replace_text(page, page_of(outcome))
+    except OSError as error:
+        raise ScenarioError(f"{root}: cannot write the results: {error.strerror}; choose --out") from error
+    return outcome
+
+
+def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
+    """Write the figures whose runs are there, and yield their paths with what they show."""
+    from simfl.plots import save
+    from simfl.plots.style import style
+
+    for name, (caption, drawn) in paper.figures.items():
+        with contextlib.suppress(NotMeasuredError), style():
+            yield save(drawn(runs), folder / f"{name}.png"), caption
+
+
+def page_of(outcome: Outcome) -> str:
+    """Return the page as Markdown."""
+    paper, swept = outcome.paper, outcome.swept
+    command = f"simfl reproduce {paper.name}" + (" --quick" if outcome.quick else "")
+    seconds = math.fsum(run.wall_s for run in swept.finished)
+    lost = [run for run in swept.runs if run.status != "done"]
+    blocks = [
+        f"# {paper.title}",
+        f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
+        f"{seconds / 60:.0f} minutes one after the other. Intervals are 95 % intervals of Student's t over seeds; "
+        "a number without one was measured with one seed, or no draw has a part in it.",
+        *(["This is the quick form, with fewer settings and seeds: its verdicts are those of a first look."]
+          if outcome.quick else []),
+        "## Claims",
+        claims_of(outcome.claims),
+        *(f"![{caption}]({_below(path, outcome.page.parent)})" for path, caption in outcome.figures),
+        *(["## What differs from the paper", "\n".join(f"- {remark}" for remark in paper.remarks)]
+          if paper.remarks else []),
+        "## Numbers",
+        "Ours, with the paper's number and the difference in brackets where the paper has one.",
+        *numbers_of(outcome.numbers),
+    ]  # fmt: skip
+    if lost:
+        blocks += ["## Runs that did not end", "\n".join(sorted({f"- {run.label}, seed {run.seed}: {run.status} "
+                   f"{run.reason}".rstrip() for run in lost}))]  # fmt: skip
+    return "\n\n".join(blocks) + "\n"
+
+
+def claims_of(claims: Iterable[Judged]) -> str:
+    """Return a table of claims."""
+    rows = [["claim", "verdict", "what was measured"]]
+    rows += [[claim.text, f"**{claim.verdict}**", claim.evidence] for claim in claims]
+    return table(rows)
+
+
+def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
+    """Yield a heading and a table for every part."""
+    for part in dict.fromkeys(number.part for number in numbers):
+        own = [number for number in numbers if number.part == part]
+        columns = list(dict.fromkeys(number.column for number in own))
+        places = {(number.row, number.column): number for number in own}
+        if len(places) < len(own):
+            raise ValueError(f"{part}: two numbers in one place")
+        rows = [["", *columns]]
+        for row in dict.fromkeys(number.row for number in own):
+            found = (places.get((row, column)) for column in columns)
+            rows.append([row, *("-" if number is None else cell(number) for number in found)])
+        units = {number.unit for number in own if number.unit}
+        seeds = {len(number.values) for number in own}
+        counted = [f"{count} seed{'s' * (count > 1)}" for count in (min(seeds), max(seeds)) if seeds != {1}]
+        about = [*(sorted(units)), " to ".join(dict.fromkeys(counted))]
+        yield f"### {part}"
+        if any(about):
+            yield "; ".join(word for word in about if word) + "."
+        yield table(rows)
+
+
+def cell(number: Number) -> str:
+    """Write a number beside the paper's."""
+    ours = show(number.values, number.digits)
+    if number.paper is None:
+        return ours
+    paper = f"{number.paper:.{number.digits}f}"
+    if math.isnan(number.difference):
+        return f"{ours} ({paper})"
+    return f"{ours} ({paper}, {number.difference:+.{number.digits}f})"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first row is its head."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def number_table(numbers: Iterable[Number]) -> str:
+    """Return the numbers as CSV."""
+    rows = []
+    for number in numbers:
+        found = number.interval
+        values = (number.paper, found.mean, found.low, found.high, number.difference)
+        shown = ["" if value is None or math.isnan(value) else f"{value:.6g}" for value in values]
+        rows.append([number.part, number.row, number.column, number.unit, *shown, str(len(number.values))])
+    return _csv(NUMBER_FIELDS, rows)
+
+
+def claim_table(claims: Iterable[Judged]) -> str:
+    """Return the claims as CSV."""
+    rows = [[claim.text, str(claim.verdict), claim.evidence, str(claim.headline).lower(), claim.figure]
+            for claim in claims]  # fmt: skip
+    return _csv(CLAIM_FIELDS, rows)
+
+
+def _csv(fields: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(fields)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _below(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()

@@ -1,0 +1,185 @@
+"""Run the study of a paper as a sweep, and read it: what is there already is not run again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from simfl.errors import ScenarioError, nearest
+from simfl.records.results import Run
+from simfl.records.sweeps import Sweep
+from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, Setting, Verdict
+from simfl.scenario import load
+from simfl.scenario.study import Plan, PlannedRun, Study
+from simfl.studies import Report, sweep
+
+PAPERS = {
+    "adp2sgd": "A(DP)²SGD against SYNC and AD-PSGD, with slow learners",
+    "without-replacement": "decentralised SGD without replacement: fully collaborative, deep-Q, random walk",
+    "proactive-dp": "Proactive DP: asynchronous DP-SGD planned from a utility graph",
+    "mapa": "MAPA against AUDP, ASGD and CSGD",
+    "async-fl": "asynchronous FL with growing sample sizes",
+}
+"""What can be reproduced."""
+
+FOLDER = "reproduction"
+"""Below that of all results."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study that was run and read.
+
+    Args:
+        paper: whose.
+        quick: in which form.
+        swept: its runs.
+        numbers: beside the paper's.
+        claims: with their verdicts.
+        figures: with what they show.
+        page: the file that says all that.
+    """
+
+    paper: Paper
+    quick: bool
+    swept: Sweep
+    numbers: tuple[Number, ...]
+    claims: tuple[Judged, ...]
+    figures: tuple[tuple[Path, str], ...]
+    page: Path
+
+
+def find_paper(name: str) -> Paper:
+    """Return a paper by its name.
+
+    Raises:
+        ScenarioError: there is none of this name.
+    """
+    if name not in PAPERS:
+        raise ScenarioError(
+            f"reproduce: expected one of {', '.join(PAPERS)}, got {name!r}"
+            + (nearest(name, PAPERS) or "; leave it out for all of them")
+        )
+    paper = import_module(f"simfl.reproduction.{name.replace('-', '_')}").PAPER
+    assert isinstance(paper, Paper)
+    return paper
+
+
+def scenarios_folder(named: Path | None = None) -> Path:
+    """Return the folder of the papers' scenarios: the one that is named, or that of the clone simfl runs from.
+
+    Raises:
+        ScenarioError: there is none.
+    """
+    places = [named] if named is not None else [Path(__file__).parents[2] / "scenarios", Path("scenarios")]
+    for place in places:
+        if (place / "adp2sgd").is_dir():
+            return place
+    raise ScenarioError(
+        f"reproduce: expected the folder of the papers' scenarios, found none at {places[-1]}; run it in a clone of "
+        "simfl, or name the folder with --scenarios"
+    )
+
+
+def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[Plan, dict[tuple[str, str], list[str]]]:
+    """Return the plan of a study, and the keys of the runs of every setting.
+
+    Settings of several parts may ask for the same run: it is planned once.
+    """
+    runs: dict[str, PlannedRun] = {}
+    keys: dict[tuple[str, str], list[str]] = {}
+    for setting in paper.settings(quick):
+        if (setting.part, setting.name) in keys:
+            raise ValueError(f"{paper.name}: two settings {setting.part!r}, {setting.name!r}")
+        for run in _planned(paper, setting, scenarios):
+            runs.setdefault(run.key, run)
+            keys.setdefault((setting.part, setting.name), []).append(run.key)
+    study = Study(name=paper.name, description=paper.title, base={})
+    ordered = sorted(runs.values(), key=lambda run: run.seed)  # a study that is broken off has all of the first seeds
+    return Plan(study, scenarios, (), {}, tuple(ordered)), keys
+
+
+def _planned(paper: Paper, setting: Setting, scenarios: Path) -> list[PlannedRun]:
+    label = f"{setting.part}, {setting.name}"
+    settings = {"part": setting.part, "setting": setting.name}
+    return [
+        PlannedRun(
+            label,
+            settings,
+            {},
+            seed,
+            load(scenarios / setting.base, [*setting.overrides, f"seed={seed}", f"name={paper.name}"]),
+        )
+        for seed in range(1, setting.seeds + 1)
+    ]
+
+
+def reproduce(
+    paper: Paper | str,
+    *,
+    quick: bool = False,
+    out: str | Path = "results",
+    jobs: int | None = None,
+    device: str | None = None,
+    scenarios: Path | None = None,
+    tell: Callable[[Report], None] | None = None,
+) -> Outcome:
+    """Run what is missing of a paper's study, and write its page, tables and figures.
+
+    Args:
+        paper: one of `PAPERS`.
+        quick: a form that takes minutes: fewer settings, fewer seeds.
+        out: the folder of all results; the study is in `<out>/reproduction/`.
+        jobs: runs at a time, as many as there are cores by default.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+        scenarios: the folder of the papers' scenarios, where simfl does not run from a clone.
+        tell: called when a run has ended.
+
+    Returns:
+        The study. What needs a run that failed, or that Ctrl-C left out, says so.
+
+    Raises:
+        ScenarioError, DataError: bad input or missing data, before anything runs.
+    """
+    from simfl.reproduction.page import write
+
+    own = find_paper(paper) if isinstance(paper, str) else paper
+    plan, keys = plan_of(own, quick, scenarios_folder(scenarios))
+    root = Path(out) / FOLDER
+    swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
+    return write(own, quick, swept, open_runs(swept, keys), root)
+
+
+def open_runs(swept: Sweep, keys: dict[tuple[str, str], list[str]]) -> Runs:
+    """Return the finished runs of a sweep by part and setting."""
+    finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
+    groups = {}
+    for setting, own in keys.items():
+        found = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
+        if len(found) == len(own):  # half of the seeds would be another number than the one that is asked for
+            groups[setting] = found
+    return Runs(groups)
+
+
+def judged(paper: Paper, runs: Runs) -> tuple[Judged, ...]:
+    """Return the claims with their verdicts, those last that cannot be tested here."""
+    found = []
+    for claim in paper.claims:
+        try:
+            verdict, evidence = claim.check(runs)
+        except NotMeasuredError as error:
+            verdict, evidence = Verdict.NOT_MEASURED, str(error)
+        found.append(Judged(claim.text, verdict, evidence, claim.headline, claim.figure))
+    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why) for text, why in paper.untested))
+
+
+def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:
+    """Return the numbers of every table whose runs are there."""
+    found: list[Number] = []
+    for table in paper.numbers:
+        with contextlib.suppress(NotMeasuredError):
+            found += table(runs)
+    return tuple(found)
