@@ -5,9 +5,10 @@ Everything that can be wrong with a scenario is found here, before anything runs
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -302,10 +303,35 @@ def _load_data(scenario: Scenario, streams: Streams) -> Dataset:
             options["intercept"] = scenario.model.intercept
     elif config.set in ("libsvm", "npz"):
         options["regression"] = scenario.model.kind == "linear"
+    root = data_root()
+    key = repr((config.set, sorted(options.items()), root, streams.seed))
+    if _shared is not None and key in _shared:
+        return _shared[key]
     try:
-        return load_dataset(config.set, root=data_root(), streams=streams, **options)
+        dataset = load_dataset(config.set, root=root, streams=streams, **options)
     except ValueError as error:
         raise DataError(f"data: {error}") from error
+    if _shared is not None:
+        _shared.clear()  # one at a time: large ones need not fit side by side
+        _shared[key] = dataset
+    return dataset
+
+
+_shared: dict[str, Dataset] | None = None
+
+
+@contextlib.contextmanager
+def shared_data() -> Iterator[None]:
+    """Let runs with the same data load them once, for the time of a block in which no file changes.
+
+    What is shared is the data set as loaded; no run writes into it.
+    """
+    global _shared
+    before, _shared = _shared, {} if _shared is None else _shared
+    try:
+        yield
+    finally:
+        _shared = before
 
 
 def _partition(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:

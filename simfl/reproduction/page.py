@@ -26,7 +26,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Ou
 
     matplotlib.use("Agg")
     name = f"{paper.name}-quick" if quick else paper.name
-    numbers, claims = counted(paper, runs), judged(paper, runs)
+    numbers, claims = counted(paper, runs), judged(paper, runs, quick)
     try:
         figures = tuple(draw(paper, runs, root / "figures" / name))
         page = root / f"{name}.md"

@@ -164,14 +164,14 @@ def open_runs(swept: Sweep, keys: dict[tuple[str, str], list[str]]) -> Runs:
     return Runs(groups)
 
 
-def judged(paper: Paper, runs: Runs) -> tuple[Judged, ...]:
+def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
     """Return the claims with their verdicts, those last that cannot be tested here."""
     found = []
     for claim in paper.claims:
         try:
             verdict, evidence = claim.check(runs)
         except NotMeasuredError as error:
-            verdict, evidence = Verdict.NOT_MEASURED, str(error)
+            verdict, evidence = Verdict.NOT_MEASURED, "not part of the quick form" if quick else str(error)
         found.append(Judged(claim.text, verdict, evidence, claim.headline, claim.figure))
     return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why) for text, why in paper.untested))
 

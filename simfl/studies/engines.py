@@ -43,12 +43,15 @@ class Serial:
 
     def run(self, tasks: Sequence[Task]) -> Finished:
         """Run the tasks in their order."""
-        for task in tasks:
-            if self._stopped:
-                return
-            outcome = run_task(task)
-            self._stopped = self._stopped or outcome.status == "interrupted"  # the run itself takes Ctrl-C
-            yield task, outcome
+        from simfl.assembly import shared_data
+
+        with shared_data():
+            for task in tasks:
+                if self._stopped:
+                    return
+                outcome = run_task(task)
+                self._stopped = self._stopped or outcome.status == "interrupted"  # the run itself takes Ctrl-C
+                yield task, outcome
 
     def stop(self) -> None:
         """Begin no more runs."""

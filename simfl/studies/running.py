@@ -152,19 +152,21 @@ def check(plan: Plan, runs: Sequence[PlannedRun], device: str | None, tell: Call
         ScenarioError: one line per problem, with the runs that have it.
     """
     from simfl import runner
+    from simfl.assembly import shared_data
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()
-    for run in runs:
-        if run.label in labels:
-            continue
-        labels.add(run.label)
-        tell(len(labels))
-        try:
-            runner.prepare(run.scenario, device)
-        except (ScenarioError, DataError) as error:
-            for line in str(error).splitlines():
-                problems.setdefault(line, []).append(run.label)
+    with shared_data():
+        for run in runs:
+            if run.label in labels:
+                continue
+            labels.add(run.label)
+            tell(len(labels))
+            try:
+                runner.prepare(run.scenario, device)
+            except (ScenarioError, DataError) as error:
+                for line in str(error).splitlines():
+                    problems.setdefault(line, []).append(run.label)
     if problems:
         written = []
         for line, where in problems.items():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _stop: Event | None = None
 _alone = threading.Lock()
+_serving = contextlib.ExitStack()  # what a process keeps for as long as it lives
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,15 @@ def start_worker(stop: Event) -> None:
     Ctrl-C at the terminal is for the parent, which sets `stop`: a process waiting for work would die of it. And nobody
     goes on computing when the parent is gone, killed perhaps: another sweep may be about to write the same folder.
     """
+    from simfl.assembly import shared_data
+
     global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     threading.Thread(target=_leave_with_parent, name="simfl-parent", daemon=True).start()
+    _serving.enter_context(shared_data())
 
 
 def _leave_with_parent() -> None:
