@@ -413,9 +413,9 @@ def draw_epsilon(runs: Runs) -> Figure:
             values = [runs.accuracy(FIGURES, f"{curve}, {case}, epsilon {eps:g}") for eps in epsilons]
             _errorbar(axis, epsilons, values, color=color_of(kind), ls=line, label=curve)
         _log_axis(axis, [eps for eps in EPSILONS if runs.has(FIGURES, f"Algorithm 1, {case}, epsilon {eps:g}")])
-        axis.set(xlabel="ε that the noise is made for, of one task", title=case)
+        axis.set(xlabel="ε that the noise is made for, of one task", title=case, ylim=(0, 100))
     axes[0][0].set_ylabel("test accuracy, %")
-    axes[0][0].legend(loc="lower right")
+    axes[0][0].legend(loc="upper left" if len(cases) > 1 else "lower right")
     return figure
 
 
