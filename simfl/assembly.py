@@ -172,6 +172,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
         noisy=noisy,
         blocks=config.mask if isinstance(config, AsyncFl) else 1,
         radius=config.radius(model.l2) if isinstance(config, PassedModels) else None,
+        gradient_examples=_gradient_examples(scenario, dataset),
     )
     allowances = noise.allowances
     if isinstance(config, AsyncFl) and allowances is not None and noise.ledger is not None:
@@ -190,6 +191,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
         allowances=allowances,
         tasks=tasks,
         update_examples=config.update_examples(sizes.tolist()),
+        clipping_norm=math.inf if noise.clipping_norm is None else noise.clipping_norm,
     )
     ledger = noise.ledger
     counted = ledger is None or isinstance(ledger, OnePassLedger)
@@ -270,6 +272,16 @@ def _noisy(scenario: Scenario, model: AbstractModel) -> int | None:
             "use noise_on: all, or model kind: cnn"
         )
     return first.size
+
+
+def _gradient_examples(scenario: Scenario, dataset: Dataset) -> int:
+    """Return on how many training examples gradients are measured; 0 for not at all."""
+    asked, there = scenario.evaluate.gradients, len(dataset.train_x)
+    if asked > there:
+        raise ScenarioError(
+            f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
+        )
+    return asked
 
 
 def _step_size(scenario: Scenario, l2: float, noise: Protection, dimension: int) -> float | Schedule:

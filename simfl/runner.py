@@ -20,7 +20,7 @@ import numpy as np
 
 from simfl.assembly import Setup, assemble, build_algorithm, build_world
 from simfl.errors import RunError, SimflError
-from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter
+from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.scenario import Scenario, load
 from simfl.tape import Executor, Tape
@@ -143,12 +143,14 @@ class Simulation:
         folder.write_scenario(setup.scenario.to_yaml())
         folder.write_manifest(self._manifest("running"))
         record = setup.scenario.record
-        names = ["metrics", "clients"]
+        names = ["clients"]
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
         names += ["client_metrics"] * setup.scenario.evaluate.clients
         if setup.ledger is not None:
             names += ["releases"] + ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
-        self._tables = {name: folder.table(name) for name in names}
+        measured = GRADIENTS if setup.problem.gradient_examples else None
+        self._tables = {"metrics": folder.table("metrics", further=measured)}
+        self._tables.update({name: folder.table(name) for name in names})
         if record.updates:
             self.algorithm.on_update = self._tables["updates"].append
         if record.messages:
@@ -283,11 +285,11 @@ class Simulation:
             epsilon = ledger.largest(algorithm.releases)
         row = (
             clock.now, algorithm.updates, algorithm.epochs, algorithm.rounds,
-            network.bytes_sent, network.messages, epsilon,
+            network.bytes_sent, network.messages, epsilon, algorithm.clipping_norm,
         )  # fmt: skip
         rows, coefs = self.tape.forms(algorithm.models())
         own = self.setup.scenario.evaluate.clients and self.tape.forms(algorithm.client_models())
-        future = self.executor.evaluate(rows, coefs, own)
+        future = self.executor.evaluate(rows, coefs, own, algorithm.clipping_norm)
         self._evaluations.append((row, future))
         target = self.setup.scenario.stop.accuracy
         # A target needs the number now. Divergence is looked for one evaluation later, always at the
@@ -316,7 +318,8 @@ class Simulation:
         """Wait for the oldest evaluation and write its row."""
         row, future = self._evaluations.popleft()
         evaluation = future.result()
-        time_s, updates, epochs, rounds, sent, messages, epsilon = row
+        time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
+        gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm if np.isfinite(norm) else np.nan)
         self._tables["metrics"].append(
             (
                 time_s,
@@ -331,6 +334,7 @@ class Simulation:
                 messages,
                 epsilon,
                 time.perf_counter() - self._started,
+                *(gradients if self.setup.problem.gradient_examples else ()),
             )
         )
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:

@@ -48,6 +48,7 @@ class Training:
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
         tasks: models that are trained on the same data, each on its own, of which `initial` is one; see `Problem`.
         update_examples: examples behind an update, on average, where that is a round of several mini-batches; 0: B.
+        clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
     """
 
     initial: NDArray[np.float32]
@@ -61,6 +62,7 @@ class Training:
     allowances: Sequence[int] | None = None
     tasks: int = 1
     update_examples: float = 0.0
+    clipping_norm: float = math.inf
 
     def each_noise_std(self) -> list[float]:
         """The standard deviation of each client's noise, [K]."""
@@ -187,6 +189,14 @@ class Algorithm(ABC):
     def client_models(self) -> Sequence[Model]:
         """The clients' own models, where each is evaluated: those of `models` unless the algorithm says otherwise."""
         return self.models()
+
+    @property
+    def clipping_norm(self) -> float:
+        """The clipping norm in force now, where the model that is evaluated is held; inf for no clipping.
+
+        That of the problem, for the whole run; algorithms that change it as they go say what it is now.
+        """
+        return self.training.clipping_norm
 
     @property
     def chains(self) -> int:

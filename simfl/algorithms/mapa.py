@@ -84,6 +84,11 @@ class MAPA(AsyncSGD):
         """The present stage's."""
         return self.stages[self.stage].step_size
 
+    @property
+    def clipping_norm(self) -> float:
+        """The present stage's, which whoever reads the model next is sent; gradients under way may have an earlier."""
+        return self.stages[self.stage].clipping_norm
+
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
         """That of the rule which the gradient was made under."""
         scale = self._noise_scale[client]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import ScenarioError, nearest
+from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import LINE_STYLES, Scale, color_of, name_of, scale_bytes, scale_time, style
 from simfl.records import Run, read
 
@@ -39,6 +39,9 @@ Y_AXES = {
     "messages": "messages",
     "epsilon": "largest ε over clients",
     "wall_s": "wall time",
+    "gradient_norm": "norm of the mean gradient, as clipped",
+    "clipped_share": "share of gradients that are clipped",
+    "clipping_norm": "clipping norm",
 }
 """Column of metrics -> label."""
 
@@ -78,6 +81,7 @@ def plot(
     if labels is not None and len(labels) != len(opened):
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, got {len(labels)}")
     column, x_label = X_AXES[x]
+    check_measured(opened, y)
     frames = [run.metrics for run in opened]
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
@@ -102,6 +106,13 @@ def plot(
         ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(Y_AXES[y], y_scale))
         arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
+
+
+def check_measured(runs: Iterable[Run], y: str) -> None:
+    """Refuse runs whose metrics lack a column that is only there where it was asked for."""
+    for run in runs:
+        if y not in run.metrics.columns:
+            raise DataError(f"{run.folder}: this run measured no {Y_AXES[y]}; set evaluate.gradients: 1000")
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.plots.curves import X_AXES, Y_AXES, arrange, describe_epsilon, scale_of, with_unit
+from simfl.plots.curves import X_AXES, Y_AXES, arrange, check_measured, describe_epsilon, scale_of, with_unit
 from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
 from simfl.records.compare import CONFIDENCE
 from simfl.records.sweeps import Group
@@ -160,6 +160,7 @@ def plot_groups(
     if y not in Y_AXES:
         raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, got {y!r}{nearest(y, Y_AXES)}")
     column, x_label = X_AXES[x]
+    check_measured((run for group in groups for run in group.good.values()), y)
     among = groups if among is None else among
     if y == "consensus_distance":  # where there is one model, it is zero and has no place on a logarithmic axis
         groups = [g for g in groups if any((run.metrics[y] > 0).any() for run in g.good.values())] or groups

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from simfl.errors import DataError, ScenarioError
 from simfl.records.tables import ROWS_PER_CHUNK, SCHEMAS, TableWriter, digest_table
 
@@ -134,9 +136,10 @@ class RunFolder:
         """Where a table is, or would be."""
         return self.path / f"{name}.parquet"
 
-    def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK) -> TableWriter:
-        """Begin one of the tables of `SCHEMAS`."""
-        return TableWriter(self.table_path(name), SCHEMAS[name], rows_per_chunk)
+    def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
+        """Begin one of the tables of `SCHEMAS`, with further columns behind its own if there are any."""
+        schema = SCHEMAS[name] if further is None else pa.schema([*SCHEMAS[name], *further])
+        return TableWriter(self.table_path(name), schema, rows_per_chunk)
 
     def write_scenario(self, text: str) -> None:
         """Keep the scenario as resolved, as YAML."""

@@ -47,6 +47,15 @@ METRICS = _schema(
 )
 """One row per evaluation of the average model; epsilon is the largest over clients."""
 
+GRADIENTS = _schema(gradient_norm=_REAL, clipped_share=_REAL, clipping_norm=_REAL)
+"""Further columns of `metrics`, where gradients are measured (`evaluate.gradients`): on the first N training examples.
+
+gradient_norm is the L2 norm of the mean of their gradients, clipped as the run clips them, without noise and without
+the penalty; clipped_share is the share of those gradients that are longer than clipping_norm, the one in force then.
+Without clipping, clipped_share is 0 and clipping_norm NaN. Where a run clips whole updates, clipping_norm is that of
+updates, and examples are not clipped: clipped_share is NaN.
+"""
+
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
 """One row per client and evaluation, where each client's own model is evaluated (`evaluate.clients`)."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Config, Count, Flag, Positive, PositiveSeconds, Share, Within
+from simfl.scenario.fields import Config, Count, Flag, Index, Positive, PositiveSeconds, Share, Within
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
 
@@ -49,6 +49,11 @@ class Evaluate(Config):
 
     every: Every = Field(default=Every(epochs=1.0), description="how often the average model is evaluated")
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
+    gradients: Index = Field(
+        default=0,
+        description="measure the gradients of so many training examples, the first ones, at the average model, clipped "
+        "as the run clips them and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
+    )
 
 
 def _auto_or_count(value: object) -> object:

@@ -89,6 +89,7 @@ stop: {epochs: 20}           # whichever comes first of time, updates, epochs an
 #stop: {time: 1 h, updates: 10000, accuracy: 0.95}
 evaluate: {every: {epochs: 0.5}}
 #evaluate: {every: {time: 1 s}, clients: true}       # of each client's model as well
+#evaluate: {every: {epochs: 0.5}, gradients: 1000}   # norm of the gradient, share of the examples that are clipped
 #execution: {window: 1024, width: 4}                 # auto chooses both
 #record: {updates: true, messages: true, timeline: true}   # tables besides metrics and clients
 """

@@ -42,6 +42,8 @@ CHUNK_EXAMPLES = 500
 #: The same for convolutional models, whose forward pass must fit into one piece to be shared by
 #: the loss and the accuracy.
 CHUNK_IMAGES = 100
+#: Numbers that the gradients of a chunk of examples may have together, 64 MB: a model may compute them one by one.
+CHUNK_GRADIENTS = 2**24
 
 
 def configure_jax() -> None:
@@ -93,6 +95,7 @@ class Problem:
         own_clipping: every gradient has a clipping norm of its own; `clipping_norm` only says that there is one.
         noisy: how many parameters, the first ones, carry noise; None: all.
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
+        gradient_examples: how many training examples, the first ones, measure gradients at evaluations; 0: none.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
     """
 
@@ -120,6 +123,7 @@ class Problem:
     own_clipping: bool = False
     noisy: int | None = None
     blocks: int = 1
+    gradient_examples: int = 0
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -164,6 +168,8 @@ class Evaluation:
         test_accuracy: share of correct answers of the mean model; NaN for regression.
         consensus_distance: sqrt( (1/K) sum_k ||w_k - w_mean||^2 ).
         client_loss, client_accuracy: float [K] of each model, or None when not asked for.
+        gradient_norm, clipped_share: of gradients at the mean model, as `simfl.records.tables.GRADIENTS` says; NaN when
+            not asked for.
     """
 
     train_loss: float
@@ -172,6 +178,8 @@ class Evaluation:
     consensus_distance: float
     client_loss: NDArray[np.float64] | None = None
     client_accuracy: NDArray[np.float64] | None = None
+    gradient_norm: float = float("nan")
+    clipped_share: float = float("nan")
 
     @property
     def finite(self) -> bool:
@@ -245,6 +253,7 @@ class Executor:
         self._test = self._padded(problem.test_x, problem.test_y)
         chosen = problem.loss_examples
         self._train = self._padded(problem.train_x[chosen], problem.train_y[chosen])
+        self._gradients = self._gradient_program()
         self._rows_bank = jax.numpy.zeros((self.bank.capacity + 1, model.size), dtype="float32", device=self.device)
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
@@ -296,7 +305,11 @@ class Executor:
         return result
 
     def evaluate(
-        self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms = False
+        self,
+        rows: NDArray[np.int32],
+        coefs: NDArray[np.float32],
+        clients: bool | Forms = False,
+        clipping_norm: float = float("inf"),
     ) -> Future[Evaluation]:
         """Queue an evaluation of the mean of models given as forms.
 
@@ -306,8 +319,9 @@ class Executor:
             rows: int32 [k, reads], -1 for none.
             coefs: f32 [k, reads].
             clients: whether to evaluate each of these models as well, or the forms of others to evaluate one by one.
+            clipping_norm: the one in force, inf for none, where gradients are measured (`Problem.gradient_examples`).
         """
-        return self._request(lambda: self._evaluate(rows, coefs, clients))
+        return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
     def close(self) -> None:
         """Finish what is queued and stop the thread. Raises what the thread died of."""
@@ -315,7 +329,7 @@ class Executor:
             self._queue.put(None)
             self._thread.join()
         # The data is the largest thing there is: do not wait for the garbage collector.
-        for name in ("_data", "_test", "_train", "_rows_bank", "problem"):
+        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "problem"):
             self.__dict__.pop(name, None)
         self._check()
 
@@ -353,14 +367,33 @@ class Executor:
     def _put(self, array: Any) -> jax.Array:
         return jax.device_put(array, self.device)
 
-    def _padded(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _padded(
+        self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Pad a set to whole chunks; weight 0 marks the padding."""
         count = max(len(x), 1)
-        chunk = min(self._chunk, count)
+        chunk = min(chunk or self._chunk, count)
         total = -(-count // chunk) * chunk
         take = np.minimum(np.arange(total), max(len(x) - 1, 0))
         weight = (np.arange(total) < len(x)).astype(np.float32)
         return self._put(x[take]), self._put(y[take]), self._put(weight)
+
+    def _gradient_program(self) -> Callable[[jax.Array, float], tuple[float, float]] | None:
+        """Return what measures gradients, (mean model, clipping norm) -> (norm of the mean, share clipped), or None."""
+        problem, count = self.problem, self.problem.gradient_examples
+        if not count:
+            return None
+        whole = problem.model.size * problem.tasks
+        chunk = min(self._chunk, count, max(1, CHUNK_GRADIENTS // whole))
+        x, y, weight = self._padded(problem.train_x[:count], problem.train_y[:count], chunk)
+        clip = None if problem.clipping_norm is None else problem.clip
+        program = kernels.gradients_program(problem.model, chunk, clip == "example", problem.tasks)
+
+        def measure(params: jax.Array, clipping_norm: float) -> tuple[float, float]:
+            norm, share = program(params, x, y, weight, np.float32(clipping_norm))
+            return float(norm), float("nan") if clip == "update" else float(share)
+
+        return measure
 
     def _run(self, window: Window) -> None:
         before = self.bank.capacity
@@ -403,7 +436,9 @@ class Executor:
         bank[:before] = np.asarray(self._rows_bank)[:before]
         self._rows_bank = self._put(bank)
 
-    def _evaluate(self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms) -> Evaluation:
+    def _evaluate(
+        self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
+    ) -> Evaluation:
         if self.problem.tasks > 1:
             models = self._joined(rows, coefs)
             mean = models.mean(axis=0)
@@ -429,7 +464,8 @@ class Executor:
                 own = slice(k * tasks, (k + 1) * tasks)
                 model = self._joined(rows[own], coefs[own])[0]
                 client_loss[k], client_accuracy[k] = self._measure(model, self._test)
-        return Evaluation(train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy)
+        measured = () if self._gradients is None else self._gradients(mean, clipping_norm)
+        return Evaluation(train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, *measured)
 
     def _joined(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
         """Return the numbers of models, f32 [k, d of a whole model], the rows of all tasks of a model joined."""

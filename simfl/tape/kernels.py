@@ -422,3 +422,48 @@ def evaluation_program(model: AbstractModel, chunk: int) -> Any:
         return loss / count + 0.5 * model.l2 * jnp.sum(params**2), correct / count
 
     return jax.jit(run)
+
+
+@functools.lru_cache(maxsize=32)
+def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
+    """Return (params, x, y, weight, clipping_norm) -> (norm of the mean gradient, share clipped).
+
+    The mean is over a set padded to a multiple of `chunk`, of each example's gradient clipped to clipping_norm, which
+    may be inf; without `clips` nothing is clipped and the share is 0. With several tasks, params holds the models of
+    all, one after the other; each clips gradients of its own, and the share is that of all of them.
+    """
+
+    def of_task(
+        params: jax.Array, task: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The sum of the gradients f32[d], and how many of them are longer than the clipping norm."""
+        own = y if tasks == 1 else (y == task).astype(jnp.int32)
+        if not clips:
+            return model.gradient_sum(params, x, own, weight), jnp.float32(0.0)
+        total = model.clipped_gradient_sum(params, x, own, weight, clipping_norm)
+        long = jnp.where(weight > 0, model.gradient_norms(params, x, own) > clipping_norm, False)
+        return total, jnp.sum(long.astype(jnp.float32))
+
+    every_task = jax.vmap(of_task, (0, 0, None, None, None, None))
+
+    def run(
+        params: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
+        ws = weight.reshape(-1, chunk)
+
+        def add(i: jax.Array, totals: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            total, long = totals
+            if tasks == 1:  # no batch axis at all: a convolution must not see one on a CPU
+                more, longer = of_task(params, jnp.int32(0), xs[i], ys[i], ws[i], clipping_norm)
+            else:
+                models = params.reshape(tasks, -1)
+                parts, counts = every_task(models, jnp.arange(tasks), xs[i], ys[i], ws[i], clipping_norm)
+                more, longer = parts.reshape(-1), counts.sum()
+            return total + more, long + longer
+
+        total, long = jax.lax.fori_loop(0, len(xs), add, (jnp.zeros_like(params), jnp.float32(0.0)))
+        count = weight.sum()
+        return jnp.sqrt(jnp.sum((total / count) ** 2)), long / (count * tasks)
+
+    return jax.jit(run)
