@@ -35,6 +35,7 @@ _TAKES = {
     "features": ("libsvm",),
     "noise": _SYNTHETIC,
     "curvature": _SYNTHETIC,
+    "classes": ("digits", "mnist", "cifar10", "libsvm", "npz"),
     "pca": ("digits", "mnist", "cifar10", "libsvm", "npz"),
     "normalize": ("digits", "mnist", "cifar10", "libsvm", "npz"),
 }
@@ -50,6 +51,7 @@ def load_dataset(
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     features: int | None = None,
+    classes: Sequence[int] | None = None,
     pca: int | None = None,
     normalize: str = "none",
     regression: bool = False,
@@ -72,6 +74,7 @@ def load_dataset(
         test_fraction: share set aside for testing, where the set has no test part of its own; of a synthetic set, the
             test examples drawn in addition, per training example.
         features: number of features of libsvm, to pad to.
+        classes: those to keep, numbered anew in this order; None keeps all.
         pca: principal components to keep.
         normalize: "none", "unit_sphere" or "standard", after the PCA.
         regression: libsvm and npz: keep the labels as float targets.
@@ -91,6 +94,7 @@ def load_dataset(
         "features": features is not None,
         "noise": noise is not None,
         "curvature": curvature is not None,
+        "classes": classes is not None,
         "pca": pca is not None,
         "normalize": normalize != "none",
     }
@@ -112,7 +116,7 @@ def load_dataset(
         )
         return {"quadratic": make_quadratic, "linear": make_linear, "logistic": make_logistic}[kind](spec, streams)
 
-    from simfl.data.transforms import transform
+    from simfl.data.transforms import keep_classes, transform
 
     if kind == "digits":
         from simfl.data.digits import load_digits
@@ -149,4 +153,6 @@ def load_dataset(
             test_fraction=test_fraction,
             regression=regression,
         )
+    if classes is not None:
+        data = keep_classes(data, classes)
     return transform(data, pca, normalize)

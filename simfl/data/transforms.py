@@ -1,4 +1,4 @@
-"""Changes of the features before training: PCA, then projection to the unit sphere or standardisation.
+"""Changes of a set before training: some of its classes, PCA, then projection to the unit sphere or standardisation.
 
 What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
 Fitting on the data spends no privacy budget in the ledger: a private run should take the transform as public.
@@ -6,12 +6,13 @@ Fitting on the data spends no privacy budget in the ledger: a private run should
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from simfl.data.base import Dataset, FloatArray
-from simfl.errors import ScenarioError, nearest
+from simfl.errors import DataError, ScenarioError, nearest
 
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
@@ -45,6 +46,36 @@ def transform(data: Dataset, pca: int | None, normalize: str) -> Dataset:
         train, test = standardize(data.train_x, data.test_x)
         data = replace(data, train_x=train, test_x=test)
     return data
+
+
+def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
+    """Keep the examples of some classes, which become 0, 1, ... in the order in which they are named.
+
+    Args:
+        data: the set as loaded.
+        classes: at least two different ones, from 0 to num_classes - 1.
+
+    Returns:
+        The smaller set, whose examples keep their order.
+    """
+    if data.num_classes == 0:
+        raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
+    if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
+        raise ScenarioError(
+            f"data.classes: expected at least two different classes of 0 to {data.num_classes - 1}, got {list(classes)}"
+        )
+    numbers = np.full(data.num_classes, -1, np.int32)
+    numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
+    parts = []
+    for part, x, labels in (("training", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
+        found = numbers[labels.astype(np.int32)]
+        if not (found >= 0).any():
+            raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
+        parts.append((x[found >= 0], found[found >= 0]))
+    (train_x, train_y), (test_x, test_y) = parts
+    return replace(
+        data, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, num_classes=len(classes)
+    )  # fmt: skip
 
 
 def reduce_dimension(train: FloatArray, test: FloatArray, components: int) -> tuple[FloatArray, FloatArray]:

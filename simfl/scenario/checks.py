@@ -16,7 +16,7 @@ from simfl.scenario.algorithms import (
     PassedModels,
     ServedSgd,
 )
-from simfl.scenario.data import RealData, SyntheticData
+from simfl.scenario.data import RealData, SyntheticData, Task
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Linear, Model, ModelConfig, OneVsAll
@@ -223,12 +223,13 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
     """What is asked of labels and examples must exist, as far as it is known without loading them."""
     data, at = scenario.data, ("data", "partition")
     partition, sizes = data.partition, data.partition.sizes
+    _, num_classes = _labels(scenario)
     regression = data.task in ("regression", "points") or isinstance(scenario.model, Linear)
     if partition.needs_labels and regression:
         what = f"data set '{data.set}' with model '{scenario.model.kind}', which has no classes"
         yield Problem(f"iid or resample for {what}", repr(partition.kind), "choose one of them", (*at, "kind"))
-    elif isinstance(partition, ByLabel) and data.num_classes and partition.labels_per_client > data.num_classes:
-        expected = f"at most {data.num_classes}, the classes of data set '{data.set}'"
+    elif isinstance(partition, ByLabel) and num_classes and partition.labels_per_client > num_classes:
+        expected = f"at most {num_classes}, the classes of data set '{data.set}'"
         yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
     if not isinstance(data, SyntheticData):
         return
@@ -244,25 +245,34 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, str(sum(sizes.values)), "lower them or draw more samples", (*at, "sizes", "values"))
 
 
-def _fits(model: type[ModelConfig], scenario: Scenario) -> bool:
+def _labels(scenario: Scenario) -> tuple[Task, int | None]:
+    """Return what is to be told from the data and the number of its classes, as far as known without loading it."""
     data = scenario.data
-    return (data.task == "unknown" or data.task in model.tasks) and not (model.convolutional and data.images is False)
+    if isinstance(data, RealData) and data.classes is not None:
+        return "binary" if len(data.classes) == 2 else "classes", len(data.classes)
+    return data.task, data.num_classes
+
+
+def _fits(model: type[ModelConfig], scenario: Scenario) -> bool:
+    task, _ = _labels(scenario)
+    return (task == "unknown" or task in model.tasks) and not (model.convolutional and scenario.data.images is False)
 
 
 def _model(scenario: Scenario) -> Iterator[Problem]:
     """The model must be made for what the data set is known to hold."""
     model, data = scenario.model, scenario.data
-    if data.task == "unknown" and "unknown" not in model.tasks:
+    task, num_classes = _labels(scenario)
+    if task == "unknown" and "unknown" not in model.tasks:
         advice = "set data.set: quadratic, or choose another model"
         yield Problem("data set 'quadratic' for model 'quadratic'", repr(data.set), advice, ("data", "set"))
     elif not _fits(type(model), scenario):
         what = {
-            "classes": f"the {data.num_classes} classes",
+            "classes": f"the {num_classes} classes",
             "binary": "the two classes",
             "regression": "the real-valued targets",
             "points": "the points",
             "unknown": "the features",
-        }[data.task]
+        }[task]
         models = [member for member in members_of(Model) if issubclass(member, ModelConfig)]
         kinds = [kind_of(member, "kind") for member in models if _fits(member, scenario)]
         advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from simfl.scenario.fields import ByKind, Config, Count, NonNegative, OpenShare, Positive, Text, Within, variant
+from simfl.scenario.fields import ByKind, Config, Count, Index, NonNegative, OpenShare, Positive, Text, Within, variant
 from simfl.scenario.partitions import Iid, Partition
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
@@ -32,6 +32,11 @@ class DataConfig(Config):
 class RealData(DataConfig):
     """Base of the sets that are not synthetic."""
 
+    classes: tuple[Index, ...] | None = Field(
+        default=None,
+        description="the classes to keep, numbered anew from 0 in this order; null keeps all. Those of a file are "
+        "numbered from 0 in the order of their labels",
+    )
     normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = Field(
         default="none",
         description="none, unit_sphere (each example divided by its norm), standard (each feature to mean 0, "
@@ -40,6 +45,19 @@ class RealData(DataConfig):
     pca: Count | None = Field(
         default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
     )
+
+    @field_validator("classes")
+    @classmethod
+    def _different_classes(cls, classes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Refuse one class alone, a class twice, and those that the set does not have."""
+        if classes is None:
+            return None
+        if len(set(classes)) < max(2, len(classes)):
+            raise InvalidValueError(Problem("at least two different classes", show(list(classes)), "list each once"))
+        if cls.num_classes is not None and max(classes) >= cls.num_classes:
+            expected = f"classes below {cls.num_classes}, as many as data set '{cls.model_fields['set'].default}' has"
+            raise InvalidValueError(Problem(expected, str(max(classes)), "classes are numbered from 0"))
+        return classes
 
 
 class SplitData(RealData):

@@ -5,8 +5,8 @@ import pytest
 
 from simfl.data import load_dataset
 from simfl.data.base import Dataset
-from simfl.data.transforms import project_to_sphere, reduce_dimension, standardize, transform
-from simfl.errors import ScenarioError
+from simfl.data.transforms import keep_classes, project_to_sphere, reduce_dimension, standardize, transform
+from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
 
@@ -68,3 +68,33 @@ def test_unknown_normalisation() -> None:
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
     with pytest.raises(ScenarioError, match=r"^data\.normalize: .*got 'sphere'"):
         transform(Dataset("small", x, y, x, y, num_classes=2), None, "sphere")
+
+
+def test_classes_are_kept_in_their_order(streams: Streams) -> None:
+    whole = load_dataset("digits", root=None, streams=streams)
+    kept = load_dataset("digits", root=None, streams=streams, classes=[7, 1])
+    assert kept.num_classes == 2
+    assert kept.image_shape == (8, 8)
+    for x, y, all_x, all_y in (
+        (kept.train_x, kept.train_y, whole.train_x, whole.train_y),
+        (kept.test_x, kept.test_y, whole.test_x, whole.test_y),
+    ):
+        chosen = np.isin(all_y, [7, 1])
+        np.testing.assert_array_equal(x, all_x[chosen])
+        np.testing.assert_array_equal(y, np.where(all_y[chosen] == 7, 0, 1))
+        assert y.dtype == np.int32
+
+
+@pytest.mark.parametrize("classes", [[3], [3, 3], [3, 10], [-1, 3]])
+def test_classes_that_cannot_be_kept(streams: Streams, classes: list[int]) -> None:
+    with pytest.raises(ScenarioError, match=r"^data\.classes: expected at least two different classes of 0 to 9, got"):
+        load_dataset("digits", root=None, streams=streams, classes=classes)
+
+
+def test_classes_without_examples() -> None:
+    x, y = features(4, 2), np.array([0, 0, 1, 2], np.int32)
+    with pytest.raises(DataError, match=r"^mine: no test example of the classes \[1, 2\]; name others"):
+        keep_classes(Dataset("mine", x, y, x[:2], y[:2], 3), [1, 2])
+    targets = y.astype(np.float32)
+    with pytest.raises(ScenarioError, match=r"^data\.classes: has no meaning for a regression"):
+        keep_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [0, 1])

@@ -165,7 +165,7 @@ BROKEN = [
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, normalize, pca, test_fraction), got "
+        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, test_fraction), got "
         "'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
     ),
     Broken(
@@ -558,6 +558,29 @@ BROKEN = [
         ADPSGD + "data: {set: mnist, pca: 50}\nmodel: {kind: lenet5}\n",
         "{file}: data.pca: expected no pca with model 'lenet5', which needs images, got 50; remove pca, or "
         "choose model kind: softmax or mlp",
+    ),
+    Broken(
+        "one_class",
+        ADPSGD + "data: {set: digits, classes: [3, 3]}\n",
+        "{file}: data.classes: expected at least two different classes, got [3, 3]; list each once",
+    ),
+    Broken(
+        "class_of_no_digit",
+        ADPSGD + "data: {set: mnist, classes: [0, 10]}\n",
+        "{file}: data.classes: expected classes below 10, as many as data set 'mnist' has, got 10; classes are "
+        "numbered from 0",
+    ),
+    Broken(
+        "classes_of_a_regression",
+        ADPSGD + "data: {set: libsvm, path: a9a, classes: [0, 1]}\nmodel: {kind: linear}\n",
+        "{file}: model.kind: expected logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5 or resnet for the two "
+        "classes of data set 'libsvm', got 'linear'; choose one of them",
+    ),
+    Broken(
+        "labels_of_classes",
+        ADPSGD + "data: {set: mnist, classes: [0, 1], partition: {kind: by_label, labels_per_client: 3}}\n",
+        "{file}: data.partition.labels_per_client: expected at most 2, the classes of data set 'mnist', got 3; lower "
+        "it",
     ),
     Broken(
         "accuracy_of_regression",

@@ -100,6 +100,7 @@ partitions = (
     | section({"kind": "resample", "size": counts}, sizes=sizes)
 )
 real = {
+    "classes": st.none() | st.lists(st.integers(0, 9), min_size=2, max_size=10, unique=True),
     "normalize": st.sampled_from(["none", "unit_sphere", "standard", "unit_sphere_with_constant"]),
     "pca": st.none() | counts,
     "partition": partitions,

@@ -28,6 +28,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
         "data": {
             "set": "digits",
             "partition": {"kind": "iid", "sizes": {"kind": "equal"}},
+            "classes": None,
             "normalize": "none",
             "pca": None,
             "test_fraction": 0.2,
