@@ -41,6 +41,11 @@ TITLES = {
     "mapa.md": "MAPA",
     "proactive_dp.md": "Proactive DP",
     "without_replacement.md": "Without replacement",
+    "reproduction-adp2sgd.md": "Numbers: A(DP)²SGD",
+    "reproduction-async-fl.md": "Numbers: Asynchronous FL",
+    "reproduction-mapa.md": "Numbers: MAPA",
+    "reproduction-proactive-dp.md": "Numbers: Proactive DP",
+    "reproduction-without-replacement.md": "Numbers: Without replacement",
     "design.md": "Design",
     "benchmarks.md": "Speed",
 }

@@ -133,6 +133,7 @@ def times(runs: Runs) -> Iterator[Number]:
 
 def equal_accuracy(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether noise costs A(DP)²SGD no more accuracy than it costs SYNC."""
+    runs.require(SOFTMAX)
     held, said = [], []
     for case in [case for case in cases_of(runs) if case in NOISE]:
         found = interval_of(accuracy_difference(runs, SOFTMAX, case))
@@ -154,6 +155,7 @@ def noise_costs(runs: Runs) -> tuple[Verdict, str]:
 
 def slow_learners(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether A(DP)²SGD is faster to the same accuracy where learners are slow."""
+    runs.require(SOFTMAX)
     held, said = [], []
     for case in [case for case in list(CASES)[:2] if runs.has(SOFTMAX, f"{case}, sync")]:
         found = ratio_of(speed_up(runs, SOFTMAX, case))

@@ -253,6 +253,7 @@ def ahead_of_audp(runs: Runs, task: str, epsilon: float) -> tuple[float, ...]:
 
 def beats_audp(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether MAPA is more accurate than AUDP at small epsilon."""
+    runs.require(ACCURACY)
     held, said = [], []
     for task in tasks(runs):
         there = [eps for eps in (0.1, 0.2) if runs.has(ACCURACY, f"{task}, MAPA, ε = {eps:g}")]
@@ -282,6 +283,7 @@ def insensitive(runs: Runs) -> tuple[Verdict, str]:
 
 def grows(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether accuracy grows with epsilon."""
+    runs.require(ACCURACY)
     held, said = [], []
     for task, name in itertools.product(tasks(runs), CLIPS):
         there = [eps for eps in EPSILONS if runs.has(ACCURACY, f"{task}, {name}, ε = {eps:g}")]
@@ -295,6 +297,7 @@ def grows(runs: Runs) -> tuple[Verdict, str]:
 
 def order(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether CSGD is best, and MAPA about as good as ASGD at the largest epsilon."""
+    runs.require(ACCURACY)
     held, said = [], []
     for task in tasks(runs):
         best, asynchronous = (mean(runs.accuracy(ACCURACY, f"{task}, {name}")) for name in ("CSGD", "ASGD"))
@@ -310,6 +313,7 @@ def order(runs: Runs) -> tuple[Verdict, str]:
 
 def fewer_iterations(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether MAPA converges in far fewer iterations than AUDP and ASGD, the more so the more servers."""
+    runs.require(CONVERGENCE)
     counts = [count for count in COUNTS if runs.has(CONVERGENCE, f"MAPA, K = {count}")]
     table = {name: [convergence(runs, name, count) for count in counts] for name in KINDS}
     large = [index for index, count in enumerate(counts) if count >= 100]
@@ -367,6 +371,7 @@ def slower_reduction(runs: Runs) -> tuple[Verdict, str]:
 
 def private(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether an iteration is ε-private, with the noise of the experiments."""
+    runs.require(ACCURACY)
     name = f"{tasks(runs)[0]}, MAPA, ε = 0.1"
     epsilons = runs.each(ACCURACY, name, lambda run: run.epsilon_and_delta()[0])
     said = "the noise of the published code is drawn with the length of one dimension, and certified for no ε"

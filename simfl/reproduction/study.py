@@ -128,6 +128,16 @@ class Runs:
         """Return the settings of a part, in their order."""
         return [name for own, name in self._groups if own == part]
 
+    def require(self, *parts: str) -> None:
+        """Make sure that each of some parts has runs.
+
+        Raises:
+            NotMeasuredError: one has none.
+        """
+        for part in parts:
+            if not self.has(part):
+                raise NotMeasuredError(f"{part}: no finished run")
+
     def of(self, part: str, name: str) -> dict[int, Run]:
         """Return the runs of a setting by seed, diverged ones included.
 
@@ -200,7 +210,13 @@ class Paper:
 
 
 def judge(*held: bool) -> Verdict:
-    """Return the verdict on a claim of one or several parts: each of them held or did not."""
+    """Return the verdict on a claim of one or several parts: each of them held or did not.
+
+    Raises:
+        NotMeasuredError: there is no part.
+    """
+    if not held:
+        raise NotMeasuredError("no run that it could be judged by")
     if all(held):
         return Verdict.REPRODUCED
     return Verdict.PARTLY if any(held) else Verdict.NOT_REPRODUCED

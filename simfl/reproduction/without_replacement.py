@@ -270,6 +270,7 @@ def _spelt(found: dict[tuple[str, float], tuple[float, ...]]) -> str:
 
 def deep_q_ahead(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether Algorithm 2 beats Algorithm 1 at small epsilon."""
+    runs.require(TABLE, FIGURES)
     small = ahead(runs, "Algorithm 2", "Algorithm 1", [epsilon for epsilon in EPSILONS if epsilon <= 1])
     held = [mean(values) > 0 for values in small.values()]
     in_table = {
@@ -298,6 +299,7 @@ def learned(runs: Runs) -> tuple[Verdict, str]:
 
 def ordering(runs: Runs) -> tuple[Verdict, str]:
     """Judge the order of the four curves at every epsilon."""
+    runs.require(FIGURES)
     held, wrong = [], []
     for case, epsilon in itertools.product(CASES, EPSILONS):
         if runs.has(FIGURES, f"Algorithm 1, {case}, epsilon {epsilon:g}"):
@@ -313,6 +315,7 @@ def ordering(runs: Runs) -> tuple[Verdict, str]:
 
 def walk_behind(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether Algorithm 1 is up to 20 points better than DP-SGD-5."""
+    runs.require(FIGURES)
     found = ahead(runs, "Algorithm 1", "DP-SGD-5", EPSILONS)
     best = max(found, key=lambda key: mean(found[key]))
     return judge(mean(found[best]) >= 15), (
@@ -322,6 +325,7 @@ def walk_behind(runs: Runs) -> tuple[Verdict, str]:
 
 def cells(runs: Runs) -> tuple[Verdict, str]:
     """Judge Table II cell by cell."""
+    runs.require(TABLE)
     numbers = [number for number in table2_numbers(runs) if number.paper is not None]
     off = [number for number in numbers if not abs(number.difference) <= CELL_BAR]
     words = ", ".join(f"{number.row}, {number.column}: {number.difference:+.1f}" for number in off)
@@ -333,6 +337,7 @@ def cells(runs: Runs) -> tuple[Verdict, str]:
 
 def more_nodes(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether accuracy grows with the number of nodes that hold everything."""
+    runs.require(TABLE)
     held, said = [], []
     for curve, case in PRINTED:
         names = [f"{curve}, {case}, M = {count}" for count in NODES]
@@ -345,6 +350,7 @@ def more_nodes(runs: Runs) -> tuple[Verdict, str]:
 
 def larger_batches(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether larger batches help at small epsilon."""
+    runs.require(SIZES)
     held, said = [], []
     for case, curve in itertools.product(CASES, _BOTH):
         where = [
@@ -363,6 +369,7 @@ def larger_batches(runs: Runs) -> tuple[Verdict, str]:
 
 def linear(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether M nodes and as many tasks are M times as fast."""
+    runs.require(SPEED)
     counts = [
         count for count in WIDTHS if 1 < count <= 10 and runs.has(SPEED, f"round robin, 1 ms, 100 Mbit/s, M = {count}")
     ]
@@ -378,6 +385,7 @@ def linear(runs: Runs) -> tuple[Verdict, str]:
 
 def one_epsilon(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether an example is protected by the epsilon that the paper names."""
+    runs.require(TABLE)
     found = {number.column: number.values for number in certified(runs) if number.row == "Algorithm 1, convex"}
     held = [max(values) <= 1 for values in found.values()]
     return judge(*held), (

@@ -1,0 +1,108 @@
+"""Write docs/reproduction.md, the verdicts on the five papers' claims, from the tables in results/reference/.
+
+    python docs/make_reproduction.py            # from the tables that are there
+    python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first
+
+A test compares what it writes with the file, so that no verdict is typed in.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+from simfl.reproduction import PAPERS, Verdict, find_paper
+
+ROOT = Path(__file__).parents[1]
+TARGET = Path(__file__).with_name("reproduction.md")
+TABLES = ROOT / "results" / "reference"
+FIGURES = Path("figures") / "reproduction"
+
+INTRODUCTION = """\
+# What was reproduced
+
+<!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
+
+`simfl reproduce` runs the studies of the five papers and judges their claims; every verdict below was computed from
+the tables of runs, by the rule that its evidence names.
+
+```sh
+simfl reproduce --list
+simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
+simfl reproduce adp2sgd           # what this page shows; broken off, the same command goes on
+```
+
+The studies read MNIST and sets of LIBSVM from the folder that `SIMFL_DATA` names (`simfl data fetch` downloads them).
+The page of a paper, with every number beside the paper's own, is written to `results/reproduction/`.
+"""
+
+
+def take_over(results: Path) -> None:
+    """Copy tables, pages and figures of full studies to where they are kept."""
+    for name in PAPERS:
+        source = results / "reproduction"
+        if not (source / f"{name}.md").exists():
+            continue
+        for table in (f"{name}.csv", f"{name}-claims.csv"):
+            shutil.copy(source / table, TABLES / table)
+        figures = TARGET.parent / FIGURES / name
+        shutil.rmtree(figures, ignore_errors=True)
+        figures.mkdir(parents=True)
+        for figure in sorted((source / "figures" / name).glob("*.png")):
+            shutil.copy(figure, figures / figure.name)
+        page = (source / f"{name}.md").read_text(encoding="utf-8")
+        page = page.replace(f"](figures/{name}/", f"]({FIGURES.as_posix()}/{name}/")
+        page = re.sub(r"`((?:scenarios|notebooks)/[\w./-]+)`", r"[`\1`](../\1)", page)
+        (TARGET.parent / f"reproduction-{name}.md").write_text(page, encoding="utf-8")
+
+
+def claims_of(name: str) -> list[dict[str, str]]:
+    """Return the claims of a paper as they were judged."""
+    path = TABLES / f"{name}-claims.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def page() -> str:
+    """Return the whole page."""
+    judged = {name: claims_of(name) for name in PAPERS}
+    lines = [INTRODUCTION, "## The headlines", ""]
+    for name, claims in judged.items():
+        for claim in claims:
+            if claim["headline"] == "true":
+                lines += [f"**{claim['claim']}** {_sentence(claim['verdict'])} {_sentence(claim['evidence'])}", ""]
+                if claim["figure"]:
+                    figure = FIGURES / name / f"{claim['figure']}.png"
+                    lines += [f"![{claim['claim']}]({figure.as_posix()})", ""]
+    lines += ["## All claims", "", "| paper | " + " | ".join(Verdict) + " |", "| --- |" + " --- |" * len(Verdict)]
+    for name, claims in judged.items():
+        counts = Counter(claim["verdict"] for claim in claims)
+        shown = " | ".join(str(counts[verdict] or "") for verdict in Verdict)
+        lines.append(f"| [{PAPERS[name]}](#{name}) | {shown} |")
+    for name, claims in judged.items():
+        paper = find_paper(name)
+        lines += ["", f"### {name}", "", f"{paper.title}. Every number is on [its page](reproduction-{name}.md); what "
+                  f"they mean and what the paper leaves open is discussed [here]({paper.page}).", "",
+                  "| claim | verdict | what was measured |", "| --- | --- | --- |"]  # fmt: skip
+        lines += [f"| {claim['claim']} | **{claim['verdict']}** | {_cell(claim['evidence'])} |" for claim in claims]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"`((?:scenarios|notebooks)/[\w./-]+)`", r"[`\1`](../\1)", text.replace("|", "\\|"))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        take_over(Path(sys.argv[1]))
+    TARGET.write_text(page(), encoding="utf-8")

@@ -1,0 +1,76 @@
+"""Runs that nobody ran: what a paper's module reads can be tested without hours of computing."""
+
+import types
+
+import numpy as np
+import pandas as pd
+
+from simfl.reproduction import Runs
+from simfl.reproduction.running import scenarios_folder
+from simfl.scenario import load
+
+SCENARIOS = scenarios_folder()
+
+
+class MadeUpRun:
+    """A run whose test accuracy rises to what is asked for.
+
+    Args:
+        setting: whose scenario it is that of.
+        seed: one of its seeds.
+        accuracy: at the end.
+        epsilon: of every client, None for no certificate.
+        time_s: virtual time at the end.
+    """
+
+    def __init__(self, setting, seed, accuracy, epsilon=None, time_s=10.0):
+        scenario = load(SCENARIOS / setting.base, [*setting.overrides, f"seed={seed}"])
+        self.scenario = scenario.resolved()
+        self.privacy, self.algorithm = self.scenario["privacy"], scenario.algorithm.kind
+        self.status = "done"
+        end = self.scenario["stop"]["updates"] or 1000
+        step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, end // 50)
+        updates = np.unique([*range(0, end, step), end])
+        share = np.linspace(0.0, 1.0, len(updates))
+        self._epsilon = np.nan if epsilon is None else epsilon
+        zero = np.zeros(len(updates))
+        self.metrics = pd.DataFrame(
+            {
+                "time_s": time_s * share,
+                "updates": updates,
+                "epochs": 20 * share,
+                "rounds": np.round(100 * share).astype(int),
+                "messages": np.round(1000 * share).astype(int),
+                "bytes_sent": np.round(1e6 * share).astype(int),
+                "epsilon": self._epsilon * share,
+                "test_accuracy": 0.1 + (accuracy - 0.1) * np.sqrt(share),
+                "test_loss": 2.3 - share,
+                "train_loss": 2.3 - 2 * share,
+                "gradient_norm": 2.5 - 2 * share,
+                "clipped_share": 1 - share,
+                "clipping_norm": zero + 10,
+                "consensus_distance": zero,
+            }
+        )
+        self.manifest = types.SimpleNamespace(seed=seed, time_s=time_s, updates=int(end), status="done")
+        count = self.scenario["clients"]["count"]
+        self.client_metrics = pd.DataFrame(
+            {"time_s": [time_s] * count, "client": range(count), "test_accuracy": [accuracy] * count}
+        )
+        self.clients = pd.DataFrame({"client": range(count), "epsilon": [self._epsilon] * count, "delta": 1e-5})
+
+    def epsilon_and_delta(self):
+        return self._epsilon, 1e-5
+
+
+def made_up(settings, accuracy=0.8, seeds=2, **others):
+    """Return runs of all settings; accuracy, epsilon and time_s may be functions of part, name and seed."""
+    groups = {}
+    for setting in settings:
+        for seed in range(1, min(seeds, setting.seeds) + 1):
+            values = {
+                key: value(setting.part, setting.name, seed) if callable(value) else value
+                for key, value in {"accuracy": accuracy, **others}.items()
+            }
+            groups.setdefault((setting.part, setting.name), {})[seed] = MadeUpRun(setting, seed, **values)
+    return Runs(groups)

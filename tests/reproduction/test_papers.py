@@ -1,0 +1,69 @@
+"""Every paper's study: it can be planned, and all that it says is computed from runs."""
+
+import pytest
+
+from simfl.reproduction import PAPERS, Verdict, find_paper
+from simfl.reproduction.page import cell, draw, numbers_of
+from simfl.reproduction.running import counted, judged, plan_of, scenarios_folder
+from tests.reproduction.made_up import made_up
+
+papers = pytest.mark.parametrize("name", PAPERS)
+
+
+@papers
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
+def test_all_scenarios_of_a_study_are_valid(name, quick):
+    paper = find_paper(name)
+    plan, keys = plan_of(paper, quick, scenarios_folder())
+    assert paper.name == name
+    assert set(keys) == {(setting.part, setting.name) for setting in paper.settings(quick)}
+    assert sum(setting.seeds for setting in paper.settings(quick)) >= len(plan.runs)
+    assert [run.seed for run in plan.runs] == sorted(run.seed for run in plan.runs)
+
+
+@papers
+def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name):
+    paper = find_paper(name)
+    quick, full = (plan_of(paper, form, scenarios_folder())[0] for form in (True, False))
+    assert len(quick.runs) <= len(full.runs) / 2
+    runs = made_up(paper.settings(True), lambda part, name, seed: 0.8 + 0.001 * seed, epsilon=0.01)
+    claims = judged(paper, runs, quick=True)
+    assert any(claim.headline for claim in claims)
+    for claim in claims:
+        if claim.headline:
+            assert claim.verdict in {Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED}, claim
+
+
+@papers
+def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
+    paper = find_paper(name)
+    settings = paper.settings(False)
+    places = {(setting.part, setting.name): i for i, setting in enumerate(settings)}
+
+    def accuracy(part, name, seed):
+        return 0.5 + 0.4 * places[part, name] / len(places) + 0.001 * seed
+
+    runs = made_up(settings, accuracy, epsilon=0.5)
+    claims = judged(paper, runs)
+    assert all(claim.verdict != Verdict.NOT_MEASURED for claim in claims), claims
+    assert all(claim.evidence for claim in claims)
+    figures = dict(draw(paper, runs, tmp_path))
+    assert {path.stem for path in figures} == set(paper.figures)
+    assert all(path.stat().st_size > 10_000 for path in figures)
+    assert {claim.figure for claim in claims} <= {"", *paper.figures}
+    numbers = counted(paper, runs)
+    text = "\n".join(numbers_of(numbers))
+    assert all(cell(number) in text for number in numbers)
+    # Other runs, other numbers: nothing is typed in.
+    others = counted(paper, made_up(settings, lambda *place: 0.97 - 0.5 * accuracy(*place), epsilon=0.9, time_s=20.0))
+    changed = sum(one.values != other.values for one, other in zip(numbers, others, strict=True))
+    assert changed > len(numbers) / 3
+
+
+@papers
+def test_what_was_not_run_is_not_judged(name):
+    paper = find_paper(name)
+    claims = judged(paper, made_up([]))
+    # What is computed by a calculator alone needs no run.
+    assert any(claim.verdict == Verdict.NOT_MEASURED for claim in claims)
+    assert not any(claim.verdict == Verdict.REPRODUCED and claim.headline for claim in claims)
