@@ -96,10 +96,10 @@ def settings(quick: bool) -> Sequence[Setting]:
         ]
     return [
         *table2(NODES, 5, CASES),
-        *over_epsilon(EPSILONS, 5, CASES),
+        *over_epsilon(EPSILONS, 3, CASES),
         *over_size(BATCHES, EPSILONS, 2, CASES),
         *passes(WIDTHS, ORDERS),
-        *choices(2),
+        *choices(1),
     ]
 
 

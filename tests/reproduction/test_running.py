@@ -1,0 +1,148 @@
+"""A study of two algorithms on the digits, run and read as those of the papers are."""
+
+import csv
+import dataclasses
+
+import pytest
+
+from simfl.reproduction import Claim, Number, Paper, Setting, Verdict, reproduce
+from simfl.reproduction.study import judge
+
+SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
+MADE = "accuracy after 2 epochs"
+
+
+def settings(quick):
+    kinds = ("sync",) if quick else ("sync", "adpsgd")
+    return [Setting("demo", kind, f"demo/{kind}.yaml", SMALL, seeds=2) for kind in kinds]
+
+
+def numbers(runs):
+    for name in runs.names("demo"):
+        yield Number(MADE, name, "%", runs.accuracy("demo", name), paper=90.0)
+
+
+def learns(runs):
+    found = runs.accuracy("demo", "sync")
+    return judge(min(found) > 20), f"{found[0]:.1f} %"
+
+
+def both(runs):
+    return judge(min(runs.accuracy("demo", "adpsgd")) > 20), "AD-PSGD"
+
+
+def drawn(runs):
+    from simfl.plots import plot_groups
+
+    return plot_groups([runs.group("demo", "sync")]).figure
+
+
+PAPER = Paper(
+    name="made-up",
+    title="Somebody: A paper",
+    page="papers.md",
+    data=(),
+    minutes=(1, 1),
+    settings=settings,
+    numbers=(numbers,),
+    claims=(Claim("SYNC learns.", learns, headline=True, figure="curves"), Claim("So does AD-PSGD.", both)),
+    figures={"curves": ("SYNC", drawn)},
+    untested=(("It is the best.", "nobody can know"),),
+    remarks=("It is small.",),
+)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return reproduce(PAPER, quick=True, out=tmp_path_factory.mktemp("made-up"), jobs=1)
+
+
+def test_a_study_is_run_read_and_judged(quick):
+    assert [run.status for run in quick.swept.runs] == ["done", "done"]
+    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "not measured", "not testable here"]
+    assert quick.claims[1].evidence == "not part of the quick form"
+    page = quick.page.read_text(encoding="utf-8")
+    assert quick.page.name == "made-up-quick.md"
+    for piece in (
+        "# Somebody: A paper",
+        "simfl reproduce made-up --quick",
+        "2 of 2 runs",
+        "| SYNC learns. | **reproduced** |",
+        "![SYNC](figures/made-up-quick/curves.png)",
+        "- It is small.",
+        f"### {MADE}\n\n2 seeds.",
+    ):
+        assert piece in page
+    assert quick.figures[0][0].stat().st_size > 10_000
+    with (quick.page.parent / "made-up-quick.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["ours"]) == pytest.approx(quick.numbers[0].interval.mean, rel=1e-5)
+    assert float(row["ours"]) - 90 == pytest.approx(float(row["difference"]), abs=1e-3)
+    assert row["seeds"] == "2"
+
+
+def test_the_full_form_goes_on_from_the_quick_one(quick):
+    before = {run.folder for run in quick.swept.finished}
+    stamps = {name: (quick.swept.folder / name / "manifest.json").stat().st_mtime_ns for name in before}
+    full = reproduce(PAPER, out=quick.page.parents[1], jobs=1)
+    assert len(full.swept.finished) == 4
+    assert before < {run.folder for run in full.swept.finished}
+    assert stamps == {name: (full.swept.folder / name / "manifest.json").stat().st_mtime_ns for name in before}
+    assert [claim.verdict for claim in full.claims][:2] == [Verdict.REPRODUCED] * 2
+    assert "quick form" not in full.page.read_text(encoding="utf-8")
+
+
+def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
+    from simfl import runner
+
+    def fail(*arguments, **options):
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(runner, "run", fail)
+    outcome = reproduce(PAPER, quick=True, out=tmp_path, jobs=1)
+    assert [str(claim.verdict) for claim in outcome.claims][:1] == ["not measured"]
+    assert not outcome.numbers
+    page = outcome.page.read_text(encoding="utf-8")
+    assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
+
+
+def test_two_settings_of_one_name_are_a_mistake(tmp_path):
+    twice = dataclasses.replace(PAPER, settings=lambda quick: settings(True) * 2)
+    with pytest.raises(ValueError, match="two settings 'demo', 'sync'"):
+        reproduce(twice, out=tmp_path)
+
+
+def test_bad_input_is_one_line(simfl_, tmp_path, monkeypatch):
+    for arguments, line in [
+        (["nope"], "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, got 'nope'"),
+        (["mapa", "--jobs", "0"], "--jobs: expected at least 1, got 0"),
+        (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, got 'tpu'"),
+        (
+            ["mapa", "--dry-run", "--scenarios", str(tmp_path)],
+            "expected the folder of the papers' scenarios, found none",
+        ),
+    ]:
+        monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+        (tmp_path / "usps").mkdir(exist_ok=True)
+        (tmp_path / "mnist").mkdir(exist_ok=True)
+        code, _, err = simfl_("reproduce", *arguments)
+        assert code == 2
+        assert line in err
+        assert err.count("\n") == 1
+
+
+def test_missing_data_is_found_before_anything_runs(simfl_, tmp_path, monkeypatch):
+    monkeypatch.delenv("SIMFL_DATA", raising=False)
+    code, _, err = simfl_("reproduce", "mapa", "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert err == (
+        "reproduce: expected the data sets usps, mnist, found none (SIMFL_DATA is not set); "
+        "simfl data fetch usps mnist\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list(simfl_):
+    code, out, _ = simfl_("reproduce", "--list")
+    assert code == 0
+    assert "without-replacement" in out
