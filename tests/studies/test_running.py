@@ -115,6 +115,22 @@ def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_pa
     assert contents(tmp_path / "cluster" / "steps") == expected
 
 
+def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
+    from simfl import assembly
+
+    loaded, load = [], assembly.load_dataset
+
+    def count(*arguments, **options):
+        loaded.append(options["streams"].seed)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(assembly, "load_dataset", count)
+    assert statuses(sweep(write(grid=STEPS, seeds=2), out=tmp_path, jobs=1)) == ["done"] * 4
+    assert loaded == [1, 1, 2]  # once for checking, which looks at one seed; then once for the runs of each seed
+    assembly.assemble(load_study(write()).runs[0].scenario)
+    assert loaded == [1, 1, 2, 1], "outside of a sweep a file may have changed"
+
+
 def test_what_is_there_is_not_run_again(write, tmp_path):
     first = sweep(write(grid=STEPS), out=tmp_path, jobs=1)
     written = {path: path.stat().st_mtime_ns for path in first.folder.glob("*/manifest.json")}
