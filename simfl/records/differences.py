@@ -9,7 +9,8 @@ from typing import Any
 #: What does not make two runs different for a comparison.
 IGNORED = ("name", "description", "seed")
 
-_ABSENT = "–"
+ABSENT = "–"
+"""In the place of a value, where a scenario has no such key."""
 _WIDEST = 40
 
 
@@ -24,8 +25,8 @@ def describe_differences(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[st
     """
     flat = [dict(_leaves(scenario)) for scenario in scenarios]
     keys = list(dict.fromkeys(key for leaves in flat for key in leaves))
-    differing = [key for key in keys if len({leaves.get(key, _ABSENT) for leaves in flat}) > 1]
-    return [{key: leaves.get(key, _ABSENT) for key in differing} for leaves in flat]
+    differing = [key for key in keys if len({leaves.get(key, ABSENT) for leaves in flat}) > 1]
+    return [{key: leaves.get(key, ABSENT) for key in differing} for leaves in flat]
 
 
 def _leaves(scenario: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError
+from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
 from simfl.records.results import Run, read
 
@@ -25,6 +26,8 @@ FINISHED = ("done", "diverged")
 """Statuses that need no second attempt: a run that diverges would diverge again."""
 
 _OF_THE_HOST = ["wall_s", "updates_per_s"]
+NONE = "null"
+"""A section that a scenario does without, as `describe_differences` writes it."""
 
 
 @dataclass(frozen=True)
@@ -228,18 +231,15 @@ def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group runs by what differs between their resolved scenarios; names, descriptions and seeds do not count."""
-    from simfl.records.differences import describe_differences
-
     if not runs:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.scenario for run in runs])
     groups: dict[tuple[tuple[str, str], ...], Group] = {}
     for run, own in zip(runs, settings, strict=True):
-        # A setting that other runs of this algorithm share tells nothing beside the algorithm's name.
         words = [
-            value if key == "algorithm.kind" else f"{key.rsplit('.', 1)[-1]}={value}"
-            for key, value in sorted(own.items(), key=lambda item: item[0] != "algorithm.kind")
-            if key == "algorithm.kind" or _varies(key, run, runs, settings)
+            word
+            for key in sorted(own, key=lambda key: key != "algorithm.kind")
+            if (word := _word(key, own, run, runs, settings))
         ]
         label = ", ".join(words) or run.algorithm
         group = groups.setdefault(tuple(own.items()), Group(label, own, {}))
@@ -247,9 +247,34 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     return _told_apart(list(groups.values()))
 
 
-def _varies(key: str, run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]) -> bool:
-    same = [own.get(key) for other, own in zip(runs, settings, strict=True) if other.algorithm == run.algorithm]
-    return len(set(same)) > 1
+def _word(
+    key: str, own: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
+) -> str:
+    """Return what a setting says in a label, "" where it tells nothing beside the others.
+
+    What all runs of this algorithm share tells nothing beside the algorithm's name. Of a section that some runs do
+    without, such as `privacy: null`, those that have it are told by what differs among them.
+    """
+    value, last = own[key], key.rsplit(".", 1)[-1]
+    if key == "algorithm.kind":
+        return value
+    like = [other for other, its in zip(settings, runs, strict=True) if its.algorithm == run.algorithm]
+    below = [inner for inner in own if inner.startswith(f"{key}.")]
+    if below and {other[key] for other in like} == {ABSENT, NONE}:
+        having = [other for other in like if other[key] == ABSENT]
+        told = any(len({other[inner] for other in having}) > 1 for inner in below)
+        return f"no {last}" if value == NONE else "" if told else f"with {last}"
+    there = {other[key] for other in like}
+    if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in own):
+        there -= {ABSENT}  # whoever lacks it lacks the whole section, which says so
+        if value == ABSENT:
+            return ""
+    return f"{last}={value}" if len(there) > 1 else ""
+
+
+def _roots(key: str) -> list[str]:
+    parts = key.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _told_apart(groups: list[Group]) -> list[Group]:

@@ -144,6 +144,22 @@ def test_loose_runs_are_grouped_by_what_differs_seeds_apart(make_run, tmp_path):
         group_runs([])
 
 
+def test_a_section_that_some_runs_do_without_is_one_word(make_run):
+    noise = {"mechanism": "gaussian", "clipping_norm": 1.0, "claim": None}
+    folders = []
+    for i, privacy in enumerate([None, {**noise, "noise_multiplier": 1.0}, {**noise, "noise_multiplier": 2.0}]):
+        folder = make_run(name=f"run-{i}", algorithm="adpsgd")
+        scenario = {"name": "a", "seed": 0, "algorithm": {"kind": "adpsgd"}, "privacy": privacy}
+        (folder / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+        folders.append(folder)
+
+    def labels(*chosen):
+        return [group.label for group in open_groups([folders[i] for i in chosen])[0]]
+
+    assert labels(0, 1) == ["no privacy", "with privacy"]
+    assert labels(0, 1, 2) == ["no privacy", "noise_multiplier=1.0", "noise_multiplier=2.0"]
+
+
 def test_differences_name_the_key_paths():
     one = {"name": "a", "seed": 1, "links": {"latency": "1 ms", "loss": 0.0}, "slowdowns": []}
     other = {"name": "b", "seed": 2, "links": {"latency": "2 ms", "loss": 0.0}, "slowdowns": [{"factor": 2}]}
