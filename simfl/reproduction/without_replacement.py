@@ -38,7 +38,7 @@ PRINTED: dict[tuple[str, str], tuple[float | None, ...]] = {
     ("Algorithm 1", "strongly convex"): (55.04, 63.46, 65.63, 68.00, 73.9),
     ("Algorithm 2", "strongly convex"): (None, 71.03, 75.39, 80.93, 82.97),
 }
-COIN, COIN_SEEDS = "deciding by coin", 5
+COIN, COIN_SEEDS = "deciding by coin", 4
 CELL_BAR = 3.0
 """Points by which a cell of Table II may be off."""
 
@@ -97,7 +97,7 @@ def settings(quick: bool) -> Sequence[Setting]:
     return [
         *table2(NODES, 5, CASES),
         *over_epsilon(EPSILONS, 3, CASES),
-        *over_size(BATCHES, EPSILONS, 2, CASES),
+        *over_size(BATCHES, EPSILONS, 1, CASES),
         *passes(WIDTHS, ORDERS),
         *choices(1),
     ]
