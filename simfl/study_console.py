@@ -178,8 +178,13 @@ def _show_points(mean: float, half: float) -> str:
     return _with_half(f"{100 * mean:+.2f}", "" if math.isnan(half) else f"{100 * half:.2f}") + " points"
 
 
+def show_half(half: float, mean: float) -> str:
+    """Write half of an interval with two digits and no power of ten; what is rounding beside the mean is 0."""
+    return "0" if half <= 1e-9 * abs(mean) else f"{float(f'{half:.2g}'):,.10g}"
+
+
 def _show_number(mean: float, half: float) -> str:
-    return _with_half(f"{mean:.4g}", "" if math.isnan(half) else f"{half:.2g}")
+    return _with_half(f"{mean:.4g}", "" if math.isnan(half) else show_half(half, mean))
 
 
 def _show_count(mean: float, half: float) -> str:
@@ -198,11 +203,13 @@ def _show_time(mean: float, half: float) -> str:
     if math.isnan(half):
         return show_time(mean)
     scale = scale_time(abs(mean) or 1.0)
-    return f"{mean / scale.divisor:.4g} ± {half / scale.divisor:.2g} {scale.unit}"
+    half_width = show_half(half / scale.divisor, mean / scale.divisor)
+    return f"{mean / scale.divisor:.4g} ± {half_width} {scale.unit}"
 
 
 def _show_bytes(mean: float, half: float) -> str:
     if math.isnan(half):
         return show_bytes(mean)
     scale = scale_bytes(mean)
-    return f"{mean / scale.divisor:.4g} ± {half / scale.divisor:.2g} {scale.unit}"
+    half_width = show_half(half / scale.divisor, mean / scale.divisor)
+    return f"{mean / scale.divisor:.4g} ± {half_width} {scale.unit}"
