@@ -48,7 +48,7 @@ _IDEAL = (
 
 def settings(quick: bool) -> Sequence[Setting]:
     """Yield pairs of SYNC and AD-PSGD."""
-    seeds = 2 if quick else 3
+    seeds = 2 if quick else 5
     cases = {name: base for name, base in (NOISE | CASES).items() if not quick or base in ("noise-medium", "case2")}
     found = []
     for case, base in cases.items():
