@@ -120,9 +120,8 @@ def lost(runs: Runs, part: str, name: str, without: str) -> tuple[float, ...]:
 
 
 def within(points: Sequence[float]) -> bool:
-    """Return whether no more points are lost than may be: not surely more, or not more in the mean of few seeds."""
-    found = interval_of(points)
-    return (found.low if len(points) >= 4 else found.mean) <= LOST
+    """Return whether no more points are lost than may be, in the mean over seeds."""
+    return mean(points) <= LOST
 
 
 def rounds_of(run: Run) -> int:
@@ -253,7 +252,7 @@ def reaches(runs: Runs) -> tuple[Verdict, str]:
             f"{max(names):g} (certified {mean(certified(runs, BUDGETS, most)):.4f}), "
             f"{show(runs.accuracy(BUDGETS, without), 1)} % without privacy: {show(found, 1)} points lost at 0.05"
         )
-    return judge(*held), f"{'; '.join(said)} (bar: an interval that reaches {LOST:g} points; the paper loses 7)" + (
+    return judge(*held), f"{'; '.join(said)} (bar: {LOST:g} points; the paper loses 7)" + (
         _step(runs)
     )
 

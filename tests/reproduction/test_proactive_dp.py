@@ -65,9 +65,8 @@ def test_the_headline_can_fail():
 
 
 def test_a_bar_is_met_by_what_cannot_be_told_from_it():
-    assert proactive_dp.within([9.0, 10.0, 11.0, 12.0])
-    assert not proactive_dp.within([10.8, 10.9, 11.0, 11.1])
-    assert not proactive_dp.within([1.0, 20.0]), "two seeds can be told from nothing: their mean counts"
+    assert proactive_dp.within([9.0, 10.0, 11.0])
+    assert not proactive_dp.within([9.0, 10.0, 12.0])
     assert not proactive_dp.within([1.0, math.nan])
 
 
