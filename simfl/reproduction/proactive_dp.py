@@ -252,9 +252,7 @@ def reaches(runs: Runs) -> tuple[Verdict, str]:
             f"{max(names):g} (certified {mean(certified(runs, BUDGETS, most)):.4f}), "
             f"{show(runs.accuracy(BUDGETS, without), 1)} % without privacy: {show(found, 1)} points lost at 0.05"
         )
-    return judge(*held), f"{'; '.join(said)} (bar: {LOST:g} points; the paper loses 7)" + (
-        _step(runs)
-    )
+    return judge(*held), f"{'; '.join(said)} (bar: {LOST:g} points; the paper loses 7)" + (_step(runs))
 
 
 def _step(runs: Runs) -> str:
