@@ -62,6 +62,7 @@ class XAxis(enum.StrEnum):
     time = "time"
     updates = "updates"
     epochs = "epochs"
+    rounds = "rounds"
     bytes = "bytes"
     epsilon = "epsilon"
 

@@ -21,7 +21,7 @@ def test_it_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     # Whatever fails is raised, with its cell. A folder elsewhere: notebooks may not depend on where they are started.
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
     drawn = [output for cell in cells for output in cell.outputs if "image/png" in output.get("data", {})]
     assert len(drawn) == sum("plt.show()" in cell.source for cell in cells) >= 1
     assert not any(output.get("name") == "stderr" for cell in cells for output in cell.outputs)

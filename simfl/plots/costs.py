@@ -73,7 +73,7 @@ def plot_costs(
                 ax.xaxis.set_major_formatter(EngFormatter(sep=""))
             ax.locator_params(axis="x", nbins=5)
         axes[0][0].set_yticks(places, [look.label for look in looks])
-        axes[0][0].invert_yaxis()
+        axes[0][0].set_ylim(len(groups) - 0.5, -0.5)  # also where a row has no bar: its words need the room
         figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to a test accuracy of {wanted:.1%}")
     return figure
 

@@ -21,6 +21,7 @@ X_AXES = {
     "time": ("time_s", "virtual time"),
     "updates": ("updates", "updates"),
     "epochs": ("epochs", "epochs"),
+    "rounds": ("rounds", "rounds"),
     "bytes": ("bytes_sent", "data sent by all clients"),
     "epsilon": ("epsilon", "largest ε over clients"),
 }

@@ -98,7 +98,7 @@ def interval_of(values: Sequence[float]) -> Interval:
     if not count or any(math.isnan(value) for value in values):
         return Interval(math.nan, math.nan, math.nan)
     mean = float(np.mean(values))
-    if count < 2:
+    if count < 2 or math.isinf(mean):
         return Interval(mean, math.nan, math.nan)
     half = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * np.std(values, ddof=1) / math.sqrt(count))
     return Interval(mean, mean - half, mean + half)

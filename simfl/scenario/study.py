@@ -35,7 +35,7 @@ MAX_RUNS = 100_000
 CASE = "case"
 """The axis along which the entries of `list` differ."""
 
-X_WORDS = ("time", "updates", "epochs", "bytes", "epsilon")
+X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon")
 
 
 def _seeds(value: object) -> tuple[int, ...] | int:

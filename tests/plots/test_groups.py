@@ -112,6 +112,7 @@ def test_bars_stand_for_the_cost_of_the_target(group):
     assert [bar.get_width() for bar in sent.patches] == pytest.approx((table["to_target_bytes_sent"] / 1e6).tolist())
     unreached = plot_costs(groups, ["rounds"], target=0.94)
     assert any("not reached" in text.get_text() for text in unreached.axes[0].texts)
+    assert unreached.axes[0].get_ylim() == (1.5, -0.5), "a row without a bar has its room"
 
 
 def test_a_heat_map_shows_the_mean_over_seeds_and_gaps(group):

@@ -33,6 +33,8 @@ def test_an_interval_is_students():
     assert alone.mean == 3.0
     assert math.isnan(alone.low)
     assert math.isnan(interval_of([1.0, math.nan]).mean), "a seed that never got there is not left out in silence"
+    endless = interval_of([1.0, math.inf])  # an epsilon without noise
+    assert (endless.mean, math.isnan(endless.low)) == (math.inf, True)
 
 
 def test_ratios_are_averaged_so_that_the_inverse_is_the_inverse():
