@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simfl.algorithms import ALGORITHMS
+from simfl.reproduction import PAPERS
 from simfl.scenario import Scenario
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,19 @@ def test_the_reference_mentions_every_field_that_has_a_schema():
     assert len(fields) > 80
     told = set(re.findall(r"\*\*(\w+)\*\*", page)) | set(re.findall(r"^#+ .*?(\w+)$", page, re.MULTILINE))
     assert fields - told <= {"kind", "set", "mechanism"}
+
+
+def test_the_verdicts_are_those_of_the_tables():
+    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
+    assert written["TARGET"].read_text(encoding="utf-8") == written["page"](), "run docs/make_reproduction.py"
+    for name in PAPERS:
+        claims = written["claims_of"](name)
+        assert claims, f"no verdicts on {name} in results/reference/"
+        page = (ROOT / "docs" / f"reproduction-{name}.md").read_text(encoding="utf-8")
+        for claim in claims:
+            assert f"| {claim['claim']} | **{claim['verdict']}** |" in page
+            figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"
+            assert not claim["figure"] or figure.exists()
 
 
 def test_every_algorithm_is_in_the_catalogue():

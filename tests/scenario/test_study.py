@@ -128,7 +128,7 @@ def test_overrides_and_seeds_from_the_command_line(plan):
             {"grid": {"algorithm": {"ours": {"kind": "adpsgd"}}}, "baseline": "our"},
             "my study.yaml: baseline: expected a label of this study, got 'our'; did you mean 'ours'?",
         ),
-        ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes or epsilon"),
+        ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes or eps"),
         ({"grid": {"seed": list(range(400)), "links.loss": [0.1] * 400}}, "my study.yaml: grid: expected at most"),
     ],
 )  # fmt: skip
