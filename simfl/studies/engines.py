@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -58,6 +58,10 @@ class Serial:
         self._stopped = True
 
 
+RUNS_PER_PROCESS = 100
+"""After so many runs a process makes room for a new one: every shape that was compiled stays in its memory."""
+
+
 class Local:
     """Processes on this machine.
 
@@ -79,6 +83,7 @@ class Local:
         pending = deque(tasks)
         idle = [self._pool() for _ in range(min(self.jobs, len(pending)))]
         running: dict[Future[Outcome], tuple[Task, ProcessPoolExecutor]] = {}
+        served: Counter[ProcessPoolExecutor] = Counter()
         try:
             while pending or running:
                 while pending and idle and not self._stopped:
@@ -93,6 +98,11 @@ class Local:
                     except BrokenProcessPool:
                         reason = "its process died; it may have run out of memory: try fewer --jobs"
                         outcome = Outcome("failed", reason)
+                        pool.shutdown(wait=False)
+                        pool = self._pool()
+                    served[pool] += 1
+                    if served[pool] >= RUNS_PER_PROCESS and pending:
+                        del served[pool]
                         pool.shutdown(wait=False)
                         pool = self._pool()
                     idle.append(pool)

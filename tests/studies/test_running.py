@@ -184,6 +184,16 @@ def test_a_process_that_dies_costs_its_run_alone(write, tmp_path, monkeypatch):
     assert swept.runs[0].reason.startswith("its process died")
 
 
+def test_a_process_that_served_many_runs_makes_room_for_another(write, tmp_path, monkeypatch):
+    from simfl.studies.engines import Local
+
+    made, pool = [], Local._pool
+    monkeypatch.setattr("simfl.studies.engines.RUNS_PER_PROCESS", 2)
+    monkeypatch.setattr(Local, "_pool", lambda self: made.append(pool(self)) or made[-1])
+    assert statuses(sweep(write(seeds=6), out=tmp_path, jobs=2)) == ["done"] * 6
+    assert 3 <= len(made) <= 4
+
+
 def test_everything_is_checked_before_anything_runs(write, tmp_path):
     study = write(grid={"algorithm.batch_size": [8, 5000]}, seeds=3)
     with pytest.raises(
