@@ -474,7 +474,7 @@ PAPER = Paper(
     title="Li, Yang, Ren, Zhao: Asynchronous Federated Learning with Differential Privacy for Edge Intelligence",
     page="mapa.md",
     data=("usps", "mnist"),
-    minutes=(3, 40),
+    minutes=(3, 20),
     settings=settings,
     numbers=(
         epsilon_numbers, norm_numbers, convergence_numbers, testbed_numbers, parameter_numbers, private_numbers,
