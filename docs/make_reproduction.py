@@ -76,7 +76,8 @@ def page() -> str:
     for name, claims in judged.items():
         for claim in claims:
             if claim["headline"] == "true":
-                lines += [f"**{claim['claim']}** {_sentence(claim['verdict'])} {_sentence(claim['evidence'])}", ""]
+                verdict, evidence = _sentence(claim["verdict"]), _sentence(claim["evidence"])
+                lines += [f"**{claim['claim']}** *{verdict}* {evidence}", ""]
                 if claim["figure"]:
                     figure = FIGURES / name / f"{claim['figure']}.png"
                     lines += [f"![{claim['claim']}]({figure.as_posix()})", ""]

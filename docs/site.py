@@ -18,7 +18,15 @@ NAVIGATION = {
     "": ["index.md", "tutorial.md"],
     "How to": ["looking.md", "studies.md", "privacy.md", "planning.md", "own_algorithm.md"],
     "Reference": ["scenario.md", "algorithms.md"],
-    "Papers": ["papers.md", "reproduction.md", "adp2sgd.md"],
+    "Papers": [
+        "papers.md",
+        "reproduction.md",
+        "adp2sgd.md",
+        "async_fl.md",
+        "mapa.md",
+        "proactive_dp.md",
+        "without_replacement.md",
+    ],
     "How it is built": ["design.md", "benchmarks.md", "contributing.md"],
 }
 OTHERS = "Papers"
