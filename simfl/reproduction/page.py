@@ -41,12 +41,16 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Ou
 
 def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
     """Write the figures whose runs are there, and yield their paths with what they show."""
+    from matplotlib import pyplot as plt
+
     from simfl.plots import save
     from simfl.plots.style import style
 
     for name, (caption, drawn) in paper.figures.items():
         with contextlib.suppress(NotMeasuredError), style():
-            yield save(drawn(runs), folder / f"{name}.png"), caption
+            figure = drawn(runs)
+            yield save(figure, folder / f"{name}.png"), caption
+            plt.close(figure)
 
 
 def page_of(outcome: Outcome) -> str:
