@@ -46,7 +46,7 @@ def test_what_each_mechanism_adds_to_the_sum(privacy, sampler, scale, std):
 @pytest.mark.parametrize("sampler", ["gaussian", "laplace", "laplace_l2", "laplace_l2_radius_only"])
 def test_the_noise_on_the_tape_has_the_stated_deviation(sampler):
     problem = make_problem(sampling="poisson", clipping_norm=1.0, noise=sampler)
-    with Lab(problem) as lab:
+    with Lab(problem, capacity=1000) as lab:  # a bank that grows is another program each time
         model = lab.tape.constant(np.zeros(D))
         release = lambda draw, scale: lab.tape.combine((1.0, lab.tape.gradient(model, draw % 8, draw, 8, scale)))  # noqa: E731
         noisy, clean = ([release(draw, scale) for draw in range(400)] for scale in (3.0, 0.0))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import simfl
+from simfl.assembly import shared_data
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
 
@@ -15,6 +16,13 @@ STUDIES = sorted(FOLDER.rglob("studies/*.yaml"))
 UPDATES = 32
 SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
 LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared, but not run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def load_data_once():
+    """Reading it, and reducing its dimension, takes longer than most of these runs."""
+    with shared_data():
+        yield
 
 
 def _name(path):
