@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import DataError, RunError, ScenarioError, SimflError
 
 if TYPE_CHECKING:
-    from simfl.auditing import audit
+    from simfl.audit.audit import audit
     from simfl.plots import plot
     from simfl.records import Run, read
-    from simfl.runner import prepare, run
     from simfl.scenario import load
+    from simfl.simulation.runner import prepare, run
 
 __version__ = "0.1.0"
 
@@ -45,12 +45,12 @@ __all__ = [
 
 _HOMES = {
     "Run": "simfl.records",
-    "audit": "simfl.auditing",
+    "audit": "simfl.audit.audit",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
-    "prepare": "simfl.runner",
+    "prepare": "simfl.simulation.runner",
     "read": "simfl.records",
-    "run": "simfl.runner",
+    "run": "simfl.simulation.runner",
 }
 
 

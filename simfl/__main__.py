@@ -1,6 +1,6 @@
 """`python -m simfl`: the command line, where the script is not on the path."""
 
-from simfl.cli import main
+from simfl.cli.app import main
 
 if __name__ == "__main__":
     main()

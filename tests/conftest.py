@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from simfl import cli
+from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
 

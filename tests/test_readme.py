@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from simfl.cli import app
+from simfl.cli.app import app
 from simfl.records import SCHEMAS
 from simfl.scenario import loads
 

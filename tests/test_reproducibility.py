@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfl.assembly import build_world
 from simfl.records import read
-from simfl.runner import prepare, run
 from simfl.scenario import loads
+from simfl.simulation.assembly import build_world
+from simfl.simulation.runner import prepare, run
 
 ROUGH = """
 name: rough

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import simfl
-from simfl.assembly import shared_data
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
+from simfl.simulation.assembly import shared_data
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")

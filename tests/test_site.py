@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from simfl.cli import app
+from simfl.cli.app import app
 from simfl.scenario import load, loads
 
 ROOT = Path(__file__).parents[1]

@@ -45,8 +45,8 @@ from simfl.algorithms.round_sizes import Gate, RoundsGate, RoundSizes
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.errors import ConditionError
 from simfl.privacy.ledger import Releases
-from simfl.sequences import ConstantSizes
 from simfl.tape import Gradient, Model
+from simfl.theory.async_fl.sizes import ConstantSizes
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 

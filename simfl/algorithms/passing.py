@@ -38,7 +38,7 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
-from simfl.privacy.one_pass import PassReleases
+from simfl.privacy.passes import PassReleases
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws

@@ -1,6 +1,6 @@
 """The adversary of a privacy audit: hears what one client releases, and scores canaries by it.
 
-See `simfl.auditing`.
+See `simfl.audit.audit`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.audit.canary import CanaryModel
 from simfl.models import AbstractModel
-from simfl.models.canary import CanaryModel
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import Sampling, batch_positions
 

@@ -11,7 +11,7 @@ A canary is in or out by a fair coin. "Out" under add_or_remove means that an ex
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
 gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
 
-Statistics and references are in `simfl.privacy.audit`. What a run cannot show: a lower bound near 0 proves nothing.
+Statistics and references are in `simfl.audit.statistics`. What a run cannot show: a lower bound near 0 proves nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.adversary import ListeningTape, Scorer, positions_program
 from simfl.algorithms import find_algorithm
-from simfl.assembly import Setup, assemble
-from simfl.claims import Claimed, claims_of
+from simfl.audit.adversary import ListeningTape, Scorer, positions_program
+from simfl.audit.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
+from simfl.audit.check import Claimed, claims_of
+from simfl.audit.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel, OneVsAll
-from simfl.models.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
 from simfl.privacy.accounting import Accountant, Composition, Neighbors, Release, delta_of, epsilon_of
-from simfl.privacy.audit import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
 from simfl.privacy.ledger import Ledger, Releases
-from simfl.privacy.one_pass import OnePassLedger
+from simfl.privacy.passes import OnePassLedger
 from simfl.records import RunFolder
-from simfl.runner import Simulation
 from simfl.scenario import Scenario, load
 from simfl.scenario.privacy import GaussianUpdate, LaplaceL2RadiusOnly, OnePassGaussian
+from simfl.simulation.assembly import Setup, assemble
+from simfl.simulation.runner import Simulation
 from simfl.streams import Streams
 from simfl.tape.executor import choose_device
 

@@ -14,11 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simfl import federated
-from simfl.assembly import Setup
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.ledger import Ledger, Releases, View
-from simfl.protection import planned_releases
 from simfl.records import Run
 from simfl.scenario.algorithms import AsyncFl
 from simfl.scenario.privacy import (
@@ -29,6 +26,9 @@ from simfl.scenario.privacy import (
     Protection,
     StatedClaim,
 )
+from simfl.simulation.assembly import Setup
+from simfl.simulation.kinds import async_fl as federated
+from simfl.simulation.privacy import planned_releases
 
 #: Clients whose epsilons differ by less are shown together.
 ALIKE = 0.05
@@ -235,7 +235,7 @@ def claims_of(privacy: Protection, ledger: Ledger, releases: Releases) -> list[C
     if isinstance(claim, PerReleaseClaim):
         if not isinstance(privacy, Accounted | LaplaceL2RadiusOnly) or not ledger.pure:
             raise ScenarioError(
-                "privacy.claim: expected stated, adp2sgd or proactive with Gaussian noise, found per_release, which "
+                "privacy.claim: expected stated, adp2sgd or proactive_dp with Gaussian noise, found per_release, which "
                 "is the claim of Laplace noise"
             )
         return [Claimed(level, privacy.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
@@ -251,7 +251,7 @@ def claims_of(privacy: Protection, ledger: Ledger, releases: Releases) -> list[C
 
 def _adp2sgd(ledger: Ledger, releases: Releases) -> list[Claimed]:
     """The smallest epsilon for which Theorem 2 asks for no more noise than there is."""
-    from simfl.privacy.papers.adp2sgd import smallest_admissible_epsilon, theorem2
+    from simfl.theory.adp2sgd import smallest_admissible_epsilon, theorem2
 
     count = len(ledger.sizes)
     setting = {
@@ -304,7 +304,7 @@ def _smallest(enough: Callable[[float], bool], least: float) -> float:
 
 def _proactive(ledger: Ledger, releases: Releases) -> list[Claimed]:
     """Theorem B.4 for each client's own rounds."""
-    from simfl.privacy.papers.proactive import claimed_epsilon
+    from simfl.theory.proactive_dp.theorems import claimed_epsilon
 
     source = "Proactive DP, Theorem B.4"
     rows: dict[int, list[tuple[int, int]]] = {}

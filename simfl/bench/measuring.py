@@ -307,7 +307,7 @@ def _serve_per_call(name: str, device: str | None = None) -> None:
     """Measure one call per event in a process of its own, whenever a line comes in: JAX as it comes, not tuned."""
     import jax
 
-    from simfl import assembly
+    from simfl.simulation import assembly
     from simfl.tape import executor
 
     setattr(executor, "configure_jax", lambda: None)  # noqa: B010
@@ -348,7 +348,7 @@ class _Nothing:
 
 def _run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
     """Run the world on some tape; returns (seconds, events, the algorithm)."""
-    from simfl.assembly import build_algorithm, build_world
+    from simfl.simulation.assembly import build_algorithm, build_world
 
     world = build_world(setup)
     rows: list[Any] = []
@@ -372,7 +372,7 @@ def _steps_per_update(setup: Any) -> float:
 
 def measure(name: str, device: str | None = None, updates: int | None = None) -> dict[str, Any]:
     """Measure one case in this process; see `run_bench` for the keys of the result."""
-    from simfl.runner import prepare, run
+    from simfl.simulation.runner import prepare, run
     from simfl.tape import Tape
     from simfl.tape.executor import choose_device, tuned_interpreter
 
@@ -381,7 +381,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
     total = setup.scenario.stop.updates
     assert total is not None
     steps = _steps_per_update(setup)
-    command = [sys.executable, "-m", "simfl.bench", "--per-call", name, *([device] if device else [])]
+    command = [sys.executable, "-m", "simfl.bench.measuring", "--per-call", name, *([device] if device else [])]
     untuned = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -442,7 +442,7 @@ def run_bench(
     results = []
     for name in names:
         echo(name)
-        command = [sys.executable, "-m", "simfl.bench", name, *([device] if device else [])]
+        command = [sys.executable, "-m", "simfl.bench.measuring", name, *([device] if device else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from simfl import __version__
+from simfl.cli.privacy import app as privacy_app
+from simfl.cli.reproduce import reproduce
+from simfl.cli.studies import compare, sweep
 from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest
-from simfl.own_code import look_beside
-from simfl.privacy_commands import app as privacy_app
-from simfl.reproduce_commands import reproduce
-from simfl.study_commands import compare, sweep
+from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -117,7 +117,8 @@ def run(
     All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured.
     """
     loaded = _load_all(scenarios, overrides, seed, device)
-    from simfl import console, runner
+    from simfl.cli import console
+    from simfl.simulation import runner
 
     runs: list[Run] = []
     failed = False
@@ -155,7 +156,7 @@ def list_(
     ] = None,
 ) -> None:
     """List algorithms, models, data sets and topologies, with one line about each."""
-    from simfl import console
+    from simfl.cli import console
 
     screen = console.output()
     for catalogue in Catalogue if what is None else [what]:
@@ -254,8 +255,8 @@ def trace(
     record: {messages: true}.
     """
     from simfl import read
+    from simfl.report.trace import TABLES, parse_clients, write_trace
     from simfl.scenario.units import parse_time
-    from simfl.trace import TABLES, parse_clients, write_trace
 
     opened = read(run)
     limits = {"start_s": since, "end_s": until}
@@ -308,8 +309,8 @@ def bench(
     """Measure updates per second, against the limit that the bare kernel sets on this machine."""
     import json
 
-    from simfl import console
-    from simfl.bench import CASES, run_bench
+    from simfl.bench.measuring import CASES, run_bench
+    from simfl.cli import console
 
     for case in cases or []:
         if case not in CASES:
@@ -341,7 +342,7 @@ app.command()(reproduce)
 @data_app.command("list")
 def data_list() -> None:
     """List the data sets that can be downloaded."""
-    from simfl import console
+    from simfl.cli import console
     from simfl.data.sources import SOURCES
 
     console.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, console.output())
@@ -357,7 +358,7 @@ def data_fetch(
     ] = None,
 ) -> None:
     """Download data sets: checked, and going on where an earlier attempt broke off."""
-    from simfl import console
+    from simfl.cli import console
     from simfl.data.fetch import fetch
     from simfl.data.sources import SOURCES
 
@@ -386,8 +387,8 @@ def _load_all(
 
     What was loaded for checking is dropped again: several scenarios with large data sets need not fit side by side.
     """
-    from simfl import runner
     from simfl.scenario import load
+    from simfl.simulation import runner
 
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     look_beside(paths)

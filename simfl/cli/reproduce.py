@@ -42,11 +42,11 @@ def reproduce(
         raise ScenarioError(f"--device: expected cpu or gpu, got {device!r}")
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, got {jobs}; leave it out for as many as there are cores")
-    from simfl import console
+    from simfl.cli import console
+    from simfl.cli.study_console import sweep_progress
     from simfl.reproduction import PAPERS, find_paper
     from simfl.reproduction import reproduce as run_study
     from simfl.reproduction.running import plan_of, scenarios_folder
-    from simfl.study_console import sweep_progress
 
     if show_list:
         console.show_listing("papers", PAPERS, console.output())
@@ -77,7 +77,7 @@ def check_data(papers: Sequence[Paper]) -> None:
     Raises:
         ScenarioError: one line for every data set that is not there.
     """
-    from simfl.assembly import data_root
+    from simfl.simulation.assembly import data_root
 
     root = data_root()
     wanted = dict.fromkeys(name for paper in papers for name in paper.data)
@@ -96,7 +96,7 @@ def show_verdicts(outcome: Outcome) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from simfl.console import output
+    from simfl.cli.console import output
     from simfl.reproduction import Verdict
 
     colors = {Verdict.REPRODUCED: "green", Verdict.PARTLY: "yellow", Verdict.NOT_REPRODUCED: "red"}

@@ -44,7 +44,7 @@ def sweep(
     """
     if device not in (None, "cpu", "gpu"):
         raise ScenarioError(f"--device: expected cpu or gpu, got {device!r}")
-    from simfl import study_console as console
+    from simfl.cli import study_console as console
     from simfl.scenario.study import load_study
     from simfl.studies.running import survey
     from simfl.studies.running import sweep as run_sweep
@@ -64,8 +64,8 @@ def sweep(
 
 
 def _show(swept: Sweep) -> None:
-    from simfl import study_console as console
-    from simfl.records.compare import compare_groups
+    from simfl.cli import study_console as console
+    from simfl.records.comparison import compare_groups
     from simfl.records.sweeps import open_groups
 
     groups, baseline = open_groups([swept.folder])
@@ -111,8 +111,8 @@ def compare(
     ] = "png",
 ) -> None:
     """Compare runs, grouped by what differs: means and 95% intervals over seeds, and what an accuracy costs."""
-    from simfl import study_console as console
-    from simfl.records.compare import compare_groups
+    from simfl.cli import study_console as console
+    from simfl.records.comparison import compare_groups
     from simfl.records.sweeps import is_sweep, open_groups, read_sweep
 
     if target is not None and not 0 < target <= 1:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simfl.console import NOTHING, output, show_bytes, show_share, show_time
+from simfl.cli.console import NOTHING, output, show_bytes, show_share, show_time
 from simfl.plots.style import scale_bytes, scale_time
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from simfl.errors import ScenarioError
 from simfl.plots.curves import scale_of, with_unit
 from simfl.plots.groups import looks_of
 from simfl.plots.style import style
-from simfl.records.compare import COSTS, compare_groups, interval_of
+from simfl.records.comparison import COSTS, compare_groups, interval_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simfl.errors import ScenarioError, nearest
 from simfl.plots.curves import X_AXES, Y_AXES, arrange, check_measured, describe_epsilon, scale_of, with_unit
 from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
-from simfl.records.compare import CONFIDENCE
+from simfl.records.comparison import CONFIDENCE
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ def plot_claims(check: Any, ax: Axes | None = None) -> Axes:
     """Draw claimed and certified epsilon of every group of clients as bars; those that differ much on a log axis.
 
     Args:
-        check: what `simfl.claims.check` found.
+        check: what `simfl.audit.check.check` found.
         ax: where to draw; new axes by default.
     """
     findings = check.findings[:_GROUPS]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from simfl.plots.style import style
-from simfl.privacy.papers.proactive import epsilon_of
-from simfl.privacy.utility import FrontierPoint, UtilityGraph, frontier
+from simfl.theory.proactive_dp.theorems import epsilon_of
+from simfl.theory.proactive_dp.utility import FrontierPoint, UtilityGraph, frontier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -326,7 +326,7 @@ class LaplaceL2RadiusOnly(_Pure):
     """The noise of the MAPA paper's published code, a norm ~ Exponential(Delta / epsilon) in a random direction.
 
     Not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
-    `simfl.privacy.papers.mapa.radius_only_delta`.
+    `simfl.theory.mapa.radius_only_delta`.
 
     Args:
         clipping_norm: C > 0.

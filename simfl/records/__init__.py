@@ -1,6 +1,6 @@
 """Rows written during a run, the run folder, and tables in and out of pandas."""
 
-from simfl.records.compare import common_accuracy, compare, time_to_accuracy
+from simfl.records.comparison import common_accuracy, compare, time_to_accuracy
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.progress import Progress
 from simfl.records.results import Run, read

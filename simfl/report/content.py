@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfl.console import show_share, show_time
+from simfl.cli.console import show_share, show_time
 from simfl.errors import SimflError
 from simfl.plots.curves import X_AXES, Y_AXES, describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
-from simfl.records.compare import Interval, compare_groups, find_baselines, interval_of, target_of
+from simfl.records.comparison import Interval, compare_groups, find_baselines, interval_of, target_of
 from simfl.records.differences import describe_differences
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 
 if TYPE_CHECKING:
-    from simfl.claims import Check
+    from simfl.audit.check import Check
 
 POINTS = 90
 """Points of a curve: enough for the eye, few enough for a page that is sent around."""
@@ -381,8 +381,9 @@ def describe_run(run: Run) -> str:
 
 
 def _privacy(part: Part) -> Privacy:
-    from simfl import claims, runner
+    from simfl.audit import check as claims
     from simfl.scenario import from_mapping
+    from simfl.simulation import runner
 
     run = part.run
     epsilons = run.clients["epsilon"].dropna()

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from simfl.console import show_bytes, show_count, show_number, show_share, show_time
+from simfl.cli.console import show_bytes, show_count, show_number, show_share, show_time
 from simfl.errors import ScenarioError
 from simfl.plots.style import name_of
 from simfl.records import Run
-from simfl.records.compare import Interval
+from simfl.records.comparison import Interval
 from simfl.report.content import (
     TIMES,
     Content,
@@ -29,7 +29,7 @@ from simfl.report.content import (
 )
 
 if TYPE_CHECKING:
-    from simfl.claims import Finding
+    from simfl.audit.check import Finding
 
 _SECTIONS = {
     "findings": "In short",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.records import Run, common_accuracy, time_to_accuracy
-from simfl.records.compare import interval_of, ratio_of
+from simfl.records.comparison import interval_of, ratio_of
 from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, show
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.records import Run
-from simfl.records.compare import interval_of
+from simfl.records.comparison import interval_of
 from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
@@ -286,8 +286,8 @@ def _cases(runs: Runs) -> list[str]:
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the paper's examples of its parameter selection: rounds, what is claimed, and noise in all."""
-    from simfl.privacy.papers.increasing_samples import Setting as Asked
-    from simfl.privacy.papers.increasing_samples_plan import select_parameters
+    from simfl.theory.async_fl.privacy import Setting as Asked
+    from simfl.theory.async_fl.selection import select_parameters
 
     part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"
     one = 1 / math.e

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.errors import ConditionError
-from simfl.privacy.papers import proactive
 from simfl.records import Run
-from simfl.records.compare import interval_of
+from simfl.records.comparison import interval_of
 from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, mean, show
+from simfl.theory.proactive_dp import theorems as proactive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

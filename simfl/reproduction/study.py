@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simfl.errors import SimflError
 from simfl.records import Run
-from simfl.records.compare import Interval, interval_of
+from simfl.records.comparison import Interval, interval_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:

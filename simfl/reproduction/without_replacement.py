@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfl.records import Run
-from simfl.records.compare import interval_of
+from simfl.records.comparison import interval_of
 from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, mean, show
 
 if TYPE_CHECKING:

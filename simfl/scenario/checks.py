@@ -179,7 +179,7 @@ def _async_fl(scenario: Scenario) -> Iterator[Problem]:
         advice = "use gaussian, or algorithm kind: fedavg"
         yield Problem("a mechanism for sums of gradients", "'gaussian_update'", advice, ("privacy", "mechanism"))
     elif isinstance(privacy, Gaussian) and privacy.noise_multiplier is None:
-        advice = "add it: `simfl privacy proactive` and `simfl privacy async-fl` say which"
+        advice = "add it: `simfl privacy proactive-dp` and `simfl privacy async-fl` say which"
         yield Problem(
             "a noise multiplier with algorithm 'async_fl'", "nothing", advice, ("privacy", "noise_multiplier")
         )

@@ -46,7 +46,7 @@ class Adp2sgdClaim(Config):
 class ProactiveClaim(Config):
     """Theorem B.4 of the Proactive DP paper, for the noise and the rounds of each client."""
 
-    kind: Literal["proactive"] = variant("proactive")
+    kind: Literal["proactive_dp"] = variant("proactive_dp")
 
 
 class PerReleaseClaim(Config):

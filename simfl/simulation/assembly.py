@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl import federated
 from simfl.algorithms import Algorithm, Training, find_algorithm
 from simfl.algorithms.server import StalenessBound
 from simfl.data import Dataset, Partition, load_dataset, partition
@@ -24,11 +23,8 @@ from simfl.errors import DataError, ScenarioError
 from simfl.models import AbstractModel, OneVsAll, build_model
 from simfl.models.layers import Convolution
 from simfl.models.network import AbstractNetwork
-from simfl.multi_stage import paper_steps, stage_remarks, stage_rules
-from simfl.one_pass import largest_norm, protect_one_pass
 from simfl.privacy.ledger import Ledger
-from simfl.privacy.one_pass import OnePassLedger
-from simfl.protection import Protection, protect
+from simfl.privacy.passes import OnePassLedger
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import (
     AsyncFl,
@@ -41,6 +37,10 @@ from simfl.scenario.algorithms import (
 )
 from simfl.scenario.privacy import OnePassGaussian
 from simfl.scenario.schedules import Capped, Constant, Schedule
+from simfl.simulation.kinds import async_fl as federated
+from simfl.simulation.kinds.mapa import paper_steps, stage_remarks, stage_rules
+from simfl.simulation.kinds.without_replacement import largest_norm, protect_one_pass
+from simfl.simulation.privacy import Protection, protect
 from simfl.streams import Streams
 from simfl.tape import Problem, Tape
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World

@@ -72,7 +72,7 @@ def protect(
     if privacy is None:
         return Protection(None, "example", "gaussian", [0.0] * count, [0.0] * count)
     if isinstance(privacy, OnePassGaussian):
-        raise TypeError("one_pass_gaussian: use simfl.one_pass.protect_one_pass")
+        raise TypeError("one_pass_gaussian: use simfl.simulation.kinds.without_replacement.protect_one_pass")
     if isinstance(privacy, UnclippedGaussian):
         mechanism: AbstractMechanism = MECHANISMS[privacy.mechanism](noise_std=privacy.noise_std)  # type: ignore[call-arg]
         terms = Terms(privacy.mechanism, privacy.delta, math.nan, refusal=mechanism.refusal)

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from simfl.assembly import Setup, assemble, build_algorithm, build_world
 from simfl.errors import RunError, SimflError
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.scenario import Scenario, load
+from simfl.simulation.assembly import Setup, assemble, build_algorithm, build_world
+from simfl.simulation.timeline import Timeline
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import Evaluation, automatic_width, choose_device, tuned_interpreter
-from simfl.timeline import Timeline
 from simfl.world.engine import Process
 
 #: A mark that no number of updates reaches.

@@ -21,9 +21,9 @@ from types import FrameType
 
 from simfl import __version__
 from simfl.errors import DataError, ScenarioError
-from simfl.own_code import look_beside
 from simfl.records import RunFolder
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
+from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import Plan, PlannedRun, load_study, run_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import Outcome, Task
@@ -151,8 +151,8 @@ def check(plan: Plan, runs: Sequence[PlannedRun], device: str | None, tell: Call
     Raises:
         ScenarioError: one line per problem, with the runs that have it.
     """
-    from simfl import runner
-    from simfl.assembly import shared_data
+    from simfl.simulation import runner
+    from simfl.simulation.assembly import shared_data
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()

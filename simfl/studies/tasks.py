@@ -76,7 +76,7 @@ def start_worker(stop: Event) -> None:
     Ctrl-C at the terminal is for the parent, which sets `stop`: a process waiting for work would die of it. And nobody
     goes on computing when the parent is gone, killed perhaps: another sweep may be about to write the same folder.
     """
-    from simfl.assembly import shared_data
+    from simfl.simulation.assembly import shared_data
 
     global _stop
     _stop = stop
@@ -98,9 +98,9 @@ def _leave_with_parent() -> None:
 
 def run_task(task: Task) -> Outcome:
     """Run a task in this process; errors are outcomes."""
-    from simfl import runner
-    from simfl.own_code import look_beside
     from simfl.scenario import from_mapping
+    from simfl.scenario.own_code import look_beside
+    from simfl.simulation import runner
 
     if _stop is not None and _stop.is_set():
         return Outcome("missing", "not begun")

@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from simfl.adversary import HEARD_AT_A_TIME, ListeningTape
-from simfl.assembly import assemble
-from simfl.auditing import Audit, audit, curve
+from simfl.audit.adversary import HEARD_AT_A_TIME, ListeningTape
+from simfl.audit.audit import Audit, audit, curve
+from simfl.audit.canary import UNIT
 from simfl.errors import ScenarioError
-from simfl.models.canary import UNIT
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import SAMPLERS, gaussian
 from simfl.records import RunFolder
-from simfl.runner import Simulation
 from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.simulation.runner import Simulation
 from simfl.tape.executor import choose_device
 
 SCENARIO = """

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from simfl.audit.canary import ORDINARY, SILENT, CanaryModel, with_codes
 from simfl.models import MLP, Logistic, Quadratic, Softmax
-from simfl.models.canary import ORDINARY, SILENT, CanaryModel, with_codes
 
 KEY = np.array([1, 2], dtype=np.uint32)
 INNER = {

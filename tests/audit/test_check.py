@@ -5,14 +5,14 @@ import math
 import pytest
 
 from simfl import run
-from simfl.assembly import assemble
-from simfl.claims import check, planned, recorded
+from simfl.audit.check import check, planned, recorded
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.ledger import Releases
-from simfl.privacy.papers.adp2sgd import theorem2
-from simfl.privacy.papers.proactive import claimed_epsilon
 from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.theory.adp2sgd import theorem2
+from simfl.theory.proactive_dp.theorems import claimed_epsilon
 
 
 def scenario(privacy, *, stop="{epochs: 3}", count=4, batch_size=4, data="digits", **more):
@@ -84,13 +84,13 @@ def test_theorem_2_says_when_it_does_not_apply():
 
 
 def test_proactive_dp_claims_for_each_clients_rounds():
-    result = found("{noise_multiplier: 12, delta: 1.0e-4, claim: proactive}", batch_size=2)
+    result = found("{noise_multiplier: 12, delta: 1.0e-4, claim: proactive_dp}", batch_size=2)
     for finding in result.findings:
         n = int(assemble(scenario("{noise_multiplier: 12}")).training.sizes[finding.clients[0]])
         expected = claimed_epsilon([(2, finding.releases[1])], n, sigma=12.0, delta=1e-4)
         assert finding.claimed.epsilon == pytest.approx(expected)
         assert finding.ratio > 1
-    refused = found("{noise_multiplier: 12, claim: proactive}", batch_size=200)
+    refused = found("{noise_multiplier: 12, claim: proactive_dp}", batch_size=200)
     assert "condition (32)" in refused.findings[0].claimed.objection
 
 
@@ -108,7 +108,7 @@ def test_the_epsilon_of_one_release_is_less_than_that_of_all():
         ("{noise_multiplier: 1}", {"stop": "{time: 1 s}"}, "stop: expected epochs or updates"),
         ("{noise_multiplier: 1, claim: per_release}", {}, "found per_release, which is the claim of Laplace noise"),
         ("{mechanism: laplace_l2, claim: adp2sgd}", {}, "found adp2sgd, which is about Gaussian noise"),
-        ("{mechanism: gaussian_unclipped, claim: proactive}", {}, "found proactive, which is about Gaussian noise"),
+        ("{mechanism: gaussian_unclipped, claim: proactive_dp}", {}, "found proactive_dp, which is about Gaussian noise"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(privacy, options, message):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse, special, stats
 
-from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.audit import (
+from simfl.audit.statistics import (
     default_guesses,
     epsilon_lower_bound,
     guess,
@@ -17,6 +16,7 @@ from simfl.privacy.audit import (
     p_value,
     profile_p_value,
 )
+from simfl.privacy.accounting import Release, epsilon_of
 
 QUICK = settings(max_examples=60, deadline=None)
 

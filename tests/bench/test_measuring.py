@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from simfl import bench
-from simfl.runner import prepare
+from simfl.bench import measuring as bench
 from simfl.scenario import from_mapping
+from simfl.simulation.runner import prepare
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import choose_device
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import simfl
-from simfl import console
+from simfl.cli import console
 from simfl.errors import RunError
 from simfl.records import Progress, Run, read
 
@@ -37,7 +37,7 @@ def scenario(tmp_path):
 @pytest.fixture
 def fake_runs(monkeypatch, make_run):
     """Replace the run itself: a dictionary of what happens to scenarios by name, made-up runs for all others."""
-    from simfl import runner
+    from simfl.simulation import runner
 
     happenings = {}
     asked = []
@@ -57,9 +57,8 @@ def fake_runs(monkeypatch, make_run):
 
 
 def test_help_needs_nothing_heavy():
-    code = (
-        "import sys, simfl.cli; print(*{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules))"
-    )
+    heavy = "{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy'}"
+    code = f"import sys, simfl.cli.app; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -206,7 +205,7 @@ def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, sc
 
 
 def test_ctrl_c_keeps_what_was_measured(scenario, tmp_path):
-    command = [sys.executable, "-c", "from simfl.cli import main; main()", "run", str(scenario)]
+    command = [sys.executable, "-c", "from simfl.cli.app import main; main()", "run", str(scenario)]
     command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     folder = tmp_path / "results" / "tiny" / "001"
@@ -356,7 +355,7 @@ def test_plot_draws_runs_made_before(simfl_, make_run, tmp_path):
 
 
 def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
-    from simfl import bench
+    from simfl.bench import measuring as bench
 
     def run_bench(cases, device, echo):
         (case,) = cases

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from simfl.plots.study import draw_study
-from simfl.records.compare import compare_groups
+from simfl.records.comparison import compare_groups
 from simfl.records.sweeps import open_groups
 
 BASE = {
@@ -125,6 +125,6 @@ def test_bad_input_is_one_line(simfl_, study, words, line):
     [(170.0, 594.0, "170"), (1099.0, 398.0, "1,100"), (0.0069, 1.2, "0.0069"), (1e-12, 576.0, "0"), (31.4, 1, "31")],
 )
 def test_half_of_an_interval_is_written_without_powers_of_ten(half, mean, text):
-    from simfl.study_console import show_half
+    from simfl.cli.study_console import show_half
 
     assert show_half(half, mean) == text

@@ -11,7 +11,7 @@ from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.groups import average, looks_of, plot_groups
 from simfl.plots.style import color_of, shade
 from simfl.records import read
-from simfl.records.compare import compare_groups
+from simfl.records.comparison import compare_groups
 from simfl.records.sweeps import Group
 
 

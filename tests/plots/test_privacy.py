@@ -3,10 +3,10 @@ import math
 import pytest
 
 import simfl
-from simfl.assembly import assemble
-from simfl.claims import check
+from simfl.audit.check import check
 from simfl.plots import plot_claims, plot_client_epsilon, save
 from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
 
 TEXT = """
 name: figure

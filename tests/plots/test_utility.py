@@ -11,8 +11,8 @@ from PIL import Image
 
 from simfl.plots import save
 from simfl.plots.utility import plot_utility
-from simfl.privacy.papers.proactive import epsilon_of
-from simfl.privacy.utility import UtilityGraph
+from simfl.theory.proactive_dp.theorems import epsilon_of
+from simfl.theory.proactive_dp.utility import UtilityGraph
 
 SIGMAS = (1.0, 2.0, 4.0, 8.0)
 NORMS = (0.05, 0.5, 1.0, 10.0)

@@ -7,7 +7,7 @@ import pytest
 
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 from simfl.privacy.ledger import Releases, Terms
-from simfl.privacy.one_pass import OnePassClaim, OnePassLedger, PassReleases
+from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassReleases
 
 DELTA = 60000.0**-2
 LEVEL = analytic_std(1.0, DELTA, 2.0)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import read
-from simfl.records.compare import (
+from simfl.records.comparison import (
     compare_groups,
     cost_of_accuracy,
     find_baselines,

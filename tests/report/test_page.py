@@ -14,7 +14,7 @@ import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy
-from simfl.records.compare import Interval
+from simfl.records.comparison import Interval
 from simfl.report import write_report
 from simfl.report.content import gather, show_summary
 from simfl.scenario import loads

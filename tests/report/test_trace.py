@@ -8,7 +8,7 @@ from test_timeline import run
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, read
-from simfl.trace import CLIENTS, LINKS, RUN, parse_clients, write_trace
+from simfl.report.trace import CLIENTS, LINKS, RUN, parse_clients, write_trace
 
 #: What every event of a phase must have, and what it may have besides.
 FIELDS = {

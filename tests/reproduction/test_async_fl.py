@@ -7,7 +7,7 @@ import pytest
 from simfl.reproduction import Verdict, async_fl, find_paper
 from simfl.reproduction.page import numbers_of
 from simfl.reproduction.running import counted
-from simfl.sequences import PolynomialSizes
+from simfl.theory.async_fl.sizes import PolynomialSizes
 from tests.reproduction.made_up import made_up
 
 YES, PARTLY, NO = Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from simfl.privacy.papers.proactive import simplified_plan
 from simfl.reproduction import Verdict, proactive_dp
 from simfl.reproduction.running import scenarios_folder
 from simfl.scenario import load
+from simfl.theory.proactive_dp.theorems import simplified_plan
 from tests.reproduction.made_up import made_up
 
 YES, PARTLY, NO = Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED

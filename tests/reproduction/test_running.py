@@ -93,7 +93,7 @@ def test_the_full_form_goes_on_from_the_quick_one(quick):
 
 
 def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
-    from simfl import runner
+    from simfl.simulation import runner
 
     def fail(*arguments, **options):
         raise RuntimeError("a mistake")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from simfl import run
-from simfl.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import unit_std
-from simfl.protection import planned_releases
 from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.simulation.privacy import planned_releases
 from tests.helpers import Lab, make_problem
 
 D = 650

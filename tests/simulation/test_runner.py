@@ -10,8 +10,8 @@ import pytest
 from simfl.errors import RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
-from simfl.runner import prepare, run
 from simfl.scenario import loads
+from simfl.simulation.runner import prepare, run
 
 ALGORITHMS = ["sync_sgd", "decentralized_sgd", "adpsgd"]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -116,7 +116,7 @@ def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_pa
 
 
 def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
-    from simfl import assembly
+    from simfl.simulation import assembly
 
     loaded, load = [], assembly.load_dataset
 

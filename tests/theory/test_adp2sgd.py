@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.papers.adp2sgd import (
+from simfl.theory.adp2sgd import (
     Problem,
     constants,
     largest_step_size,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
 from simfl.privacy.noise import SAMPLERS
-from simfl.privacy.papers.mapa import (
+from simfl.streams import Streams
+from simfl.theory.mapa import (
     Problem,
     asgd_step_size,
     audp_sensitivity,
@@ -27,7 +28,6 @@ from simfl.privacy.papers.mapa import (
     theorem4_bound,
     total,
 )
-from simfl.streams import Streams
 
 #: The defaults of the paper's Figure 9, with the published code's f(x_1) - f* = 50.
 PAPER = Problem(sampling_std=30.0, batch_size=12, smoothness=10.0, staleness=5, initial_gap=50.0, dimension=7850)

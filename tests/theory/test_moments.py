@@ -8,7 +8,7 @@ from scipy.special import gammaln, logsumexp
 
 from simfl.errors import ConditionError
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.papers import moments
+from simfl.theory import moments
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simfl.errors import ConditionError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import classic_limit
-from simfl.privacy.papers.without_replacement import (
+from simfl.theory.without_replacement import (
     SAMPLING_CONSTANT,
     LossConstants,
     algorithm1_noise,

@@ -10,7 +10,7 @@ import importlib
 
 import typer
 
-from simfl.privacy_commands.shared import one_line_errors
+from simfl.cli.privacy.shared import one_line_errors
 
 _COMMANDS: tuple[str, ...] = (
     "account",
@@ -19,7 +19,7 @@ _COMMANDS: tuple[str, ...] = (
     "audit",
     "adp2sgd",
     "without_replacement",
-    "proactive",
+    "proactive_dp",
     "utility_graph",
     "plan",
     "async_fl",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import Accountant, AsJson, ChosenAccountant, Delta, Epsilon, Row, present, show
+from simfl.cli.privacy.shared import Accountant, AsJson, ChosenAccountant, Delta, Epsilon, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.privacy.papers.adp2sgd import Accounted, Theorem2
+    from simfl.theory.adp2sgd import Accounted, Theorem2
 
 
 class Mixing(enum.StrEnum):
@@ -80,7 +80,7 @@ def command(
 
     Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
     """
-    from simfl.privacy.papers.adp2sgd import smallest_admissible_epsilon, theorem2
+    from simfl.theory.adp2sgd import smallest_admissible_epsilon, theorem2
 
     total = _steps(steps, epochs, workers, examples, batch)
     claim = theorem2(
@@ -104,7 +104,7 @@ def command(
     }
     notes = _notes(claim, found)
     if dimension is not None:
-        from simfl.privacy.papers.adp2sgd import Problem, spectral_rho
+        from simfl.theory.adp2sgd import Problem, spectral_rho
 
         problem = Problem(
             num_workers=workers,
@@ -178,7 +178,7 @@ def _notes(claim: Theorem2, found: tuple[Accounted, ...]) -> list[str]:
 
 
 def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[str, Any]]:
-    from simfl.privacy.papers.adp2sgd import largest_step_size, minimal_steps, theorem1
+    from simfl.theory.adp2sgd import largest_step_size, minimal_steps, theorem1
 
     largest = largest_step_size(problem)
     bound = theorem1(problem, step_size=largest, steps=claim.steps, noise_std=claim.noise_std_for_sum)

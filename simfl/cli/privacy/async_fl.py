@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import (
+from simfl.cli.privacy.shared import (
     Accountant,
     AsJson,
     ChosenAccountant,
@@ -21,8 +21,8 @@ from simfl.privacy_commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from simfl.privacy.papers.increasing_samples import Theorem3
-    from simfl.privacy.papers.increasing_samples_plan import Alternative, Plan
+    from simfl.theory.async_fl.privacy import Theorem3
+    from simfl.theory.async_fl.selection import Alternative, Plan
 
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 
@@ -85,8 +85,8 @@ def command(
     Van Dijk et al. 2020, Theorem 4 and its parameter selection. The accountant of
     privacy-loss distributions takes seconds; --accountant renyi is quick.
     """
-    from simfl.privacy.papers.increasing_samples import Setting
-    from simfl.privacy.papers.increasing_samples_plan import select_parameters
+    from simfl.theory.async_fl.privacy import Setting
+    from simfl.theory.async_fl.selection import select_parameters
 
     setting = Setting(power, examples, epsilon, sigma, epochs, r0=_r0(r0), form=form.value)
     plan = select_parameters(setting, first_size, excess=excess, iterations=passes, whole_rounds=whole_rounds)
@@ -117,9 +117,9 @@ class _Found:
 
     def __init__(self, plan: Plan, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool) -> None:
         from simfl.errors import ConditionError
-        from simfl.privacy.papers.increasing_samples import theorem_3
-        from simfl.privacy.papers.increasing_samples_plan import certified_epsilon, constant_alternative
-        from simfl.privacy.papers.moments import explicit_moment_epsilon
+        from simfl.theory.async_fl.privacy import theorem_3
+        from simfl.theory.async_fl.selection import certified_epsilon, constant_alternative
+        from simfl.theory.moments import explicit_moment_epsilon
 
         setting, self.delta = plan.setting, delta
         sizes = plan.sizes().first(plan.rounds)
@@ -162,7 +162,7 @@ def _delta(plan: Plan, delta: float | None) -> float:
 
 
 def _plan_rows(plan: Plan) -> list[Row | str]:
-    from simfl.privacy.papers.increasing_samples import rounds_bound
+    from simfl.theory.async_fl.privacy import rounds_bound
 
     setting, claim = plan.setting, plan.claim
     sizes = [f"{size:,}" for size in plan.sizes().first(min(4, plan.rounds))]
@@ -221,7 +221,7 @@ def _short(value: float) -> str:
 
 
 def _noise_rows(plan: Plan, found: _Found) -> list[Row | str]:
-    from simfl.privacy.papers.increasing_samples_plan import aggregated_noise
+    from simfl.theory.async_fl.selection import aggregated_noise
 
     setting, size = plan.setting, plan.first_size
     rows: list[Row | str] = [
@@ -240,7 +240,7 @@ def _noise_rows(plan: Plan, found: _Found) -> list[Row | str]:
 
 def _gate(plan: Plan, d: int, clients: int) -> dict[str, Any]:
     """Check condition (3) with the largest delay that strongly convex problems allow, equation (14)."""
-    from simfl import sequences
+    from simfl.theory.async_fl import sizes as sequences
 
     if clients < 1:
         raise ValueError(f"clients: expected an integer >= 1, got {clients}")

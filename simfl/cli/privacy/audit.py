@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.own_code import look_beside
-from simfl.privacy_commands.shared import IN_WORDS, AsJson, Row, present, show
+from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
+from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
-    from simfl.auditing import AuditReport
+    from simfl.audit.audit import AuditReport
 
 
 class Kind(enum.StrEnum):
@@ -60,7 +60,7 @@ def command(
 
     Leaves with exit code 1 when the guesses refute what is certified or what is claimed.
     """
-    from simfl.auditing import audit
+    from simfl.audit.audit import audit
     from simfl.scenario import load
 
     look_beside([path])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import (
+from simfl.cli.privacy.shared import (
     IN_WORDS,
     Accountant,
     AsJson,

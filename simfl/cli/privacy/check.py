@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.own_code import look_beside
-from simfl.privacy_commands.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
-    from simfl.claims import Check, Finding
+    from simfl.audit.check import Check, Finding
 
 _VIEW = {"local_transcript": "updates seen with their sender", "global_hidden": "and all clients' data alike"}
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
@@ -40,9 +40,11 @@ def command(
 
     Leaves with exit code 1 when a claim is smaller than what can be certified.
     """
-    from simfl import claims, read, runner
+    from simfl import read
+    from simfl.audit import check as claims
     from simfl.errors import ScenarioError
     from simfl.scenario import load
+    from simfl.simulation import runner
 
     changes = list(overrides or [])
     if claimed_epsilon is not None:

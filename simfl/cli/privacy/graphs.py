@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.errors import DataError, ScenarioError
-from simfl.own_code import look_beside
+from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from simfl.assembly import Setup
-    from simfl.privacy.utility import Task, UtilityGraph
     from simfl.scenario import Scenario
+    from simfl.simulation.assembly import Setup
+    from simfl.theory.proactive_dp.utility import Task, UtilityGraph
 
 CLIPPING_NORMS = "0.1,0.25,0.5,1,2,4"
 NOISE_MULTIPLIERS = "1.5,2,3,4,6,8,12,16,24,32"
@@ -122,7 +122,7 @@ class Base:
     @property
     def task(self) -> Task:
         """What is trained and tested."""
-        from simfl.privacy.utility import Task
+        from simfl.theory.proactive_dp.utility import Task
 
         data, setup = self.setup.dataset, self.setup
         return Task(setup.model, data.train_x, data.train_y, data.test_x, data.test_y, setup.training.initial)
@@ -142,9 +142,9 @@ def open_base(
     Raises:
         ScenarioError, DataError: the scenario cannot be run, or says no epochs.
     """
-    from simfl.assembly import assemble
     from simfl.scenario import apply_overrides, load, loads
     from simfl.scenario.syntax import read
+    from simfl.simulation.assembly import assemble
 
     changes = list(overrides or [])
     look_beside([] if path is None else [path])
@@ -182,7 +182,7 @@ def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
 
 def parse_grid(option: str, text: str) -> tuple[float, ...]:
     """Return the numbers of a comma-separated list, sorted."""
-    from simfl.privacy.utility import check_grid
+    from simfl.theory.proactive_dp.utility import check_grid
 
     try:
         values = [float(word) for word in text.split(",")]
@@ -225,8 +225,8 @@ def draw_graph(
     """
     from dataclasses import replace
 
-    from simfl.privacy.planning import planned_rounds
-    from simfl.privacy.utility import draw_batches, noise_factors, utility_graph
+    from simfl.theory.proactive_dp.planning import planned_rounds
+    from simfl.theory.proactive_dp.utility import draw_batches, noise_factors, utility_graph
 
     setup, task, batch_size = base.setup, base.task, base.setup.training.batch_size
     rounds = max(1, round(base.gradients / (base.num_clients * batch_size)))
@@ -264,7 +264,7 @@ def settings_of(base: Base, reading: str) -> dict[str, Any]:
 
 def write_graph(path: Path, graph: UtilityGraph, settings: Mapping[str, Any]) -> None:
     """Write a graph as CSV, with what it is about as JSON in a comment on the first line."""
-    from simfl.privacy.utility import UtilityRow
+    from simfl.theory.proactive_dp.utility import UtilityRow
 
     about = {
         **settings,
@@ -295,7 +295,7 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
         DataError: there is none, or it cannot be read.
         ScenarioError: it is about something else.
     """
-    from simfl.privacy.utility import UtilityGraph, UtilityRow
+    from simfl.theory.proactive_dp.utility import UtilityGraph, UtilityRow
 
     path = folder / TABLE if folder.is_dir() else folder
     try:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.privacy.papers.mapa import Problem, Stage, Total
+    from simfl.theory.mapa import Problem, Stage, Total
 
 _AUDP = "AUDP, for comparison"
 _SHOWN = 12
@@ -67,7 +67,7 @@ def command(
 
     Li, Yang, Ren and Zhao 2019. By default the values of the paper's Figure 9, and d of a linear model of MNIST.
     """
-    from simfl.privacy.papers import mapa
+    from simfl.theory import mapa
 
     if clients < 1:
         raise ValueError(f"clients: expected an integer >= 1, got {clients}")
@@ -164,7 +164,7 @@ def _cost_rows(cost: Total, steps: int, examples: int | None) -> list[Row | str]
 def _audp(
     problem: Problem, epsilon: float, steps: int, gradient_bound: float, radius: float, second_moment: Any
 ) -> tuple[dict[str, Any], list[Row | str]]:
-    from simfl.privacy.papers.mapa import audp_sensitivity, audp_step_size, theorem2
+    from simfl.theory.mapa import audp_sensitivity, audp_step_size, theorem2
 
     sensitivity = audp_sensitivity(gradient_bound, problem.batch_size)
     variance = problem.variance(sensitivity, epsilon, second_moment)

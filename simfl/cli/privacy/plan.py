@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.errors import ScenarioError
-from simfl.privacy_commands.graphs import (
+from simfl.cli.privacy.graphs import (
     CLIPPING_NORMS,
     NOISE_MULTIPLIERS,
     Base,
@@ -36,12 +35,13 @@ from simfl.privacy_commands.graphs import (
     settings_of,
     steps_of,
 )
-from simfl.privacy_commands.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.privacy.planning import Plan, Rehearsal
-    from simfl.privacy.utility import UtilityGraph
     from simfl.scenario import Scenario
+    from simfl.theory.proactive_dp.planning import Plan, Rehearsal
+    from simfl.theory.proactive_dp.utility import UtilityGraph
 
 _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
 
@@ -72,8 +72,8 @@ def command(
     Planned is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and rounds
     from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
     """
-    from simfl.privacy.planning import plan
-    from simfl.privacy.utility import check_loss
+    from simfl.theory.proactive_dp.planning import plan
+    from simfl.theory.proactive_dp.utility import check_loss
 
     check_loss(target_loss)
     if out.exists() and not force:
@@ -215,10 +215,10 @@ def to_text(content: Mapping[str, Any], base: Base, found: Plan, rehearsed: Rehe
 
 def _rehearse(base: Base, content: Mapping[str, Any], found: Plan, draws: int) -> tuple[Scenario, Rehearsal]:
     """Check the planned scenario as `simfl run` would, and train its rounds once without noise."""
-    from simfl.assembly import assemble
-    from simfl.privacy.planning import rehearse
-    from simfl.privacy.utility import draw_batches
     from simfl.scenario import from_mapping
+    from simfl.simulation.assembly import assemble
+    from simfl.theory.proactive_dp.planning import rehearse
+    from simfl.theory.proactive_dp.utility import draw_batches
 
     planned = from_mapping(content, "the planned scenario")
     setup = assemble(planned)

@@ -1,4 +1,4 @@
-"""`simfl privacy proactive`: noise, batch size and rounds from one closed form, and what they are worth."""
+"""`simfl privacy proactive-dp`: noise, batch size and rounds from one closed form, and what they are worth."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import Accountant, AsJson, ChosenAccountant, Row, present, show
+from simfl.cli.privacy.shared import Accountant, AsJson, ChosenAccountant, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.privacy.papers.proactive import Accounted, Plan
+    from simfl.theory.proactive_dp.theorems import Accounted, Plan
 
 
 _CONDITIONS = {
@@ -73,7 +73,7 @@ def command(
     Van Dijk et al. 2021, Theorem B.4. With --done, or with both --sigma and
     --epsilon, the calculator of Appendix E.1, which knows what was run before.
     """
-    from simfl.privacy.papers import proactive
+    from simfl.theory.proactive_dp import theorems as proactive
 
     plan = _plan(examples, epochs, gradients, epsilon, sigma, delta, gamma, exact, done or [])
     found = proactive.accounted(
@@ -105,8 +105,8 @@ def _plan(
     done: list[str],
 ) -> Plan:
     from simfl.errors import ConditionError
-    from simfl.privacy.papers.proactive import delta_or_default, epsilon_of, gradients_of, plan_rounds
-    from simfl.privacy.papers.proactive_calculator import Calculator, Stop
+    from simfl.theory.proactive_dp.calculator import Calculator, Stop
+    from simfl.theory.proactive_dp.theorems import delta_or_default, epsilon_of, gradients_of, plan_rounds
 
     if epsilon is None and sigma is None:
         raise ValueError("expected --epsilon, --sigma, or both")
@@ -149,8 +149,8 @@ def _parse(done: list[str]) -> tuple[tuple[int, int], ...]:
 def _moments(plan: Plan) -> float | None:
     """Return the explicit moment accountant's epsilon, None at the very edge of its conditions."""
     from simfl.errors import ConditionError
-    from simfl.privacy.papers.moments import explicit_moment_epsilon
-    from simfl.privacy.papers.proactive import sizes_of
+    from simfl.theory.moments import explicit_moment_epsilon
+    from simfl.theory.proactive_dp.theorems import sizes_of
 
     try:
         return explicit_moment_epsilon(sizes_of(plan.schedule), plan.num_examples, plan.sigma, plan.delta)

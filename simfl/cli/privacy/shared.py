@@ -127,7 +127,7 @@ def present(
     from rich.table import Table
     from rich.text import Text
 
-    from simfl import console
+    from simfl.cli import console
 
     screen = console.output()
     screen.print(Text(title, "bold"))

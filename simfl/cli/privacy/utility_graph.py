@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.privacy_commands.graphs import (
+from simfl.cli.privacy.graphs import (
     CLIPPING_NORMS,
     IN_WORDS,
     NOISE_MULTIPLIERS,
@@ -33,10 +33,10 @@ from simfl.privacy_commands.graphs import (
     show_frontier,
     write_graph,
 )
-from simfl.privacy_commands.shared import AsJson, Row, present
+from simfl.cli.privacy.shared import AsJson, Row, present
 
 if TYPE_CHECKING:
-    from simfl.privacy.utility import UtilityGraph
+    from simfl.theory.proactive_dp.utility import UtilityGraph
 
 
 def command(
@@ -63,7 +63,7 @@ def command(
     Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
     without any protection: use data that is public, or that is not what is to be protected.
     """
-    from simfl.privacy.utility import check_loss
+    from simfl.theory.proactive_dp.utility import check_loss
 
     check_loss(target_loss)
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
@@ -101,7 +101,7 @@ def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, fol
 
 
 def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, files: list[Path], as_json: bool) -> None:
-    from simfl.privacy.utility import frontier
+    from simfl.theory.proactive_dp.utility import frontier
 
     own = frontier(graph, target_loss)
     whole = {point.clipping_norm: point for point in frontier(graph, target_loss, against="reference")}

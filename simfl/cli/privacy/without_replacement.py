@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.privacy_commands.shared import AsJson, Epsilon, Row, present, show
+from simfl.cli.privacy.shared import AsJson, Epsilon, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.privacy.papers.without_replacement import LossConstants, Noise
+    from simfl.theory.without_replacement import LossConstants, Noise
 
 
 class Calibration(enum.StrEnum):
@@ -66,7 +66,7 @@ def command(
 
     Jin, He and Dai 2018, for logistic loss on examples of norm 1 at most. One example is replaced by another.
     """
-    from simfl.privacy.papers.without_replacement import algorithm1_noise, dp_sgd_noise, logistic_constants
+    from simfl.theory.without_replacement import algorithm1_noise, dp_sgd_noise, logistic_constants
 
     if examples < 2:
         raise ValueError(f"examples: expected an integer >= 2, got {examples}")
@@ -166,7 +166,7 @@ def _convergence(
     one: Noise,
     loss: LossConstants,
 ) -> tuple[list[Row | str], dict[str, Any]]:
-    from simfl.privacy.papers.without_replacement import theorem3, theorem4, theorem6
+    from simfl.theory.without_replacement import theorem3, theorem4, theorem6
 
     if not 0.0 <= global_share <= 1.0:
         raise ValueError(f"global_share: expected a number from 0 to 1, got {global_share:g}")

@@ -27,7 +27,8 @@ from simfl.scenario.sample_sizes import (
     WithinDelay,
 )
 from simfl.scenario.schedules import Decaying, Schedule
-from simfl.sequences import (
+from simfl.streams import Streams
+from simfl.theory.async_fl.sizes import (
     AbstractSizes,
     ConstantSizes,
     DelaySizes,
@@ -36,10 +37,9 @@ from simfl.sequences import (
     ShiftedPowerSizes,
     StronglyConvexRecipe,
 )
-from simfl.streams import Streams
 
 if TYPE_CHECKING:
-    from simfl.assembly import Setup
+    from simfl.simulation.assembly import Setup
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:

@@ -1,6 +1,6 @@
 """From a scenario to the step sizes, and the stages, that Table 2 of the AUDP and MAPA paper states.
 
-The formulas are in `simfl.privacy.papers.mapa`; here is what a run has for their symbols. The noise that counts in
+The formulas are in `simfl.theory.mapa`; here is what a run has for their symbols. The noise that counts in
 them is the one that the clients really add, unless the paper's second moment is asked for.
 """
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simfl.algorithms.mapa import StageRule
-from simfl.privacy.papers import mapa
-from simfl.protection import Protection
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import Audp, Mapa, ServedSgd, TableTwo
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import Constant, Schedule
+from simfl.simulation.privacy import Protection
+from simfl.theory import mapa
 
 #: Updates that stages are planned for where the run ends at a time: more than any run makes.
 MANY = 2**40

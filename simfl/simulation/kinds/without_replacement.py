@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
 from simfl.privacy.ledger import Terms
-from simfl.privacy.one_pass import OnePassClaim, OnePassLedger, most_uses
-from simfl.privacy.papers.without_replacement import dp_sgd_noise
-from simfl.protection import Protection
+from simfl.privacy.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import DeepQSgd, PassedModels
 from simfl.scenario.privacy import OnePassGaussian
+from simfl.simulation.privacy import Protection
+from simfl.theory.without_replacement import dp_sgd_noise
 
 #: Models for which Lemma 5 holds: a clipped gradient of theirs is still the gradient of a convex function.
 CONVEX = ("logistic", "one_vs_all")

@@ -1,8 +1,8 @@
 """The calculator with a memory: largest batch, rounds and epsilon for what a client wants to do next.
 
 Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Appendix E.1 and Figure 15, on Theorem B.4
-(`simfl.privacy.papers.proactive`, which says what is claimed about what). A client runs its rounds, looks at its test
-accuracy, and if that is not enough takes less noise and plans more gradients, as long as its budget of epsilon lasts.
+(`theorems` beside this, which says what is claimed about what). A client runs its rounds, looks at its test accuracy,
+and if that is not enough takes less noise and plans more gradients, as long as its budget of epsilon lasts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.privacy.papers.proactive import (
+from simfl.theory.proactive_dp.theorems import (
     SLACK,
     Course,
     Plan,

@@ -1,9 +1,9 @@
 """Choosing clipping norm, noise, batch and rounds before training, from a utility graph.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
-https://arxiv.org/abs/2102.09030, Section 3.3 and Figure 15: the utility graph (`simfl.privacy.utility`) gives the
-clipping norm C and the noise multiplier sigma, the main equation epsilon, Theorem B.4 batch and rounds
-(`simfl.privacy.papers.proactive`), and an accountant certifies the same releases.
+https://arxiv.org/abs/2102.09030, Section 3.3 and Figure 15: the utility graph (`utility` beside this) gives the
+clipping norm C and the noise multiplier sigma, the main equation epsilon, Theorem B.4 batch and rounds (`theorems`
+beside this), and an accountant certifies the same releases.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from simfl.errors import ConditionError
 from simfl.privacy.accounting import Release
 from simfl.privacy.accounting import epsilon_of as certified_epsilon_of
-from simfl.privacy.papers.proactive import plan_rounds
-from simfl.privacy.utility import (
+from simfl.theory.proactive_dp.theorems import plan_rounds
+from simfl.theory.proactive_dp.utility import (
     SLACK,
     Bound,
     Floats,

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tests.test_auditing import SCENARIO
+from tests.audit.test_audit import SCENARIO
 
 
 @pytest.fixture

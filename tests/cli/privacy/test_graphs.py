@@ -4,9 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.errors import DataError, ScenarioError
-from simfl.privacy.utility import UtilityGraph
-from simfl.privacy_commands.graphs import (
+from simfl.cli.privacy.graphs import (
     TABLE,
     draw_graph,
     open_base,
@@ -16,6 +14,8 @@ from simfl.privacy_commands.graphs import (
     steps_of,
     write_graph,
 )
+from simfl.errors import DataError, ScenarioError
+from simfl.theory.proactive_dp.utility import UtilityGraph
 
 GRAPH = UtilityGraph(
     clipping_norms=(0.1, 1.0),

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from simfl.cli.privacy.plan import rescaled
 from simfl.errors import ScenarioError
-from simfl.privacy_commands.plan import rescaled
 from simfl.records import read
 from simfl.scenario import load, loads
 

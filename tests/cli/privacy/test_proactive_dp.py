@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-LIBSVM = ("privacy", "proactive", "--examples", 10000, "--epochs", 5)
+LIBSVM = ("privacy", "proactive-dp", "--examples", 10000, "--epochs", 5)
 
 
 def test_claim_and_certificates_stand_side_by_side(simfl_):
@@ -42,7 +42,16 @@ def test_it_fits_a_narrow_terminal(simfl_, monkeypatch):
 
 def test_the_tables_of_the_paper_are_one_shot(simfl_):
     code, out, _ = simfl_(
-        "privacy", "proactive", "--examples", 50000, "--gradients", 350000, "--epsilon", 0.5253, "--gamma", "one-shot"
+        "privacy",
+        "proactive-dp",
+        "--examples",
+        50000,
+        "--gradients",
+        350000,
+        "--epsilon",
+        0.5253,
+        "--gamma",
+        "one-shot",
     )
     assert code == 0
     assert re.search(r"^  batch size, s +406 ", out, re.MULTILINE)
@@ -63,7 +72,7 @@ def test_json_has_everything(simfl_):
 
 
 def test_rounds_that_were_run_count(simfl_):
-    words = ("privacy", "proactive", "--examples", 10000, "--gradients", 20000, "--sigma", 15, "--epsilon", 0.5)
+    words = ("privacy", "proactive-dp", "--examples", 10000, "--gradients", 20000, "--sigma", 15, "--epsilon", 0.5)
     code, out, err = simfl_(*words, "--done", "31x1612", "--done", "20x3")
     assert (code, err) == (0, "")
     assert re.search(r"^  batch size, s +66 ", out, re.MULTILINE)
@@ -77,7 +86,7 @@ def test_rounds_that_were_run_count(simfl_):
 
 
 def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
-    words = ("privacy", "proactive", "--examples", 10000, "--gradients", 10000, "--sigma", 10, "--done", "31x1612")
+    words = ("privacy", "proactive-dp", "--examples", 10000, "--gradients", 10000, "--sigma", 10, "--done", "31x1612")
     found = json.loads(simfl_(*words, "--json")[1])["result"]
     assert found["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
@@ -94,7 +103,7 @@ def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
     ],
 )
 def test_the_condition_that_fails_is_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "proactive", "--examples", 10000, *words)
+    code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
     assert (code, out) == (2, "")
     assert re.fullmatch(message + r"\n", err)
 
@@ -121,6 +130,6 @@ def test_the_condition_that_fails_is_one_line(simfl_, words, message):
     ],
 )
 def test_wrong_arguments_are_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "proactive", "--examples", 10000, *words)
+    code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
     assert (code, out) == (2, "")
-    assert re.fullmatch(rf"privacy proactive: {message}\n", err)
+    assert re.fullmatch(rf"privacy proactive-dp: {message}\n", err)

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from simfl.cli.privacy import shared
 from simfl.errors import ConditionError, ScenarioError
-from simfl.privacy_commands import shared
 
 ROWS = (
     "What the paper claims",
@@ -39,7 +39,7 @@ class Found:
 
 def test_importing_the_commands_needs_nothing_heavy():
     heavy = "{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy', 'dp_accounting'}"
-    code = f"import sys, simfl.privacy_commands; print(*{heavy} & set(sys.modules))"
+    code = f"import sys, simfl.cli.privacy; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

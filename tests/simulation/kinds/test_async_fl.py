@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl import claims, federated
 from simfl.algorithms.round_sizes import DelayGate, RoundsGate
+from simfl.audit import check as claims
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
+from simfl.simulation.kinds import async_fl as federated
 
 DIGITS = {"set": "digits", "test_fraction": 0.2}
 

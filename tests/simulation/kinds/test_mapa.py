@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from simfl.assembly import assemble, build_algorithm, build_world
 from simfl.errors import ScenarioError
-from simfl.privacy.papers import mapa
 from simfl.scenario import from_mapping
+from simfl.simulation.assembly import assemble, build_algorithm, build_world
 from simfl.tape import Tape
+from simfl.theory import mapa
 from tests.helpers import NullExecutor
 
 STAGED = {"kind": "mapa", "batch_size": 12, "largest_staleness": 5, "sampling": "without_replacement"}

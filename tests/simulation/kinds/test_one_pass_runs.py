@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from simfl.runner import prepare, run
 from simfl.scenario import loads
+from simfl.simulation.runner import prepare, run
 
 TEXT = """
 name: one_pass

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.privacy.papers import moments
-from simfl.privacy.papers.increasing_samples import (
+from simfl.theory import moments
+from simfl.theory.async_fl.privacy import (
     Setting,
     budget_delta,
     c_of,

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.privacy.papers.increasing_samples import Setting, budget_delta, general_b, theorem_3, theorem_6
-from simfl.privacy.papers.increasing_samples_plan import (
+from simfl.theory.async_fl.privacy import Setting, budget_delta, general_b, theorem_3, theorem_6
+from simfl.theory.async_fl.selection import (
     aggregated_noise,
     least_aggregated_noise,
     select_parameters,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl import sequences
 from simfl.errors import ConditionError
-from simfl.sequences import (
+from simfl.theory.async_fl import sizes as sequences
+from simfl.theory.async_fl.sizes import (
     ConstantSizes,
     ConstantStep,
     DelaySizes,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.privacy.papers import proactive
-from simfl.privacy.papers.proactive_calculator import Calculator, Stop, participate
+from simfl.theory.proactive_dp import theorems as proactive
+from simfl.theory.proactive_dp.calculator import Calculator, Stop, participate
 
 QUICK = settings(max_examples=30, deadline=None, derandomize=True)
 

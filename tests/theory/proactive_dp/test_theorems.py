@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from simfl.errors import ConditionError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import gdp_central_limit_epsilon
-from simfl.privacy.papers import moments, proactive
+from simfl.theory import moments
+from simfl.theory.proactive_dp import theorems as proactive
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from simfl.models import build_model
-from simfl.privacy import utility
-from simfl.privacy.utility import (
+from simfl.streams import Streams
+from simfl.theory.proactive_dp import utility
+from simfl.theory.proactive_dp.utility import (
     READINGS,
     Task,
     UtilityGraph,
@@ -23,7 +24,6 @@ from simfl.privacy.utility import (
     train_clipped,
     utility_graph,
 )
-from simfl.streams import Streams
 from tests.helpers import digits, softmax_gradient
 
 KEY = Streams(0).key("test")

@@ -1,0 +1,1 @@
+"""Claim against account, and the attack on a real run."""

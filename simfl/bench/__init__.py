@@ -1,0 +1,1 @@
+"""How fast the simulator is, as ratios taken in one run."""

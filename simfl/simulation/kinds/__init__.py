@@ -1,0 +1,1 @@
+"""What is special about single algorithms on their way from the schema to a run."""

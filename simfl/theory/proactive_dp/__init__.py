@@ -1,0 +1,1 @@
+"""Proactive DP: theorems, the calculator, the utility graph, and planning with them."""
