@@ -188,7 +188,7 @@ DAMAGED = [
     Damaged(
         "graphml_cut",
         "topology: {kind: graphml, path: g.graphml}\n",
-        "g.graphml: topology.path: expected a GraphML file, got ParseError: no element found: line 1, column 16",
+        "g.graphml: topology.path: expected a GraphML file, found ParseError: no element found: line 1, column 16",
         {"g.graphml": b"<graphml><graph>"},
     ),
     Damaged(
@@ -200,7 +200,7 @@ DAMAGED = [
     Damaged(
         "edge_list_broken_line",
         "topology: {kind: edge_list, path: g.txt}\n",
-        "g.txt:2: topology.path: expected two nodes 'a b', got '1'",
+        "g.txt:2: topology.path: expected two nodes 'a b', found '1'",
         {"g.txt": b"0 1\n1\n"},
     ),
     Damaged(
@@ -229,7 +229,7 @@ DAMAGED = [
     Damaged(
         "too_many_components",
         "data: {set: digits, pca: 65}\n",
-        "data.pca: expected 1 to 64 components (1438 examples, 64 features), got 65",
+        "data.pca: expected 1 to 64 components (1438 examples, 64 features), found 65",
     ),
     Damaged(
         "more_clients_than_examples",
@@ -258,24 +258,24 @@ def test_each_damaged_file(refused, case, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--set", "nonsense"], "--set: expected key.path=value, got 'nonsense'; write for example seed=3"),
-        (["--set", "=3"], "--set: expected key.path=value, got '=3'; write for example seed=3"),
+        (["--set", "nonsense"], "--set: expected key.path=value, found 'nonsense'; write for example seed=3"),
+        (["--set", "=3"], "--set: expected key.path=value, found '=3'; write for example seed=3"),
         (
             ["--set", "clients.count="],
-            "--set: clients.count: expected an integer >= 1, got nothing; write a whole number",
+            "--set: clients.count: expected an integer >= 1, found nothing; write a whole number",
         ),
         (
             ["--set", "links.bandwith=1 Gbit/s"],
-            "--set: links.bandwith: expected a key of links, got 'bandwith'; did you mean 'bandwidth'?",
+            "--set: links.bandwith: expected a key of links, found 'bandwith'; did you mean 'bandwidth'?",
         ),
         (
             ["--set", "links.latency=1 lightyear"],
-            "--set: links.latency: expected a time like '10 ms', got '1 lightyear'; "
+            "--set: links.latency: expected a time like '10 ms', found '1 lightyear'; "
             "use one of the units ns, us, ms, s, min, h, d",
         ),
         (
             ["--set", "topology={kind: ring"],
-            "--set: topology:2:1: expected well-formed YAML, got an error (did not find expected ',' or '}'); "
+            "--set: topology:2:1: expected well-formed YAML, found an error (did not find expected ',' or '}'); "
             "check quotes, brackets, colons and indentation",
         ),
         (
@@ -285,7 +285,7 @@ def test_each_damaged_file(refused, case, monkeypatch):
         ),
         (
             ["--set", "seed=1", "--seed", "-1"],
-            "--set: seed: expected an integer >= 0 and < 18446744073709551616, got -1; choose a value in this range",
+            "--set: seed: expected an integer >= 0 and < 18446744073709551616, found -1; choose a value in this range",
         ),
         (
             ["--set", "algorithm={kind: 'nowhere:Mine'}"],
@@ -294,9 +294,10 @@ def test_each_damaged_file(refused, case, monkeypatch):
         ),
         (
             ["nothing.yaml"],
-            "nothing.yaml: expected a scenario file, got nothing there; check the path, or write one with 'simfl new'",
+            "nothing.yaml: expected a scenario file, found nothing there; check the path, or write one "
+            "with 'simfl new'",
         ),
-        (["."], ".: expected a scenario file, got a folder; name a file in it"),
+        (["."], ".: expected a scenario file, found a folder; name a file in it"),
         (["--out", "s.yaml"], "s.yaml/s: cannot make a folder for results: Not a directory; choose --out"),
     ],
 )

@@ -103,7 +103,7 @@ class AsyncFL(ServerAlgorithm):
         self.gate = gate or RoundsGate()
         self.last_round = rounds
         if mask > 1 and (local_steps or training.sampling == "shuffle"):
-            raise ValueError(f"mask: expected 1 with local steps or sampling shuffle, got {mask}")
+            raise ValueError(f"mask: expected 1 with local steps or sampling shuffle, found {mask}")
         self.mask = mask
         self.local, self.decay = local_steps, decay
         self.averaging = aggregation == "mean"

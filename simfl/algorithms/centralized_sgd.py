@@ -26,7 +26,7 @@ class CentralizedSGD(Algorithm):
         if options:
             raise TypeError(f"centralized_sgd: unknown options {sorted(options)}")
         if self.num_clients != 1:
-            raise ValueError(f"centralized_sgd: expected 1 client, got {self.num_clients}")
+            raise ValueError(f"centralized_sgd: expected 1 client, found {self.num_clients}")
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:

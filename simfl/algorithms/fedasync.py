@@ -41,7 +41,7 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
         return lambda u: float((u + 1) ** -exponent)
     if kind == "hinge":
         return lambda u: 1.0 if u <= free else 1.0 / (slope * (u - free) + 1.0)
-    raise ValueError(f"weighting: expected constant, polynomial or hinge, got {kind!r}")
+    raise ValueError(f"weighting: expected constant, polynomial or hinge, found {kind!r}")
 
 
 class FedAsync(LocalRounds):

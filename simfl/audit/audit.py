@@ -182,11 +182,11 @@ class Audit:
         self.canaries, self.client, self.kind, self.in_place = canaries, client, kind, in_place
         self.confidence = confidence
         if canaries < 1:
-            raise ValueError(f"canaries: expected an integer >= 1, got {canaries}")
+            raise ValueError(f"canaries: expected an integer >= 1, found {canaries}")
         if kind not in ("gradient", "input"):
-            raise ValueError(f"kind: expected gradient or input, got {kind!r}")
+            raise ValueError(f"kind: expected gradient or input, found {kind!r}")
         if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence: expected a number between 0 and 1, got {confidence}")
+            raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
         self.guess_numbers = _guess_numbers(guesses, canaries)
         privacy = self.scenario.privacy
         if privacy is None:
@@ -197,7 +197,7 @@ class Audit:
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
             )
         if not 0 <= client < self.scenario.clients.count:
-            raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, got {client}")
+            raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")
         self.privacy = privacy
         usual = "replace_one" if isinstance(privacy, OnePassGaussian) else "add_or_remove"
         self.replaces = getattr(privacy, "neighbors", usual) == "replace_one"
@@ -420,7 +420,7 @@ def _guess_numbers(guesses: int | Sequence[int] | None, canaries: int) -> list[i
     numbers = [default_guesses(canaries)] if guesses is None else [guesses] if isinstance(guesses, int) else [*guesses]
     for number in numbers:
         if not 1 <= number <= canaries:
-            raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, got {number}")
+            raise ValueError(f"guesses: expected an integer from 1 to {canaries}, the canaries, found {number}")
     if not numbers:
-        raise ValueError("guesses: expected one number of guesses or more, got none")
+        raise ValueError("guesses: expected one number of guesses or more, found none")
     return numbers

@@ -75,9 +75,9 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     """
     _check_counts(correct, guesses, canaries)
     if not epsilon >= 0.0:
-        raise ValueError(f"epsilon: expected a number >= 0, got {epsilon}")
+        raise ValueError(f"epsilon: expected a number >= 0, found {epsilon}")
     if not 0.0 <= delta <= 1.0:
-        raise ValueError(f"delta: expected a number from 0 to 1, got {delta}")
+        raise ValueError(f"delta: expected a number from 0 to 1, found {delta}")
     if correct == 0 or math.isinf(epsilon):
         return 1.0
     q = float(special.expit(epsilon))
@@ -222,7 +222,7 @@ def judge(
         confidence: 1 - beta.
     """
     if len(guess_numbers) == 0:
-        raise ValueError("guess_numbers: expected one number of guesses or more, got none")
+        raise ValueError("guess_numbers: expected one number of guesses or more, found none")
     shares = len(guess_numbers)
     level = _level(confidence) / shares
     verdicts = []
@@ -247,14 +247,14 @@ def _tail(least: NDArray[np.int64], trials: int, q: float) -> NDArray[np.float64
 
 def _level(confidence: float) -> float:
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: expected a number between 0 and 1, got {confidence}")
+        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
     return 1.0 - confidence
 
 
 def _check_counts(correct: int, guesses: int, canaries: int) -> None:
     if canaries < 1:
-        raise ValueError(f"canaries: expected an integer >= 1, got {canaries}")
+        raise ValueError(f"canaries: expected an integer >= 1, found {canaries}")
     if not 0 <= guesses <= canaries:
-        raise ValueError(f"guesses: expected an integer from 0 to {canaries}, the canaries, got {guesses}")
+        raise ValueError(f"guesses: expected an integer from 0 to {canaries}, the canaries, found {guesses}")
     if not 0 <= correct <= guesses:
-        raise ValueError(f"correct: expected an integer from 0 to {guesses}, the guesses, got {correct}")
+        raise ValueError(f"correct: expected an integer from 0 to {guesses}, the guesses, found {correct}")

@@ -292,7 +292,7 @@ def report(
     from simfl.report import write_report
 
     if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], got {target:g}; write 0.9 for 90%")
+        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], found {target:g}; write 0.9 for 90%")
     look_beside(paths)
     print(write_report(paths, out, target=target, baseline=baseline))
 
@@ -314,7 +314,7 @@ def bench(
 
     for case in cases or []:
         if case not in CASES:
-            raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, got {case!r}{nearest(case, CASES)}")
+            raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, found {case!r}{nearest(case, CASES)}")
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise ScenarioError(f"--json: {json_path}: there is no such folder")  # better said before minutes of work
     results: list[dict[str, Any]] = []
@@ -369,7 +369,7 @@ def data_fetch(
     for name in names:
         if name not in SOURCES:
             raise ScenarioError(
-                f"data fetch: expected one of {', '.join(SOURCES)}, got {name!r}{nearest(name, SOURCES)}"
+                f"data fetch: expected one of {', '.join(SOURCES)}, found {name!r}{nearest(name, SOURCES)}"
             )
     for name in names:
         with console.download_bar() as progress:

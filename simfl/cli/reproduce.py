@@ -39,9 +39,9 @@ def reproduce(
     Ctrl-C ends the runs under way; the same command goes on later.
     """
     if device not in (None, "cpu", "gpu"):
-        raise ScenarioError(f"--device: expected cpu or gpu, got {device!r}")
+        raise ScenarioError(f"--device: expected cpu or gpu, found {device!r}")
     if jobs is not None and jobs < 1:
-        raise ScenarioError(f"--jobs: expected at least 1, got {jobs}; leave it out for as many as there are cores")
+        raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     from simfl.cli import console
     from simfl.cli.study_console import sweep_progress
     from simfl.reproduction import PAPERS, find_paper

@@ -43,7 +43,7 @@ def sweep(
     Everything is checked before the first run starts. Ctrl-C ends the runs under way; the same command goes on later.
     """
     if device not in (None, "cpu", "gpu"):
-        raise ScenarioError(f"--device: expected cpu or gpu, got {device!r}")
+        raise ScenarioError(f"--device: expected cpu or gpu, found {device!r}")
     from simfl.cli import study_console as console
     from simfl.scenario.study import load_study
     from simfl.studies.running import survey
@@ -116,11 +116,11 @@ def compare(
     from simfl.records.sweeps import is_sweep, open_groups, read_sweep
 
     if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], got {target:g}; write 0.9 for 90%")
+        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], found {target:g}; write 0.9 for 90%")
     endings = [ending.strip().removeprefix(".") for ending in formats.split(",")]
     for ending in endings:
         if ending not in FORMATS:
-            raise ScenarioError(f"--formats: expected some of {', '.join(FORMATS)}, got {ending!r}")
+            raise ScenarioError(f"--formats: expected some of {', '.join(FORMATS)}, found {ending!r}")
     groups, usual = open_groups(paths)
     axes, column = ("time",), "test_accuracy"
     if len(paths) == 1 and is_sweep(paths[0]):

@@ -87,7 +87,7 @@ def load_dataset(
         intercept: whether the model of a synthetic set has one, likewise.
     """
     if kind not in DATASETS:
-        raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, got {kind!r}{nearest(kind, DATASETS)}")
+        raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, found {kind!r}{nearest(kind, DATASETS)}")
     given = {
         "path": path is not None,
         "test_path": test_path is not None,

@@ -53,7 +53,7 @@ class Dataset:
         """Check that the parts fit together and make the arrays read-only."""
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             if len(x) != len(y):
-                raise ValueError(f"{self.name}: {part}: expected one label per example, got {len(x)} and {len(y)}")
+                raise ValueError(f"{self.name}: {part}: expected one label per example, found {len(x)} and {len(y)}")
         if self.train_x.shape[1:] != self.test_x.shape[1:]:
             raise ValueError(f"{self.name}: examples are {self.train_x.shape[1:]}, tests {self.test_x.shape[1:]}")
         for array in (self.train_x, self.train_y, self.test_x, self.test_y, self.optimum, self.curvature):
@@ -122,7 +122,7 @@ def split(
 
     n = len(labels)
     if not 0.0 < test_fraction < 1.0:
-        raise ScenarioError(f"data.test_fraction: expected a number between 0 and 1, got {test_fraction:g}")
+        raise ScenarioError(f"data.test_fraction: expected a number between 0 and 1, found {test_fraction:g}")
     n_test = round(n * test_fraction)
     if not 0 < n_test < n:
         raise ScenarioError(

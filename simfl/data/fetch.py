@@ -59,7 +59,7 @@ def fetch(
         source = SOURCES[name_or_source]
     else:
         raise DataError(
-            f"data fetch: expected one of {', '.join(sorted(SOURCES))}, got {name_or_source!r}"
+            f"data fetch: expected one of {', '.join(sorted(SOURCES))}, found {name_or_source!r}"
             f"{nearest(name_or_source, SOURCES)}"
         )
     paths = []

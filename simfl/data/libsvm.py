@@ -45,7 +45,7 @@ def load_libsvm(
         regression: keep the labels as float targets instead of mapping them to classes.
     """
     if path is None:
-        raise ScenarioError("data.path: expected the name of a LIBSVM file, such as a9a, got none")
+        raise ScenarioError("data.path: expected the name of a LIBSVM file, such as a9a, found none")
     train_file = _find(path, root, "data.path")
     test_file = _find(test_path, root, "data.test_path") if test_path is not None else None
     if test_file is None and len(Path(path).parts) == 1:
@@ -102,7 +102,7 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
     first = 0 if starts_at_zero else 1
     width = max(1, *(x.shape[1] - first for x, _ in sparse))
     if features is not None and features < width:
-        raise ScenarioError(f"data.features: {files[0]}: found features up to {width}, got {features}; leave it out")
+        raise ScenarioError(f"data.features: {files[0]}: found features up to {width}, found {features}; leave it out")
     width = features if features is not None else width
     dense = []
     for file, (x, y) in zip(files, sparse, strict=True):

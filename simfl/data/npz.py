@@ -46,7 +46,7 @@ def load_npz(
         regression: keep the labels as float targets instead of mapping them to classes.
     """
     if path is None:
-        raise ScenarioError("data.path: expected the name of an .npz file, got none")
+        raise ScenarioError("data.path: expected the name of an .npz file, found none")
     file, arrays = _read(path, root, "data.path")
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)

@@ -95,10 +95,10 @@ def partition(
     """
     if kind not in PARTITIONS:
         raise ScenarioError(
-            f"data.partition.kind: expected one of {', '.join(PARTITIONS)}, got {kind!r}{nearest(kind, PARTITIONS)}"
+            f"data.partition.kind: expected one of {', '.join(PARTITIONS)}, found {kind!r}{nearest(kind, PARTITIONS)}"
         )
     if num_clients < 1:
-        raise ScenarioError(f"clients.count: expected at least 1 client, got {num_clients}")
+        raise ScenarioError(f"clients.count: expected at least 1 client, found {num_clients}")
     n = len(y)
     if kind == "resample":
         return _resample(n, _resample_sizes(n, num_clients, generator, sizes, exponent, values, size), generator)
@@ -142,7 +142,7 @@ def _shares(num_clients: int, generator: np.random.Generator, sizes: str, expone
     """Return a weight for each client; the ranks of a power law are dealt at random, so that ids mean nothing."""
     if sizes not in SIZES:
         raise ScenarioError(
-            f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, got {sizes!r}{nearest(sizes, SIZES)}"
+            f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, found {sizes!r}{nearest(sizes, SIZES)}"
         )
     if sizes == "listed":
         raise ScenarioError(
@@ -152,7 +152,7 @@ def _shares(num_clients: int, generator: np.random.Generator, sizes: str, expone
     if sizes == "equal":
         return np.ones(num_clients)
     if not (math.isfinite(exponent) and exponent >= 0):
-        raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, got {exponent:g}")
+        raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, found {exponent:g}")
     ranks = np.asarray(generator.permutation(num_clients) + 1, np.float64)
     return np.asarray(ranks**-exponent, np.float64)
 
@@ -162,10 +162,10 @@ def _listed(values: Sequence[int] | None, num_clients: int) -> Counts:
     where = "data.partition.sizes.values"
     if values is None or len(values) != num_clients:
         found = "none" if values is None else str(len(values))
-        raise ScenarioError(f"{where}: expected {num_clients} sizes, one for each client, got {found}")
+        raise ScenarioError(f"{where}: expected {num_clients} sizes, one for each client, found {found}")
     for client, value in enumerate(values):
         if value != int(value) or value < 1:
-            raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, got {value}")
+            raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
     return np.array(values, dtype=np.int64)
 
 
@@ -200,7 +200,8 @@ def _resample_sizes(
             raise ScenarioError("data.partition.size: resample needs the number of examples that each client draws")
         if size != int(size) or not 1 <= size <= n:
             raise ScenarioError(
-                f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), got {size}"
+                f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), "
+                f"found {size}"
             )
         counts = apportion(num_clients * int(size), _shares(num_clients, generator, sizes, exponent))
     if counts.max() > n:
@@ -239,7 +240,7 @@ def _shards(labels: npt.NDArray[np.int64], counts: Counts, shards: int, generato
     """
     num_clients = len(counts)
     if shards < 1:
-        raise ScenarioError(f"data.partition.shards_per_client: expected at least 1, got {shards}")
+        raise ScenarioError(f"data.partition.shards_per_client: expected at least 1, found {shards}")
     if counts.min() < shards:
         raise ScenarioError(
             f"data.partition.shards_per_client: client {counts.argmin()} has {counts.min()} examples for {shards} "
@@ -264,7 +265,7 @@ def _dirichlet(
     Clients draw in random order: the last ones find what is left.
     """
     if not (math.isfinite(alpha) and alpha > 0):
-        raise ScenarioError(f"data.partition.alpha: expected a number > 0, got {alpha:g}")
+        raise ScenarioError(f"data.partition.alpha: expected a number > 0, found {alpha:g}")
     left = np.bincount(labels)
     shares = generator.dirichlet(alpha * len(left) * left / left.sum(), size=len(counts))
     taken = np.zeros((len(counts), len(left)), np.int64)
@@ -313,7 +314,7 @@ def _by_label(
     per_label = np.bincount(labels)
     c = len(per_label)
     if not 1 <= per_client <= c:
-        raise ScenarioError(f"data.partition.labels_per_client: expected 1 to {c} (the classes), got {per_client}")
+        raise ScenarioError(f"data.partition.labels_per_client: expected 1 to {c} (the classes), found {per_client}")
     held = _deal_labels(len(weights), per_client, c, generator)
     taken = np.zeros((len(weights), c), np.int64)
     for label in range(c):

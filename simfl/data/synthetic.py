@@ -60,9 +60,9 @@ class Synthetic:
                 raise ScenarioError("data.curvature: expected a list of numbers > 0 (1e-30 to 1e30), one per dimension")
             return h.astype(np.float32).astype(np.float64)  # what the model will be given
         if self.dimension < 1:
-            raise ScenarioError(f"data.dimension: expected at least 1, got {self.dimension}")
+            raise ScenarioError(f"data.dimension: expected at least 1, found {self.dimension}")
         if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is no float32
-            raise ScenarioError(f"data.condition_number: expected 1 to 1e30, got {self.condition_number:g}")
+            raise ScenarioError(f"data.condition_number: expected 1 to 1e30, found {self.condition_number:g}")
         h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
         return h.astype(np.float32).astype(np.float64)
 
@@ -70,15 +70,15 @@ class Synthetic:
         """Return the noise, or the kind's default."""
         noise = NOISE[kind] if self.noise is None else self.noise
         if not (math.isfinite(noise) and noise >= 0):
-            raise ScenarioError(f"data.noise: expected a number >= 0, got {noise:g}")
+            raise ScenarioError(f"data.noise: expected a number >= 0, found {noise:g}")
         return noise
 
     def counts(self, width: int) -> tuple[int, int]:
         """Return how many training and test examples to draw."""
         if self.samples < 1:
-            raise ScenarioError(f"data.samples: expected at least 1, got {self.samples}")
+            raise ScenarioError(f"data.samples: expected at least 1, found {self.samples}")
         if not (math.isfinite(self.test_fraction) and self.test_fraction > 0):
-            raise ScenarioError(f"data.test_fraction: expected a number > 0, got {self.test_fraction:g}")
+            raise ScenarioError(f"data.test_fraction: expected a number > 0, found {self.test_fraction:g}")
         tests = max(1, round(self.samples * self.test_fraction))
         if (self.samples + tests) * width * 8 > MEMORY_LIMIT_BYTES:
             raise ScenarioError(
@@ -158,7 +158,7 @@ def make_logistic(spec: Synthetic, streams: Streams) -> Dataset:
     h = spec.spectrum()
     noise = spec.noise_of("logistic")
     if noise > 0.5:
-        raise ScenarioError(f"data.noise: the share of flipped labels must be 0 to 0.5, got {noise:g}")
+        raise ScenarioError(f"data.noise: the share of flipped labels must be 0 to 0.5, found {noise:g}")
     weights = streams.generator("synthetic").standard_normal(len(h))
     weights *= 2.0 / math.sqrt(h @ weights**2)
     parts: list[tuple[FloatArray, npt.NDArray[np.int32]]] = []

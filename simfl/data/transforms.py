@@ -32,7 +32,7 @@ def transform(data: Dataset, pca: int | None, normalize: str) -> Dataset:
     if normalize not in NORMALIZATIONS:
         expected = ", ".join(NORMALIZATIONS)
         raise ScenarioError(
-            f"data.normalize: expected one of {expected}, got {normalize!r}{nearest(normalize, NORMALIZATIONS)}"
+            f"data.normalize: expected one of {expected}, found {normalize!r}{nearest(normalize, NORMALIZATIONS)}"
         )
     if pca is not None:
         train, test = reduce_dimension(data.train_x, data.test_x, pca)
@@ -62,7 +62,8 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
         raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
     if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
         raise ScenarioError(
-            f"data.classes: expected at least two different classes of 0 to {data.num_classes - 1}, got {list(classes)}"
+            f"data.classes: expected at least two different classes of 0 to {data.num_classes - 1}, found "
+            f"{list(classes)}"
         )
     numbers = np.full(data.num_classes, -1, np.int32)
     numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
@@ -97,7 +98,7 @@ def reduce_dimension(train: FloatArray, test: FloatArray, components: int) -> tu
     n, p = flat.shape
     if not 1 <= components <= min(n, p):
         raise ScenarioError(
-            f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), got {components}"
+            f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), found {components}"
         )
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")

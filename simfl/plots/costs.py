@@ -103,7 +103,7 @@ def plot_heatmap(
     for axis in (x, y):
         if any(axis not in group.settings for group in groups):
             valid = ", ".join(groups[0].settings) if groups else "none"
-            raise ScenarioError(f"heat map: expected two of the settings that differ ({valid}), got {axis!r}")
+            raise ScenarioError(f"heat map: expected two of the settings that differ ({valid}), found {axis!r}")
     columns = list(dict.fromkeys(group.settings[x] for group in groups))
     rows = list(dict.fromkeys(group.settings[y] for group in groups))
     cells = np.full((len(rows), len(columns)), math.nan)
@@ -112,7 +112,7 @@ def plot_heatmap(
         if not math.isnan(cells[at]):
             others = [name for name in group.settings if name not in (x, y)]
             raise ScenarioError(
-                f"heat map: expected one group per cell, got several at {x}={group.settings[x]}, "
+                f"heat map: expected one group per cell, found several at {x}={group.settings[x]}, "
                 f"{y}={group.settings[y]}; choose the groups of one {' and '.join(others)}"
             )
         cells[at] = interval_of([float(run.metrics[measure].iloc[-1]) for run in group.good.values()]).mean

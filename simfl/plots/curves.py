@@ -74,13 +74,13 @@ def plot(
     given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
     opened = [run if isinstance(run, Run) else read(run) for run in given]
     if not opened:
-        raise ScenarioError("plot: expected at least one run, got none")
+        raise ScenarioError("plot: expected at least one run, found none")
     if x not in X_AXES:
-        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, got {x!r}{nearest(x, X_AXES)}")
+        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
     if y not in Y_AXES:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, got {y!r}{nearest(y, Y_AXES)}")
+        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, found {y!r}{nearest(y, Y_AXES)}")
     if labels is not None and len(labels) != len(opened):
-        raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, got {len(labels)}")
+        raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
     column, x_label = X_AXES[x]
     check_measured(opened, y)
     frames = [run.metrics for run in opened]
@@ -151,7 +151,7 @@ def save(figure: Axes | Figure, path: str | Path) -> Path:
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise ScenarioError(
-            f"{path}: expected a name that ends in one of {', '.join(FORMATS)}, got {kind or 'no ending'}"
+            f"{path}: expected a name that ends in one of {', '.join(FORMATS)}, found {kind or 'no ending'}"
         )
     whole: Any = getattr(figure, "figure", figure)
     undated: dict[str, Any] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}[kind]

@@ -156,9 +156,9 @@ def plot_groups(
         The axes, to be changed further or given to `save`.
     """
     if x not in X_AXES:
-        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, got {x!r}{nearest(x, X_AXES)}")
+        raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
     if y not in Y_AXES:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, got {y!r}{nearest(y, Y_AXES)}")
+        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, found {y!r}{nearest(y, Y_AXES)}")
     column, x_label = X_AXES[x]
     check_measured((run for group in groups for run in group.good.values()), y)
     among = groups if among is None else among

@@ -64,11 +64,11 @@ class Release:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.sampling_rate <= 1.0:
-            raise ValueError(f"sampling_rate: expected a number from 0 to 1, got {self.sampling_rate}")
+            raise ValueError(f"sampling_rate: expected a number from 0 to 1, found {self.sampling_rate}")
         if self.pure_epsilon is None and not self.noise_multiplier >= 0.0:
-            raise ValueError(f"noise_multiplier: expected a number >= 0, got {self.noise_multiplier}")
+            raise ValueError(f"noise_multiplier: expected a number >= 0, found {self.noise_multiplier}")
         if self.pure_epsilon is not None and not self.pure_epsilon >= 0.0:
-            raise ValueError(f"pure_epsilon: expected a number >= 0, got {self.pure_epsilon}")
+            raise ValueError(f"pure_epsilon: expected a number >= 0, found {self.pure_epsilon}")
 
 
 Composition = Sequence[tuple[Release, int]]
@@ -111,13 +111,13 @@ def refusal(sampling: str, neighbors: Neighbors) -> str | None:
 def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair, int]]:
     """Translate releases; those of one pass become the dearest of them, once."""
     if neighbors not in ("add_or_remove", "replace_one"):
-        raise ValueError(f"neighbors: expected add_or_remove or replace_one, got {neighbors!r}")
+        raise ValueError(f"neighbors: expected add_or_remove or replace_one, found {neighbors!r}")
     replace = neighbors == "replace_one"
     pairs: dict[Pair, int] = {}
     once: list[Pair] = []
     for release, count in composition:
         if count < 0:
-            raise ValueError(f"number of releases: expected an integer >= 0, got {count}")
+            raise ValueError(f"number of releases: expected an integer >= 0, found {count}")
         if count == 0 or release.sampling_rate == 0.0:
             continue
         reason = refusal(release.sampling, neighbors)
@@ -361,9 +361,9 @@ def epsilon_of(
         ValueError: for arguments out of range.
     """
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, got {delta}")
+        raise ValueError(f"delta: expected a number between 0 and 1, found {delta}")
     if accountant not in ("tightest", "renyi", "pld"):
-        raise ValueError(f"accountant: expected tightest, renyi or pld, got {accountant!r}")
+        raise ValueError(f"accountant: expected tightest, renyi or pld, found {accountant!r}")
     return _epsilon(tuple(pairs_of(composition, neighbors)), delta, accountant)
 
 
@@ -404,7 +404,7 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
         ConditionError: if nothing can be certified for this sampling under this relation.
     """
     if not epsilon >= 0.0:
-        raise ValueError(f"epsilon: expected a number >= 0, got {epsilon}")
+        raise ValueError(f"epsilon: expected a number >= 0, found {epsilon}")
     pairs = pairs_of(composition, neighbors)
     if not pairs:
         return 0.0

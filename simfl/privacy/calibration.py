@@ -41,9 +41,9 @@ def noise_multiplier_for(
         ConditionError: if no amount of noise would do.
     """
     if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, got {epsilon}")
+        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon}")
     if steps < 1:
-        raise ValueError(f"steps: expected an integer >= 1, got {steps}")
+        raise ValueError(f"steps: expected an integer >= 1, found {steps}")
 
     def spent(noise_multiplier: float, by: Accountant) -> float:
         release = Release(noise_multiplier, sampling_rate, sampling)

@@ -134,7 +134,7 @@ def classic_limit(delta: float) -> float:
         delta: in (0, 0.5); near 1 the formula holds nowhere.
     """
     if not 0.0 < delta < 0.5:
-        raise ValueError(f"delta: expected a number between 0 and 0.5, got {delta:g}")
+        raise ValueError(f"delta: expected a number between 0 and 0.5, found {delta:g}")
     log_delta = math.log(delta)
     factor = math.sqrt(2.0 * math.log(1.25 / delta))
     high = 1.0
@@ -158,7 +158,7 @@ def composed_mu(pairs: Iterable[tuple[float, float]]) -> float:
     for sensitivity, std in pairs:
         _check_sensitivity(sensitivity)
         if not std >= 0.0:
-            raise ValueError(f"standard deviation: expected a number >= 0, got {std:g}")
+            raise ValueError(f"standard deviation: expected a number >= 0, found {std:g}")
         if sensitivity > 0.0:
             total += (sensitivity / std) ** 2 if std > 0.0 else math.inf
     return math.sqrt(total)
@@ -183,10 +183,10 @@ def gdp_central_limit_mu(
         sampling: how batches are drawn.
     """
     if not noise_multiplier > 0.0:
-        raise ValueError(f"noise_multiplier: expected a number > 0, got {noise_multiplier:g}")
+        raise ValueError(f"noise_multiplier: expected a number > 0, found {noise_multiplier:g}")
     _check_rate(sampling_rate)
     if steps < 0:
-        raise ValueError(f"steps: expected an integer >= 0, got {steps}")
+        raise ValueError(f"steps: expected an integer >= 0, found {steps}")
     precision = 1.0 / noise_multiplier**2
     if precision > 700.0:  # e^700 is about the largest number there is
         return math.inf if sampling_rate * steps > 0.0 else 0.0
@@ -198,7 +198,7 @@ def gdp_central_limit_mu(
         half = math.erf(1.5 / z / math.sqrt(2.0)) - 3.0 * math.erf(0.5 / z / math.sqrt(2.0))
         variance = 2.0 * (math.expm1(precision) * float(ndtr(1.5 / z)) + 0.5 * half)
     else:
-        raise ValueError(f"sampling: expected poisson or uniform, got {sampling!r}")
+        raise ValueError(f"sampling: expected poisson or uniform, found {sampling!r}")
     return sampling_rate * math.sqrt(steps * variance)
 
 
@@ -240,9 +240,9 @@ def advanced_composition(epsilon: float, steps: int, delta_slack: float) -> floa
     """
     _check_epsilon(epsilon, least=0.0)
     if steps < 0:
-        raise ValueError(f"steps: expected an integer >= 0, got {steps}")
+        raise ValueError(f"steps: expected an integer >= 0, found {steps}")
     if not 0.0 < delta_slack < 1.0:
-        raise ValueError(f"delta_slack: expected a number between 0 and 1, got {delta_slack:g}")
+        raise ValueError(f"delta_slack: expected a number between 0 and 1, found {delta_slack:g}")
     if steps == 0:
         return 0.0
     if epsilon > 700.0:  # e^700 is about the largest number there is
@@ -306,26 +306,26 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 def _check_epsilon(epsilon: float, least: float | None = None) -> None:
     if least is None and not epsilon > 0.0:
-        raise ValueError(f"epsilon: expected a number > 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
     if least is not None and not epsilon >= least:
-        raise ValueError(f"epsilon: expected a number >= {least:g}, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a number >= {least:g}, found {epsilon:g}")
 
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, got {delta:g}")
+        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")
 
 
 def _check_mu(mu: float) -> None:
     if not mu >= 0.0:
-        raise ValueError(f"mu: expected a number >= 0, got {mu:g}")
+        raise ValueError(f"mu: expected a number >= 0, found {mu:g}")
 
 
 def _check_rate(sampling_rate: float) -> None:
     if not 0.0 <= sampling_rate <= 1.0:
-        raise ValueError(f"sampling_rate: expected a number from 0 to 1, got {sampling_rate:g}")
+        raise ValueError(f"sampling_rate: expected a number from 0 to 1, found {sampling_rate:g}")
 
 
 def _check_sensitivity(sensitivity: float) -> None:
     if not sensitivity >= 0.0:
-        raise ValueError(f"sensitivity: expected a number >= 0, got {sensitivity:g}")
+        raise ValueError(f"sensitivity: expected a number >= 0, found {sensitivity:g}")

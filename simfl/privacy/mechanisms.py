@@ -132,7 +132,7 @@ class AbstractMechanism(ABC):
         """
         rows = jnp.asarray(gradients, jnp.float32)
         if rows.ndim != 2:
-            raise ValueError(f"{self.kind}: gradients: expected shape [b, d], got {rows.shape}")
+            raise ValueError(f"{self.kind}: gradients: expected shape [b, d], found {rows.shape}")
         return self._noised(self._clipped_sum(rows), key, client, draw)
 
     def privatize_update(
@@ -150,7 +150,7 @@ class AbstractMechanism(ABC):
         """
         vector = jnp.asarray(update, jnp.float32)
         if vector.ndim != 1:
-            raise ValueError(f"{self.kind}: update: expected shape [d], got {vector.shape}")
+            raise ValueError(f"{self.kind}: update: expected shape [d], found {vector.shape}")
         return self._noised(self._clipped_sum(vector[None]), key, client, draw)
 
     def _clipped_sum(self, rows: jax.Array) -> jax.Array:
@@ -180,9 +180,9 @@ class _Clipped(AbstractMechanism):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clipping_norm) and self.clipping_norm > 0):
-            raise ValueError(f"{self.kind}: clipping_norm: expected a finite number > 0, got {self.clipping_norm}")
+            raise ValueError(f"{self.kind}: clipping_norm: expected a finite number > 0, found {self.clipping_norm}")
         if self.neighbors not in get_args(Neighbors):
-            raise ValueError(f"{self.kind}: neighbors: expected add_or_remove or replace_one, got {self.neighbors!r}")
+            raise ValueError(f"{self.kind}: neighbors: expected add_or_remove or replace_one, found {self.neighbors!r}")
 
     @property
     def sensitivity(self) -> float:
@@ -206,7 +206,7 @@ class _GaussianNoise(_Clipped):
         super().__post_init__()
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise ValueError(
-                f"{self.kind}: noise_multiplier: expected a finite number >= 0, got {self.noise_multiplier}"
+                f"{self.kind}: noise_multiplier: expected a finite number >= 0, found {self.noise_multiplier}"
             )
 
     def scale(self, size: int) -> float:
@@ -273,7 +273,7 @@ class _Pure(_Clipped):
         super().__post_init__()
         if not (math.isfinite(self.epsilon_per_release) and self.epsilon_per_release > 0):
             raise ValueError(
-                f"{self.kind}: epsilon_per_release: expected a finite number > 0, got {self.epsilon_per_release}"
+                f"{self.kind}: epsilon_per_release: expected a finite number > 0, found {self.epsilon_per_release}"
             )
 
     @property
@@ -368,7 +368,7 @@ class UnclippedGaussian(AbstractMechanism):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.noise_std) and self.noise_std >= 0):
-            raise ValueError(f"{self.kind}: noise_std: expected a finite number >= 0, got {self.noise_std}")
+            raise ValueError(f"{self.kind}: noise_std: expected a finite number >= 0, found {self.noise_std}")
 
     def scale(self, size: int) -> float:
         """Return the standard deviation, whatever the size."""

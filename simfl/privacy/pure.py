@@ -29,7 +29,7 @@ def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
     """
     _check_epsilon(epsilon)
     if not 0.0 < sampling_rate <= 1.0:
-        raise ValueError(f"sampling_rate: expected a number in (0, 1], got {sampling_rate:g}")
+        raise ValueError(f"sampling_rate: expected a number in (0, 1], found {sampling_rate:g}")
     if sampling_rate == 1.0:
         return epsilon
     if epsilon > 700.0:  # e^epsilon overflows
@@ -117,12 +117,12 @@ def _tails(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[
 
 def _check_epsilon(epsilon: float) -> None:
     if not (epsilon >= 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number >= 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a finite number >= 0, found {epsilon:g}")
 
 
 def _check(epsilon: float, releases: int, delta: float) -> None:
     _check_epsilon(epsilon)
     if releases < 0:
-        raise ValueError(f"releases: expected an integer >= 0, got {releases}")
+        raise ValueError(f"releases: expected an integer >= 0, found {releases}")
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, got {delta:g}")
+        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")

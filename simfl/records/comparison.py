@@ -63,7 +63,7 @@ def compare(runs: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     if not runs:
-        raise ValueError("compare: expected at least one run, got none")
+        raise ValueError("compare: expected at least one run, found none")
     table = pd.concat([run.summary() for run in runs], ignore_index=True)
     target = common_accuracy(runs)
     table["common_accuracy"] = target
@@ -140,7 +140,7 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
     import pandas as pd
 
     if not groups:
-        raise ValueError("compare_groups: expected at least one group, got none")
+        raise ValueError("compare_groups: expected at least one group, found none")
     wanted = target_of(groups) if target is None else target
     costs = {group.label: {seed: cost_of_accuracy(run, wanted) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
@@ -173,7 +173,7 @@ def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
             [*(group.label for group in groups), *(value for group in groups for value in group.settings.values())]
         )
         raise ScenarioError(
-            f"--baseline: expected the label of a group or of one setting, got {baseline!r}"
+            f"--baseline: expected the label of a group or of one setting, found {baseline!r}"
             + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, list(valid)[:8]))}")
         )
     axis = axes[0]

@@ -102,7 +102,7 @@ class RunFolder:
             if value is not None and (
                 not _PLAIN_NAME.fullmatch(value) or value in {".", ".."} or value != value.strip()
             ):
-                raise ScenarioError(f"{key}: expected a plain folder name without slashes, got {value!r}")
+                raise ScenarioError(f"{key}: expected a plain folder name without slashes, found {value!r}")
         parent = Path(root) / name
         try:
             parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ class Run:
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise DataError(f"{path}: expected the scenario of a run: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict):
-            raise DataError(f"{path}: expected the scenario of a run, got {type(values).__name__}")
+            raise DataError(f"{path}: expected the scenario of a run, found {type(values).__name__}")
         return values
 
     @functools.cached_property

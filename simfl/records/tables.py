@@ -142,7 +142,7 @@ class TableWriter:
 
     def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
         if rows_per_chunk < 1:
-            raise ValueError(f"rows_per_chunk: expected at least 1, got {rows_per_chunk}")
+            raise ValueError(f"rows_per_chunk: expected at least 1, found {rows_per_chunk}")
         self.path = Path(path)
         self.schema = schema
         self.rows_per_chunk = rows_per_chunk
@@ -174,7 +174,7 @@ class TableWriter:
     def extend_columns(self, columns: Mapping[str, np.ndarray]) -> None:
         """Add many rows at once, given as one array per column, all of the same length."""
         if set(columns) != set(self.schema.names):
-            raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, got {sorted(columns)}")
+            raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, found {sorted(columns)}")
         self._gather_rows()
         arrays = [pa.array(columns[field.name]).cast(field.type) for field in self.schema]
         self._take(pa.table(arrays, schema=self.schema))
@@ -224,7 +224,7 @@ class TableWriter:
         flat, self._flat = self._flat, []
         width = len(self.schema)
         if len(flat) % width:
-            raise ValueError(f"{self.path.name}: expected rows of {width} values, got {len(flat)} in all")
+            raise ValueError(f"{self.path.name}: expected rows of {width} values, found {len(flat)} in all")
         # One pass over all values is four times faster than a column at a time. Whole numbers up to
         # 2^53 go through float64 unchanged; larger ones, and fractions, are refused below.
         values = np.fromiter(flat, dtype=np.float64, count=len(flat)).reshape(-1, width)
@@ -239,7 +239,7 @@ class TableWriter:
         kind = np.dtype(field.type.to_pandas_dtype())
         fits = (np.abs(values) < min(2.0**53, float(np.iinfo(kind).max) + 1.0)) & (np.trunc(values) == values)
         if not fits.all():
-            raise ValueError(f"{self.path.name}: {field.name}: expected {kind} numbers, got {values[~fits][0]!r}")
+            raise ValueError(f"{self.path.name}: {field.name}: expected {kind} numbers, found {values[~fits][0]!r}")
         return pa.array(values.astype(kind), field.type)
 
     def _take(self, table: pa.Table) -> None:

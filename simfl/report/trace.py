@@ -83,7 +83,7 @@ def write_trace(
         ScenarioError: no such client, an empty interval, or a place that cannot be written to.
     """
     if not start_s < end_s:
-        raise ScenarioError(f"trace: expected a begin before the end, got {start_s:g} s and {end_s:g} s")
+        raise ScenarioError(f"trace: expected a begin before the end, found {start_s:g} s and {end_s:g} s")
     folder = RunFolder(run.folder)
     missing = tuple(name for name in TABLES if not folder.table_path(name).exists())
     if len(missing) == len(TABLES):
@@ -94,7 +94,7 @@ def write_trace(
     count = len(run.clients)
     for client in clients or ():
         if not 0 <= client < count:
-            raise ScenarioError(f"trace: clients: expected numbers from 0 to {count - 1}, got {client}")
+            raise ScenarioError(f"trace: clients: expected numbers from 0 to {count - 1}, found {client}")
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     try:
@@ -113,7 +113,7 @@ def parse_clients(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise ScenarioError(f"trace: --clients: expected numbers and ranges such as 0-3,7, got {text!r}")
+            raise ScenarioError(f"trace: --clients: expected numbers and ranges such as 0-3,7, found {text!r}")
         chosen.update(range(int(first), int(last or first) + 1))
     return sorted(chosen)
 

@@ -60,7 +60,7 @@ def find_paper(name: str) -> Paper:
     """
     if name not in PAPERS:
         raise ScenarioError(
-            f"reproduce: expected one of {', '.join(PAPERS)}, got {name!r}"
+            f"reproduce: expected one of {', '.join(PAPERS)}, found {name!r}"
             + (nearest(name, PAPERS) or "; leave it out for all of them")
         )
     paper = import_module(f"simfl.reproduction.{name.replace('-', '_')}").PAPER

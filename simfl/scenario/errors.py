@@ -1,6 +1,6 @@
 """From pydantic's findings to lines that a user can act on.
 
-Each line reads `file: key.path: expected X, got Y; what to do`, in the order of the file. Nothing of pydantic's own
+Each line reads `file: key.path: expected X, found Y; what to do`, in the order of the file. Nothing of pydantic's own
 wording or of the unions' inner names is left in it.
 """
 
@@ -59,7 +59,7 @@ def lines(
     written = list(dict.fromkeys(line for _, line in sorted(placed, key=lambda item: item[0])))
     if len(written) > MAX_LINES:
         more = len(written) - MAX_LINES
-        return [*written[:MAX_LINES], f"{source}: expected no more problems, got {more} more; mend these first"]
+        return [*written[:MAX_LINES], f"{source}: expected no more problems, found {more} more; mend these first"]
     return written
 
 

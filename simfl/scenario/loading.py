@@ -51,7 +51,7 @@ def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> S
     document = read(text, source)
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
-        raise ScenarioError(f"{source}: expected key: value pairs, got {found}; 'simfl new' writes an example")
+        raise ScenarioError(f"{source}: expected key: value pairs, found {found}; 'simfl new' writes an example")
     parsed = [parse_override(override) for override in overrides]
     for override in parsed:
         apply_override(document.content, override)
@@ -80,14 +80,14 @@ def file_text(file: FilePath, what: str = "scenario") -> str:
     except FileNotFoundError:
         others = [other.name for other in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
         advice = suggestion(file.name, others, "check the path, or write one with 'simfl new'")
-        raise ScenarioError(f"{file}: expected a {what} file, got nothing there; {advice}") from None
+        raise ScenarioError(f"{file}: expected a {what} file, found nothing there; {advice}") from None
     except IsADirectoryError:
-        raise ScenarioError(f"{file}: expected a {what} file, got a folder; name a file in it") from None
+        raise ScenarioError(f"{file}: expected a {what} file, found a folder; name a file in it") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"{file}: expected a readable file, got an error ({reason}); check the path") from None
+        raise ScenarioError(f"{file}: expected a readable file, found an error ({reason}); check the path") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = f"the byte 0x{content[error.start]:02x} at position {error.start}"
-        raise ScenarioError(f"{file}: expected text in UTF-8, got {found}; save it as UTF-8") from None
+        raise ScenarioError(f"{file}: expected text in UTF-8, found {found}; save it as UTF-8") from None

@@ -37,7 +37,7 @@ class Problem:
         return replace(self, at=path + self.at)
 
     def __str__(self) -> str:
-        return f"expected {self.expected}, got {self.found}; {self.advice}"
+        return f"expected {self.expected}, found {self.found}; {self.advice}"
 
 
 class InvalidValueError(ValueError):

@@ -210,7 +210,7 @@ def load_study(
     document = read(file_text(file, "study"), str(path))
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
-        raise ScenarioError(f"{path}: expected key: value pairs, got {found}; a study needs at least base: FILE")
+        raise ScenarioError(f"{path}: expected key: value pairs, found {found}; a study needs at least base: FILE")
     content = document.content if seeds is None else {**document.content, "seeds": seeds}
     try:
         study = Study.model_validate({"name": name_from(file.stem), **content})
@@ -252,7 +252,7 @@ class _Planner:
             self.base_file = file.parent / base
             base = read(file_text(self.base_file), str(self.base_file)).content
             if not isinstance(base, dict):
-                raise ScenarioError(f"{self.base_file}: expected key: value pairs, got {show(base)}")
+                raise ScenarioError(f"{self.base_file}: expected key: value pairs, found {show(base)}")
         self.base: dict[str, Any] = base
         everywhere = [_Change(_path(key), value, f"{file}: set.{key}") for key, value in study.set.items()]
         self.common = [
@@ -282,7 +282,7 @@ class _Planner:
                 break  # another seed would only repeat it
         if found:
             more = len(found) - MAX_LINES
-            rest = [f"{self.file}: expected no more problems, got {more} more; mend these first"] if more > 0 else []
+            rest = [f"{self.file}: expected no more problems, found {more} more; mend these first"] if more > 0 else []
             raise ScenarioError("\n".join([*found[:MAX_LINES], *rest]))
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
@@ -307,7 +307,7 @@ class _Planner:
             if len(set(labels)) < len(labels):
                 again = next(label for label in labels if labels.count(label) > 1)
                 raise ScenarioError(
-                    f"{self.file}: list: expected each label once, got {again!r} twice; name them apart"
+                    f"{self.file}: list: expected each label once, found {again!r} twice; name them apart"
                 )
             axes[CASE] = [
                 _Choice(
@@ -374,7 +374,7 @@ class _Planner:
         valid = list(dict.fromkeys([*labels, *itertools.chain(*axes.values())]))
         if baseline is not None and baseline not in valid:
             advice = suggestion(baseline, valid, "choose one of the labels")
-            raise ScenarioError(f"{self.file}: baseline: expected a label of this study, got {baseline!r}; {advice}")
+            raise ScenarioError(f"{self.file}: baseline: expected a label of this study, found {baseline!r}; {advice}")
 
 
 def _axis_names(keys: Sequence[str]) -> dict[str, str]:

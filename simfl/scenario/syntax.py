@@ -80,7 +80,7 @@ def read(text: str, source: str) -> Document:
     """
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(
-            f"{source}: expected at most {MAX_CHARACTERS:,} characters, got {len(text):,}; "
+            f"{source}: expected at most {MAX_CHARACTERS:,} characters, found {len(text):,}; "
             "keep long lists in data files"
         )
     try:
@@ -92,11 +92,12 @@ def read(text: str, source: str) -> Document:
         finally:
             loader.dispose()
     except UnicodeEncodeError as error:
-        raise ScenarioError(f"{source}: expected text, got bytes that are none at character {error.start}") from None
+        raise ScenarioError(f"{source}: expected text, found bytes that are none at character {error.start}") from None
     except yaml.reader.ReaderError as error:
         character = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or "\0")
         raise ScenarioError(
-            f"{source}: expected text, got the control character 0x{character:02x}; remove it or write it as an escape"
+            f"{source}: expected text, found the control character 0x{character:02x}; remove it or write it "
+            "as an escape"
         ) from None
     except yaml.MarkedYAMLError as error:
         raise _malformed(text, source, error) from None
@@ -112,14 +113,14 @@ def _check_events(text: str, source: str) -> None:
             depth += 1
             if depth > MAX_DEPTH:
                 where = _place(source, event.start_mark)
-                raise ScenarioError(f"{where}: expected at most {MAX_DEPTH} levels, got more; nest less")
+                raise ScenarioError(f"{where}: expected at most {MAX_DEPTH} levels, found more; nest less")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
                 where = _place(source, event.start_mark)
-                raise ScenarioError(f"{where}: expected one YAML document, got a second; put each in its own file")
+                raise ScenarioError(f"{where}: expected one YAML document, found a second; put each in its own file")
 
 
 def _place(source: str, mark: Any) -> str:
@@ -131,15 +132,18 @@ def _malformed(text: str, source: str, error: yaml.MarkedYAMLError) -> ScenarioE
     where = _place(source, mark)
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0] if mark is not None else ""
     if mark is not None and line[mark.column : mark.column + 1] == "\t":
-        return ScenarioError(f"{where}: expected spaces, got a tab; indent with spaces")
+        return ScenarioError(f"{where}: expected spaces, found a tab; indent with spaces")
     problem = " ".join(str(error.problem or error.context).split())
     if mark is not None and "cannot start any token" in problem:
         found = show(line[mark.column : mark.column + 1])
-        return ScenarioError(f"{where}: expected a YAML value, got {found}; put the value in quotes")
+        return ScenarioError(f"{where}: expected a YAML value, found {found}; put the value in quotes")
     if isinstance(error, yaml.composer.ComposerError) and "undefined alias" in problem:
-        return ScenarioError(f"{where}: expected the name of an anchor, got an unknown alias; define it with & before")
+        return ScenarioError(
+            f"{where}: expected the name of an anchor, found an unknown alias; define it with & before"
+        )
     return ScenarioError(
-        f"{where}: expected well-formed YAML, got an error ({problem}); check quotes, brackets, colons and indentation"
+        f"{where}: expected well-formed YAML, found an error ({problem}); check quotes, brackets, colons "
+        "and indentation"
     )
 
 
@@ -187,7 +191,7 @@ class _Builder:
             if key in seen:
                 raise ScenarioError(
                     f"{_place(self.source, key_node.start_mark)}: {spell((*path, key))}: expected each key once, "
-                    f"got it again (first on line {seen[key]}); remove one"
+                    f"found it again (first on line {seen[key]}); remove one"
                 )
             seen[key] = line
             self.positions[(*path, key)] = (line, key_node.start_mark.column + 1)
@@ -216,7 +220,7 @@ class _Builder:
             raise self._error(node, f"at most {MAX_VALUES:,} values with aliases expanded", "more", "use fewer aliases")
 
     def _error(self, node: yaml.Node, expected: str, found: str, advice: str) -> ScenarioError:
-        return ScenarioError(f"{_place(self.source, node.start_mark)}: expected {expected}, got {found}; {advice}")
+        return ScenarioError(f"{_place(self.source, node.start_mark)}: expected {expected}, found {found}; {advice}")
 
 
 def _scalar(name: str, text: str) -> Any:

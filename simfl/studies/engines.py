@@ -145,7 +145,7 @@ class Cluster:
         except (OSError, ValueError, TypeError) as error:
             problem = " ".join(str(error).split()) or type(error).__name__
             raise ScenarioError(
-                f"--cluster: expected the address of a dask scheduler, such as tcp://host:8786, got {address!r}: "
+                f"--cluster: expected the address of a dask scheduler, such as tcp://host:8786, found {address!r}: "
                 f"{problem}; start one, or leave --cluster out"
             ) from error
         self._stopped = False

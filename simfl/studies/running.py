@@ -86,7 +86,7 @@ def sweep(
         ScenarioError, DataError: bad input, before anything runs; one line per problem.
     """
     if jobs is not None and jobs < 1:
-        raise ScenarioError(f"--jobs: expected at least 1, got {jobs}; leave it out for as many as there are cores")
+        raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     plan = study if isinstance(study, Plan) else load_study(study, overrides, seeds)
     look_beside(plan.beside)
     root = Path(out)

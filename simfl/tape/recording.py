@@ -209,7 +209,7 @@ class Tape:
         own_clipping: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
-            raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, got {reads}")
+            raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
         self.executor = executor
         self.window = window
         self.reads = reads
@@ -394,7 +394,7 @@ class Tape:
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
         """Request the numbers of one model or more, f32 [k, d]: flushes the tape and waits."""
         if not models:
-            raise ValueError("values: expected at least one model, got none")
+            raise ValueError("values: expected at least one model, found none")
         self.flush()
         assert self.executor is not None, "no executor"
         return self.executor.fetch(*self.forms(models))

@@ -52,11 +52,11 @@ def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
     """
     K = num_workers
     if K < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, got {K}")
+        raise ValueError(f"num_workers: expected an integer >= 1, found {K}")
     if mixing not in ("random_pair", "bipartite", "ring_edge"):
-        raise ValueError(f"mixing: expected random_pair, bipartite or ring_edge, got {mixing!r}")
+        raise ValueError(f"mixing: expected random_pair, bipartite or ring_edge, found {mixing!r}")
     if mixing == "bipartite" and K > 1 and K % 2:
-        raise ValueError(f"num_workers: expected an even number for bipartite mixing, got {K}; use random_pair")
+        raise ValueError(f"num_workers: expected an even number for bipartite mixing, found {K}; use random_pair")
     if K <= 2:
         return 0.0
     if mixing == "random_pair":
@@ -72,9 +72,9 @@ def rhobar(num_workers: int, rho: float) -> float:
         rho: in [0, 1), see `spectral_rho`.
     """
     if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, got {num_workers}")
+        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
     if not 0.0 <= rho < 1.0:
-        raise ValueError(f"rho: expected a number from 0 to 1, 1 excluded, got {rho:g}")
+        raise ValueError(f"rho: expected a number from 0 to 1, 1 excluded, found {rho:g}")
     root = math.sqrt(rho)
     return (num_workers - 1) / num_workers * (1.0 / (1.0 - rho) + 2.0 * root / (1.0 - root) ** 2)
 
@@ -111,12 +111,12 @@ class Problem:
     def __post_init__(self) -> None:
         for name in ("num_workers", "batch_size", "dimension"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+                raise ValueError(f"{name}: expected an integer >= 1, found {getattr(self, name)}")
         if not self.smoothness > 0.0:
-            raise ValueError(f"smoothness: expected a number > 0, got {self.smoothness:g}")
+            raise ValueError(f"smoothness: expected a number > 0, found {self.smoothness:g}")
         for name in ("initial_gap", "sampling_variance", "worker_variance", "staleness"):
             if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name}: expected a number >= 0, got {getattr(self, name):g}")
+                raise ValueError(f"{name}: expected a number >= 0, found {getattr(self, name):g}")
         rhobar(self.num_workers, self.rho)
 
     @property
@@ -170,7 +170,7 @@ def constants(problem: Problem, step_size: float) -> Constants:
         C1, C2 and C3. Where C1 <= 0, C2 and C3 mean nothing: -inf and inf.
     """
     if not (step_size > 0.0 and math.isfinite(step_size)):
-        raise ValueError(f"step_size: expected a finite number > 0, got {step_size:g}")
+        raise ValueError(f"step_size: expected a finite number > 0, found {step_size:g}")
     K, L, tau = problem.num_workers, problem.smoothness, problem.staleness
     h = step_size * problem.batch_size
     c1 = 1.0 - 24.0 * h**2 * L**2 * problem.delay
@@ -264,7 +264,7 @@ def minimal_steps(problem: Problem, *, as_printed: bool = False) -> float:
     """
     K, tau, bar = problem.num_workers, problem.staleness, problem.rhobar
     if K < 2:
-        raise ValueError(f"num_workers: expected an integer >= 2 for Proposition 1, got {K}; use Theorem 1")
+        raise ValueError(f"num_workers: expected an integer >= 2 for Proposition 1, found {K}; use Theorem 1")
     mixing = (8.0 * math.sqrt(6.0) * tau ** (2.0 / 3.0) + 8.0) ** 2
     terms: tuple[float, ...] = (
         192.0 * problem.delay,
@@ -388,7 +388,7 @@ class Theorem2:
                 condition (7) allows. The paper does not mention it.
         """
         if not 1 <= step <= self.steps:
-            raise ValueError(f"step: expected an integer from 1 to {self.steps}, got {step}")
+            raise ValueError(f"step: expected an integer from 1 to {self.steps}, found {step}")
         order = 1.0 + (self.alpha - 1.0) * math.sqrt(self.steps / step)
         if order > self.largest_alpha * (1.0 + 1e-12):
             raise ConditionError(
@@ -480,9 +480,9 @@ def theorem2(
         ConditionError: no mu satisfies the conditions; the message names the smallest admissible epsilon.
     """
     if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon:g}")
     if not gradient_bound > 0.0:
-        raise ValueError(f"gradient_bound: expected a number > 0, got {gradient_bound:g}")
+        raise ValueError(f"gradient_bound: expected a number > 0, found {gradient_bound:g}")
     setting = _setting(delta, num_workers, examples, batch_size, steps)
     mu = _best_mu(setting, epsilon)
     if mu is None:
@@ -533,12 +533,12 @@ def smallest_admissible_epsilon(delta: float, *, num_workers: int, examples: int
 
 def _setting(delta: float, num_workers: int, examples: int, batch_size: int, steps: int) -> _Setting:
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, got {delta:g}")
+        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")
     if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, got {num_workers}")
+        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
     if not 1 <= batch_size <= examples:
         raise ValueError(
-            f"batch_size: expected an integer from 1 to the worker's {examples} examples, got {batch_size}"
+            f"batch_size: expected an integer from 1 to the worker's {examples} examples, found {batch_size}"
         )
     _check_steps(steps)
     rate = batch_size / (num_workers * examples)
@@ -675,9 +675,9 @@ def proposition2(
     K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
     _setting(delta, K, examples, B, 1)
     if not epsilon > 0.0:
-        raise ValueError(f"epsilon: expected a number > 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
     if not gradient_bound > 0.0:
-        raise ValueError(f"gradient_bound: expected a number > 0, got {gradient_bound:g}")
+        raise ValueError(f"gradient_bound: expected a number > 0, found {gradient_bound:g}")
     gap = problem.initial_gap + L * (problem.sampling_variance / B + 6.0 * problem.worker_variance)
     log_delta = -math.log(delta)
     budget = (K * examples * epsilon) ** 2 / (d * L * gradient_bound**2 * log_delta)
@@ -744,16 +744,16 @@ def speedup_one_slow_worker(num_workers: int, slowdown: float = 10.0) -> float:
 
 def _check_speed(num_workers: int, slowdown: float) -> None:
     if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, got {num_workers}")
+        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
     if not slowdown >= 1.0:
-        raise ValueError(f"slowdown: expected a number >= 1, got {slowdown:g}")
+        raise ValueError(f"slowdown: expected a number >= 1, found {slowdown:g}")
 
 
 def _check_steps(steps: int) -> None:
     if steps < 1:
-        raise ValueError(f"steps: expected an integer >= 1, got {steps}")
+        raise ValueError(f"steps: expected an integer >= 1, found {steps}")
 
 
 def _check_noise(noise_std: float) -> None:
     if not noise_std >= 0.0:
-        raise ValueError(f"noise_std: expected a number >= 0, got {noise_std:g}")
+        raise ValueError(f"noise_std: expected a number >= 0, found {noise_std:g}")

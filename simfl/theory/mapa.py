@@ -48,17 +48,17 @@ _SLACK = 1.0 + 1e-12
 
 def _check(name: str, value: float, least: float = 0.0, *, strict: bool = True) -> None:
     if not ((value > least if strict else value >= least) and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a finite number {'>' if strict else '>='} {least:g}, got {value:g}")
+        raise ValueError(f"{name}: expected a finite number {'>' if strict else '>='} {least:g}, found {value:g}")
 
 
 def _check_share(name: str, value: float) -> None:
     if not 0.0 < value < 1.0:
-        raise ValueError(f"{name}: expected a number between 0 and 1, got {value:g}")
+        raise ValueError(f"{name}: expected a number between 0 and 1, found {value:g}")
 
 
 def _check_count(name: str, value: float) -> None:
     if value < 1:
-        raise ValueError(f"{name}: expected an integer >= 1, got {value:g}")
+        raise ValueError(f"{name}: expected an integer >= 1, found {value:g}")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def noise_second_moment(
     _check("epsilon", epsilon)
     _check_count("dimension", dimension)
     if second_moment not in get_args(SecondMoment):
-        raise ValueError(f"second_moment: expected paper or exact, got {second_moment!r}")
+        raise ValueError(f"second_moment: expected paper or exact, found {second_moment!r}")
     return (2.0 if second_moment == "paper" else dimension * (dimension + 1.0)) * (sensitivity / epsilon) ** 2
 
 
@@ -150,7 +150,7 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
     epsilon = nominal_epsilon if epsilon is None else epsilon
     for name, value, least in (("nominal_epsilon", nominal_epsilon, 1e-9), ("epsilon", epsilon, 0.0)):
         if not least <= value <= 300.0:  # beyond, e^epsilon leaves no digits
-            raise ValueError(f"{name}: expected a number from {least:g} to 300, got {value:g}")
+            raise ValueError(f"{name}: expected a number from {least:g} to 300, found {value:g}")
     if dimension == 1:
         return max(0.0, -math.expm1(0.5 * (epsilon - nominal_epsilon)))
     n, shift = dimension - 1, nominal_epsilon
@@ -304,7 +304,7 @@ def stages(
         raise ValueError("stages: expected either steps or count")
     _check_count("steps" if count is None else "count", steps if count is None else count)  # type: ignore[arg-type]
     if rule not in get_args(Rule):
-        raise ValueError(f"rule: expected algorithm1, text or table2, got {rule!r}")
+        raise ValueError(f"rule: expected algorithm1, text or table2, found {rule!r}")
     found: list[Stage] = []
     sensitivity, first = initial, 1
     while (len(found) < count) if count is not None else (first <= (steps or 0)):

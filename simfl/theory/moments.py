@@ -105,7 +105,7 @@ def size_moments(sizes: Sizes, num_examples: int) -> SizeMoments:
     if s.ndim != 1 or s.size == 0 or not np.isfinite(s).all() or s.min() < 0 or s.max() <= 0:
         raise ValueError("sizes: expected at least one round, sizes >= 0 and not all 0")
     if s.max() >= num_examples:
-        raise ValueError(f"sizes: expected every batch below the {num_examples} examples there are, got {s.max():g}")
+        raise ValueError(f"sizes: expected every batch below the {num_examples} examples there are, found {s.max():g}")
     q = s[s > 0] / num_examples
     odds = q / (1.0 - q)
     return SizeMoments(
@@ -149,9 +149,9 @@ def round_log_moment_bound(q: float, sigma: float, order: int, *, r0: float | No
     """
     _check_sigma(sigma)
     if not 0.0 < q < 1.0:
-        raise ValueError(f"q: expected a rate in (0, 1), got {q:g}")
+        raise ValueError(f"q: expected a rate in (0, 1), found {q:g}")
     if order < 1 or order != int(order):
-        raise ValueError(f"order: expected an integer >= 1, got {order}")
+        raise ValueError(f"order: expected an integer >= 1, found {order}")
     limit = largest_order(sigma, q)
     if order > limit:
         raise ConditionError(
@@ -314,7 +314,7 @@ def general_form_delta(
     """
     _check_sigma(sigma)
     if not epsilon > 0.0:
-        raise ValueError(f"epsilon: expected a number > 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
     m = size_moments(sizes, num_examples)
     r0 = _checked_r0(sigma, m)
     r = r0 * third_order_factor(sigma, r0)
@@ -348,9 +348,9 @@ def _checked_r0(sigma: float, moments: SizeMoments) -> float:
 
 def _check_sigma(sigma: float) -> None:
     if not (sigma > 0.0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma: expected a number > 0, got {sigma:g}")
+        raise ValueError(f"sigma: expected a number > 0, found {sigma:g}")
 
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), got {delta:g}")
+        raise ValueError(f"delta: expected a number in (0, 1), found {delta:g}")

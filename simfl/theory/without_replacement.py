@@ -63,9 +63,9 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
         radius: R > 0, of the ball of models; by default 1/lambda as in the paper, so that L = 2.
     """
     if not l2 >= 0.0:
-        raise ValueError(f"l2: expected a number >= 0, got {l2:g}")
+        raise ValueError(f"l2: expected a number >= 0, found {l2:g}")
     if radius is not None and not radius > 0.0:
-        raise ValueError(f"radius: expected a number > 0, got {radius:g}")
+        raise ValueError(f"radius: expected a number > 0, found {radius:g}")
     if l2 == 0.0:
         return LossConstants(1.0, 1.0, 0.0)
     return LossConstants(1.0 + l2 * radius if radius is not None else 2.0, 1.0 + l2, l2)
@@ -109,7 +109,7 @@ class Noise:
     def scaled(self, step_size: float) -> float:
         """Return the standard deviation of eta_t N_t, which the paper calls noise in its Theorems 2 and 5."""
         if not step_size > 0.0:
-            raise ValueError(f"step_size: expected a number > 0, got {step_size:g}")
+            raise ValueError(f"step_size: expected a number > 0, found {step_size:g}")
         return step_size * self.noise_std
 
     def joint(self, *, models: int = 1, copies: int = 1) -> float:
@@ -123,7 +123,7 @@ class Noise:
         """
         for name, value in (("models", models), ("copies", copies)):
             if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+                raise ValueError(f"{name}: expected an integer >= 1, found {value}")
         return gaussian_epsilon(
             self.delta, math.sqrt(models * copies * self.visits) * self.sensitivity / self.noise_std
         )
@@ -175,7 +175,7 @@ def dp_sgd_noise(
         calibration: of the noise of one visit.
     """
     if visits < 1:
-        raise ValueError(f"visits: expected an integer >= 1, got {visits}")
+        raise ValueError(f"visits: expected an integer >= 1, found {visits}")
     return _noise(epsilon, delta, visits, batch_size, lipschitz, calibration)
 
 
@@ -204,20 +204,20 @@ def _noise(
 
 def _sensitivity(batch_size: int, lipschitz: float) -> float:
     if batch_size < 1:
-        raise ValueError(f"batch_size: expected an integer >= 1, got {batch_size}")
+        raise ValueError(f"batch_size: expected an integer >= 1, found {batch_size}")
     if not lipschitz > 0.0:
-        raise ValueError(f"lipschitz: expected a number > 0, got {lipschitz:g}")
+        raise ValueError(f"lipschitz: expected a number > 0, found {lipschitz:g}")
     return 2.0 * lipschitz / batch_size
 
 
 def _std(epsilon: float, delta: float, sensitivity: float, calibration: Calibration) -> float:
     if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, got {epsilon:g}")
+        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon:g}")
     if calibration == "classic":
         return classic_std(epsilon, delta, sensitivity, beyond=True)
     if calibration == "analytic":
         return analytic_std(epsilon, delta, sensitivity)
-    raise ValueError(f"calibration: expected classic or analytic, got {calibration!r}")
+    raise ValueError(f"calibration: expected classic or analytic, found {calibration!r}")
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ def theorem4(
     """
     _check_utility("Theorem 4", examples, batch_size, steps, noise_std, dimension)
     if not strong_convexity > 0.0:
-        raise ValueError(f"strong_convexity: expected a number > 0, got {strong_convexity:g}; use Theorem 3")
+        raise ValueError(f"strong_convexity: expected a number > 0, found {strong_convexity:g}; use Theorem 3")
     n, b, T = examples, batch_size, steps
     per_step = 1.0 / (strong_convexity * T)
     spread = 1.5 / b + 4.0 / n + (1.0 / b + 2.0 / n) * math.log(n / (n - b * (T - 1)))
@@ -462,9 +462,9 @@ def theorem6(
     _check_utility("Theorem 6", examples, batch_size, steps, noise_std, dimension)
     _check_step(step_size)
     if nodes < 1:
-        raise ValueError(f"nodes: expected an integer >= 1, got {nodes}")
+        raise ValueError(f"nodes: expected an integer >= 1, found {nodes}")
     if not 0.0 <= global_steps <= steps:
-        raise ValueError(f"global_steps: expected a number from 0 to {steps}, got {global_steps:g}")
+        raise ValueError(f"global_steps: expected a number from 0 to {steps}, found {global_steps:g}")
     noise = _dimension(dimension, as_printed) * step_size * noise_std**2 * global_steps / 2.0
     return _utility(
         start=(nodes + 1) * radius**2 / (4.0 * steps * step_size),
@@ -532,12 +532,12 @@ def theorem7(
         ConditionError: t > n/(b M): a node would use an example twice.
     """
     if nodes < 1:
-        raise ValueError(f"nodes: expected an integer >= 1, got {nodes}")
+        raise ValueError(f"nodes: expected an integer >= 1, found {nodes}")
     _check_utility("Theorem 7", examples, batch_size * nodes, step, 0.0, dimension)
     if not 0.0 < least_probability <= 0.5:
-        raise ValueError(f"least_probability: expected a number in (0, 0.5], got {least_probability:g}")
+        raise ValueError(f"least_probability: expected a number in (0, 0.5], found {least_probability:g}")
     if not strong_convexity > 0.0:
-        raise ValueError(f"strong_convexity: expected a number > 0, got {strong_convexity:g}; use Theorem 6")
+        raise ValueError(f"strong_convexity: expected a number > 0, found {strong_convexity:g}; use Theorem 6")
     # std² = 8 ln(1.25/delta) L²/(b² eps²) of the classical calibration; the theorem keeps the order only.
     variance = _std(epsilon, delta, _sensitivity(batch_size, lipschitz), "classic") ** 2 / 8.0
     share = nodes / (least_probability**2 * step)
@@ -567,9 +567,9 @@ def _dimension(dimension: int, as_printed: bool) -> float:
 def _check_utility(theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int) -> None:
     for name, value in (("batch_size", batch_size), ("steps", steps), ("dimension", dimension)):
         if value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+            raise ValueError(f"{name}: expected an integer >= 1, found {value}")
     if not noise_std >= 0.0:
-        raise ValueError(f"noise_std: expected a number >= 0, got {noise_std:g}")
+        raise ValueError(f"noise_std: expected a number >= 0, found {noise_std:g}")
     if steps * batch_size > examples:
         raise ConditionError(
             f"{theorem}: condition of one pass: {steps} steps of {batch_size} examples need {steps * batch_size}, "
@@ -579,4 +579,4 @@ def _check_utility(theorem: str, examples: int, batch_size: int, steps: int, noi
 
 def _check_step(step_size: float) -> None:
     if not step_size > 0.0:
-        raise ValueError(f"step_size: expected a number > 0, got {step_size:g}")
+        raise ValueError(f"step_size: expected a number > 0, found {step_size:g}")

@@ -215,7 +215,8 @@ class Topology:
         """
         if rule not in MIXING_RULES:
             raise ScenarioError(
-                f"topology.mixing: expected one of {', '.join(MIXING_RULES)}, got {rule!r}{nearest(rule, MIXING_RULES)}"
+                f"topology.mixing: expected one of {', '.join(MIXING_RULES)}, found "
+                f"{rule!r}{nearest(rule, MIXING_RULES)}"
             )
         num_clients, degrees = self.num_clients, self.degrees
         largest = int(degrees.max())
@@ -409,7 +410,7 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except Exception as error:  # malformed XML surfaces as whatever the parser meets first
-        raise DataError(f"{path}: topology.path: expected a GraphML file, got {_one_line(error)}") from error
+        raise DataError(f"{path}: topology.path: expected a GraphML file, found {_one_line(error)}") from error
     _check_size(path, graph.number_of_nodes(), num_clients)
     return _numbered(graph)
 
@@ -422,11 +423,13 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: topology.path: expected a text file of edges, got bytes that are no text") from error
+        raise DataError(
+            f"{path}: topology.path: expected a text file of edges, found bytes that are no text"
+        ) from error
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].replace(",", " ").split()
         if len(words) == 1:
-            raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', got {words[0]!r}")
+            raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', found {words[0]!r}")
         if words:
             graph.add_edge(words[0], words[1])
     _check_size(path, graph.number_of_nodes(), num_clients)
@@ -458,7 +461,7 @@ def _one_line(error: Exception) -> str:
 
 def _check(option: str, value: float, fits: bool, expected: str) -> None:
     if not fits:
-        raise ScenarioError(f"topology.{option}: expected {expected}, got {value}")
+        raise ScenarioError(f"topology.{option}: expected {expected}, found {value}")
 
 
 def _check_edges(expected: float, advice: str) -> None:
@@ -525,10 +528,10 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
     """
     if kind not in _FAMILIES:
         raise ScenarioError(
-            f"topology.kind: expected one of {', '.join(_FAMILIES)}, got {kind!r}{nearest(kind, _FAMILIES)}"
+            f"topology.kind: expected one of {', '.join(_FAMILIES)}, found {kind!r}{nearest(kind, _FAMILIES)}"
         )
     if num_clients < 1:
-        raise ScenarioError(f"clients.count: expected at least 1, got {num_clients}")
+        raise ScenarioError(f"clients.count: expected at least 1, found {num_clients}")
     family = _FAMILIES[kind]
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:

@@ -589,7 +589,7 @@ def test_a_mask_sends_a_random_part_of_the_entries_enlarged(l2):
         chosen.append(block)
     size = 4 * -(-D // blocks) + 16
     assert [t.sent_bytes for t in algorithm.world.network.traffic[:K]] == [4 * size] * K
-    with pytest.raises(ValueError, match="mask: expected 1 with local steps or sampling shuffle, got 2"):
+    with pytest.raises(ValueError, match="mask: expected 1 with local steps or sampling shuffle, found 2"):
         run_without_numbers("async_fl", make_world(K), updates=1, mask=2)
 
 

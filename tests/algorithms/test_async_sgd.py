@@ -181,7 +181,7 @@ def test_stages_begin_at_the_versions_they_say_and_every_push_is_one_release():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match=r"^centralized_sgd: expected 1 client, got 4$"):
+    with pytest.raises(ValueError, match=r"^centralized_sgd: expected 1 client, found 4$"):
         run_without_numbers("centralized_sgd", make_world(4), updates=1)
     for kind in ("centralized_sgd", "audp"):
         with pytest.raises(TypeError, match=rf"^{kind}: unknown options \['speling'\]$"):

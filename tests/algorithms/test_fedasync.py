@@ -29,7 +29,7 @@ def test_weights_fall_from_one(kind):
 
 
 def test_a_weighting_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="weighting: expected constant, polynomial or hinge, got 'linear'"):
+    with pytest.raises(ValueError, match="weighting: expected constant, polynomial or hinge, found 'linear'"):
         staleness_weight("linear", 0.5, 10.0, 4)
 
 

@@ -258,7 +258,7 @@ def test_a_curve_is_certified_point_by_point():
     ("options", "message"),
     [
         ({"canaries": 1439}, "canaries: expected at most 1438 in place, the examples of client 0, found 1439"),
-        ({"client": 1}, "client: expected 0 to 0, got 1"),
+        ({"client": 1}, "client: expected 0 to 0, found 1"),
         (
             {"scenario_options": {"privacy": "{mechanism: gaussian_update}"}},
             "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update",
@@ -282,7 +282,7 @@ def test_a_scenario_without_privacy():
     ("options", "message"),
     [
         ({"canaries": 0}, "canaries: expected an integer >= 1"),
-        ({"guesses": 0}, "guesses: expected an integer from 1 to 1438, the canaries, got 0"),
+        ({"guesses": 0}, "guesses: expected an integer from 1 to 1438, the canaries, found 0"),
         ({"guesses": []}, "guesses: expected one number of guesses or more"),
         ({"kind": "other"}, "kind: expected gradient or input"),
         ({"confidence": 1.0}, "confidence: expected a number between 0 and 1"),

@@ -108,7 +108,11 @@ def test_the_epsilon_of_one_release_is_less_than_that_of_all():
         ("{noise_multiplier: 1}", {"stop": "{time: 1 s}"}, "stop: expected epochs or updates"),
         ("{noise_multiplier: 1, claim: per_release}", {}, "found per_release, which is the claim of Laplace noise"),
         ("{mechanism: laplace_l2, claim: adp2sgd}", {}, "found adp2sgd, which is about Gaussian noise"),
-        ("{mechanism: gaussian_unclipped, claim: proactive_dp}", {}, "found proactive_dp, which is about Gaussian noise"),
+        (
+            "{mechanism: gaussian_unclipped, claim: proactive_dp}",
+            {},
+            "found proactive_dp, which is about Gaussian noise",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_refused(privacy, options, message):

@@ -336,7 +336,7 @@ def test_counts_of_right_guesses():
     ("arguments", "message"),
     [
         ((5, 4, 10, 1.0, 0.0), "correct: expected an integer from 0 to 4"),
-        ((1, 11, 10, 1.0, 0.0), "guesses: expected an integer from 0 to 10, the canaries, got 11"),
+        ((1, 11, 10, 1.0, 0.0), "guesses: expected an integer from 0 to 10, the canaries, found 11"),
         ((0, 0, 0, 1.0, 0.0), "canaries: expected an integer >= 1"),
         ((1, 4, 10, -1.0, 0.0), "epsilon: expected a number >= 0"),
         ((1, 4, 10, math.nan, 0.0), "epsilon: expected a number >= 0"),

@@ -387,7 +387,7 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     assert "12,346" in out
     code, _, err = simfl_("bench", "digits-softmax-adpsdg")
     assert code == 2
-    assert err.rstrip().endswith("got 'digits-softmax-adpsdg'; did you mean 'digits-softmax-adpsgd'?")
+    assert err.rstrip().endswith("found 'digits-softmax-adpsdg'; did you mean 'digits-softmax-adpsgd'?")
     assert simfl_("bench", "--json", "nowhere/b.json")[0] == 2
 
 
@@ -418,7 +418,7 @@ def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
     assert simfl_("data", "fetch", "mnist")[1] == f"{tmp_path / 'mnist' / 'file.gz'}\n"
     code, _, err = simfl_("data", "fetch", "mnsit")
     assert code == 2
-    assert err.endswith("got 'mnsit'; did you mean 'mnist'?\n")
+    assert err.endswith("found 'mnsit'; did you mean 'mnist'?\n")
 
 
 @pytest.mark.parametrize(

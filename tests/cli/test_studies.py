@@ -103,13 +103,14 @@ def test_a_failed_run_is_listed_and_the_exit_code_says_so(simfl_, study):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("sweep", "none.yaml"), "none.yaml: expected a study file, got nothing there"),
-        (("sweep", "small.yaml", "--device", "tpu"), "--device: expected cpu or gpu, got 'tpu'"),
-        (("sweep", "small.yaml", "--jobs", "0"), "--jobs: expected at least 1, got 0"),
-        (("sweep", "small.yaml", "--set", "clients.count=0"), "--set: clients.count: expected an integer >= 1, got 0"),
+        (("sweep", "none.yaml"), "none.yaml: expected a study file, found nothing there"),
+        (("sweep", "small.yaml", "--device", "tpu"), "--device: expected cpu or gpu, found 'tpu'"),
+        (("sweep", "small.yaml", "--jobs", "0"), "--jobs: expected at least 1, found 0"),
+        (("sweep", "small.yaml", "--set", "clients.count=0"), "--set: clients.count: expected an integer "
+            ">= 1, found 0"),
         (("compare", "nowhere"), "nowhere: expected the folder of a run, found nothing there"),
-        (("compare", "nowhere", "--target", "90"), "--target: expected a test accuracy in (0, 1], got 90"),
-        (("compare", "nowhere", "--formats", "gif"), "--formats: expected some of png, pdf, svg, got 'gif'"),
+        (("compare", "nowhere", "--target", "90"), "--target: expected a test accuracy in (0, 1], found 90"),
+        (("compare", "nowhere", "--formats", "gif"), "--formats: expected some of png, pdf, svg, found 'gif'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(simfl_, study, words, line):

@@ -13,7 +13,7 @@ def test_dataset_is_read_only_and_fits_together() -> None:
     assert data.input_shape == (2,)
     with pytest.raises(ValueError, match="read-only"):
         data.train_x[0, 0] = 1.0
-    with pytest.raises(ValueError, match="one label per example, got 3 and 2"):
+    with pytest.raises(ValueError, match="one label per example, found 3 and 2"):
         Dataset("small", x, y[:2], x, y, num_classes=2)
     with pytest.raises(ValueError, match=r"\(2,\), tests \(1,\)"):
         Dataset("small", x, y, x[:, :1], y, num_classes=2)

@@ -32,5 +32,5 @@ def test_options_of_other_sets_are_refused(streams: Streams) -> None:
         load_dataset("digits", root=None, streams=streams, path="x")
     with pytest.raises(ScenarioError, match=r"^data\.pca: has no meaning for set quadratic"):
         load_dataset("quadratic", root=None, streams=streams, pca=3)
-    with pytest.raises(ScenarioError, match=r"^data\.set: expected one of .*, got 'digit'; did you mean 'digits'\?"):
+    with pytest.raises(ScenarioError, match=r"^data\.set: expected one of .*, found 'digit'; did you mean 'digits'\?"):
         load_dataset("digit", root=None, streams=streams)

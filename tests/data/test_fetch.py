@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, site: Site) -> None:
 
 
 def test_names() -> None:
-    with pytest.raises(DataError, match=r"^data fetch: expected one of a9a, .*, got 'mnits'; did you mean 'mnist'\?"):
+    with pytest.raises(DataError, match=r"^data fetch: expected one of a9a, .*, found 'mnits'; did you mean 'mnist'\?"):
         fetch("mnits", "nowhere")
     assert {"mnist", "cifar10", "a9a", "w8a", "phishing", "ijcnn1", "covtype.binary", "usps"} == set(SOURCES)
     for name, known in SOURCES.items():

@@ -49,7 +49,7 @@ def test_paths_and_padding(tmp_path: Path, streams: Streams) -> None:
         "libsvm", root=None, streams=streams, path=tmp_path / "one", test_path=str(tmp_path / "two"), features=7
     )
     assert (data.train_x.shape, data.test_x.shape) == ((5, 7), (5, 7))
-    with pytest.raises(ScenarioError, match=r"^data\.features: .*found features up to 4, got 3"):
+    with pytest.raises(ScenarioError, match=r"^data\.features: .*found features up to 4, found 3"):
         load_dataset("libsvm", root=None, streams=streams, path=tmp_path / "one", features=3)
 
 

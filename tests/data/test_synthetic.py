@@ -95,14 +95,14 @@ def test_labels_are_noisy_but_not_noise() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("quadratic", {"samples": 0}, r"^data\.samples: expected at least 1, got 0"),
+        ("quadratic", {"samples": 0}, r"^data\.samples: expected at least 1, found 0"),
         ("quadratic", {"samples": 10**9, "dimension": 100}, r"^data\.samples: .* need more than 16 GiB"),
         ("quadratic", {"dimension": 0}, r"^data\.dimension: expected at least 1"),
-        ("quadratic", {"condition_number": 0.5}, r"^data\.condition_number: expected 1 to 1e30, got 0.5"),
+        ("quadratic", {"condition_number": 0.5}, r"^data\.condition_number: expected 1 to 1e30, found 0.5"),
         ("quadratic", {"condition_number": float("nan")}, r"^data\.condition_number"),
         ("quadratic", {"curvature": [1.0, 0.0]}, r"^data\.curvature: expected a list of numbers > 0"),
         ("quadratic", {"curvature": []}, r"^data\.curvature"),
-        ("linear", {"noise": -1.0}, r"^data\.noise: expected a number >= 0, got -1"),
+        ("linear", {"noise": -1.0}, r"^data\.noise: expected a number >= 0, found -1"),
         ("linear", {"test_fraction": 0.0}, r"^data\.test_fraction: expected a number > 0"),
         ("logistic", {"noise": 0.6}, r"^data\.noise: the share of flipped labels must be 0 to 0.5"),
         ("logistic", {"samples": 20, "dimension": 30}, "can be separated, so it has no finite optimum; .*model.l2 > 0"),

@@ -29,7 +29,7 @@ def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
 
 @pytest.mark.parametrize("components", [0, 9])
 def test_pca_needs_that_many_features(components: int) -> None:
-    message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), got {components}$"
+    message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), found {components}$"
     with pytest.raises(ScenarioError, match=message):
         reduce_dimension(features(60, 8), features(5, 8), components)
 
@@ -66,7 +66,7 @@ def test_order_and_shape(streams: Streams) -> None:
 
 def test_unknown_normalisation() -> None:
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
-    with pytest.raises(ScenarioError, match=r"^data\.normalize: .*got 'sphere'"):
+    with pytest.raises(ScenarioError, match=r"^data\.normalize: .*found 'sphere'"):
         transform(Dataset("small", x, y, x, y, num_classes=2), None, "sphere")
 
 
@@ -87,7 +87,9 @@ def test_classes_are_kept_in_their_order(streams: Streams) -> None:
 
 @pytest.mark.parametrize("classes", [[3], [3, 3], [3, 10], [-1, 3]])
 def test_classes_that_cannot_be_kept(streams: Streams, classes: list[int]) -> None:
-    with pytest.raises(ScenarioError, match=r"^data\.classes: expected at least two different classes of 0 to 9, got"):
+    with pytest.raises(
+        ScenarioError, match=r"^data\.classes: expected at least two different classes of 0 to 9, found"
+    ):
         load_dataset("digits", root=None, streams=streams, classes=classes)
 
 

@@ -127,9 +127,9 @@ def test_equal_figures_give_equal_files(make_run, tmp_path, ending):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, got 'tmie'; did you mean 'time'\?"),
+        ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, found 'tmie'; did you mean 'time'\?"),
         ({"y": "accuracy"}, r"plot: y: expected one of .*test_accuracy.*; did you mean 'test_accuracy'\?"),
-        ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, got 2"),
+        ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, found 2"),
     ],
 )
 def test_unknown_axes_are_refused(make_run, options, message):
@@ -143,7 +143,7 @@ def test_no_runs_no_folder_no_format(make_run, tmp_path):
     with pytest.raises(DataError, match="found nothing there"):
         simfl.plot(tmp_path / "nowhere")
     ax = simfl.plot(make_run())
-    with pytest.raises(ScenarioError, match=r"expected a name that ends in one of \.png, \.pdf, \.svg, got \.jpg"):
+    with pytest.raises(ScenarioError, match=r"expected a name that ends in one of \.png, \.pdf, \.svg, found \.jpg"):
         save(ax, tmp_path / "figure.jpg")
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot write the figure"):

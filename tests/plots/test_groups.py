@@ -99,7 +99,7 @@ def test_the_figure_has_a_line_and_a_band_per_group_and_names_its_axes(group):
     np.testing.assert_allclose(ax.lines[0].get_xdata()[-1], 160.0)
     distance = plot_groups([group()], "time", "consensus_distance")
     assert distance.get_yscale() == "log"
-    with pytest.raises(ScenarioError, match=r"plot: x: expected one of .*, got 'tme'; did you mean 'time'\?"):
+    with pytest.raises(ScenarioError, match=r"plot: x: expected one of .*, found 'tme'; did you mean 'time'\?"):
         plot_groups([group()], "tme")
 
 
@@ -125,10 +125,10 @@ def test_a_heat_map_shows_the_mean_over_seeds_and_gaps(group):
     assert cells.shape == (2, 2)
     assert cells[0, 1] == pytest.approx(0.95 - 0.85 * np.exp(-1.0))
     assert [text.get_text() for text in ax.texts] == ["95.0", "63.7", "83.5", "–"]
-    with pytest.raises(ScenarioError, match=r"expected two of the settings that differ \(noise, step\), got 'steps'"):
+    with pytest.raises(ScenarioError, match=r"expected two of the settings that differ \(noise, step\), found 'steps'"):
         plot_heatmap(groups, "noise", "steps")
     twice = [*groups, Group("again", {"noise": "1", "step": "a"}, groups[0].runs)]
-    with pytest.raises(ScenarioError, match="expected one group per cell, got several at noise=1, step=a"):
+    with pytest.raises(ScenarioError, match="expected one group per cell, found several at noise=1, step=a"):
         plot_heatmap(twice, "noise", "step")
 
 

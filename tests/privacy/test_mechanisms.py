@@ -248,13 +248,13 @@ def test_a_clipping_norm_must_be_a_positive_number(kind, value):
     [
         (
             lambda: Gaussian(noise_multiplier=-1.0),
-            "gaussian: noise_multiplier: expected a finite number >= 0, got -1.0",
+            "gaussian: noise_multiplier: expected a finite number >= 0, found -1.0",
         ),
         (lambda: LaplaceL2(epsilon_per_release=0.0), "laplace_l2: epsilon_per_release: expected a finite number > 0"),
         (lambda: UnclippedGaussian(noise_std=math.nan), "gaussian_unclipped: noise_std: expected a finite number >= 0"),
-        (lambda: Laplace(neighbors="some"), "laplace: neighbors: expected add_or_remove or replace_one, got 'some'"),
-        (lambda: Gaussian().privatize_sum(np.zeros(3), KEY), r"gradients: expected shape \[b, d\], got \(3,\)"),
-        (lambda: Gaussian().privatize_update(np.zeros((1, 3)), KEY), r"update: expected shape \[d\], got \(1, 3\)"),
+        (lambda: Laplace(neighbors="some"), "laplace: neighbors: expected add_or_remove or replace_one, found 'some'"),
+        (lambda: Gaussian().privatize_sum(np.zeros(3), KEY), r"gradients: expected shape \[b, d\], found \(3,\)"),
+        (lambda: Gaussian().privatize_update(np.zeros((1, 3)), KEY), r"update: expected shape \[d\], found \(1, 3\)"),
     ],
 )
 def test_wrong_arguments(make, message):

@@ -119,7 +119,9 @@ def test_a_baseline_is_a_group_or_one_setting(make_run):
         "SYNC, z = 1": "SYNC, z = 1",
     }
     assert {base.label for base in find_baselines(groups, "ours, none").values()} == {"ours, none"}
-    with pytest.raises(ScenarioError, match=r"^--baseline: expected the label .*, got 'SYNK'; did you mean 'SYNC'\?$"):
+    with pytest.raises(
+        ScenarioError, match=r"^--baseline: expected the label .*, found 'SYNK'; did you mean 'SYNC'\?$"
+    ):
         find_baselines(groups, "SYNK")
     assert list(find_baselines(groups[:3], "SYNC")) == ["ours, none", "SYNC, none"], "a group without counterpart"
 

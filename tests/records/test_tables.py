@@ -121,12 +121,12 @@ def test_rows_of_the_wrong_shape_or_type_are_not_written_in_silence(tmp_path):
         assert os.listdir(tmp_path) == []
     with (
         pytest.raises(
-            ValueError, match=r"table\.parquet: expected the columns \['time_s', 'client'\], got \['client'\]"
+            ValueError, match=r"table\.parquet: expected the columns \['time_s', 'client'\], found \['client'\]"
         ),
         TableWriter(path, SCHEMA) as table,
     ):
         table.extend_columns({"client": np.arange(3)})
-    with pytest.raises(ValueError, match="rows_per_chunk: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="rows_per_chunk: expected at least 1, found 0"):
         TableWriter(path, SCHEMA, 0)
 
 

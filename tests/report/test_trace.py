@@ -136,9 +136,9 @@ def test_what_was_not_recorded_is_told(make_run, simfl_):
 def test_bad_input(make_run, simfl_):
     folder = make_run()
     for words, complaint in (
-        (["--clients", "1-"], "trace: --clients: expected numbers and ranges such as 0-3,7, got '1-'\n"),
-        (["--clients", "9"], "trace: clients: expected numbers from 0 to 3, got 9\n"),
-        (["--from", "3", "--until", "2 s"], "trace: expected a begin before the end, got 3 s and 2 s\n"),
+        (["--clients", "1-"], "trace: --clients: expected numbers and ranges such as 0-3,7, found '1-'\n"),
+        (["--clients", "9"], "trace: clients: expected numbers from 0 to 3, found 9\n"),
+        (["--from", "3", "--until", "2 s"], "trace: expected a begin before the end, found 3 s and 2 s\n"),
         (["-o", "no/such/t.json"], "no/such/t.json: cannot write the trace: No such file or directory\n"),
     ):
         assert simfl_("trace", folder, *words)[::2] == (2, complaint)

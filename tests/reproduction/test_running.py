@@ -114,9 +114,12 @@ def test_two_settings_of_one_name_are_a_mistake(tmp_path):
 
 def test_bad_input_is_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
-        (["nope"], "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, got 'nope'"),
-        (["mapa", "--jobs", "0"], "--jobs: expected at least 1, got 0"),
-        (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, got 'tpu'"),
+        (
+            ["nope"],
+            "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, found 'nope'",
+        ),
+        (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
+        (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),
         (
             ["mapa", "--dry-run", "--scenarios", str(tmp_path)],
             "expected the folder of the papers' scenarios, found none",

@@ -34,157 +34,158 @@ BROKEN = [
     Broken(
         "empty",
         "",
-        "{file}: expected key: value pairs, got an empty document; 'simfl new' writes an example",
+        "{file}: expected key: value pairs, found an empty document; 'simfl new' writes an example",
     ),
     Broken(
         "not_a_mapping",
         "- algorithm\n- adpsgd\n",
-        "{file}: expected key: value pairs, got ['algorithm', 'adpsgd']; 'simfl new' writes an example",
+        "{file}: expected key: value pairs, found ['algorithm', 'adpsgd']; 'simfl new' writes an example",
     ),
     Broken(
         "tab",
         "algorithm:\n\tkind: adpsgd\n",
-        "{file}:2:1: expected spaces, got a tab; indent with spaces",
+        "{file}:2:1: expected spaces, found a tab; indent with spaces",
     ),
     Broken(
         "unclosed_bracket",
         "algorithm: {kind: adpsgd\nseed: 1\n",
-        "{file}:2:5: expected well-formed YAML, got an error (did not find expected ',' or '}'); check "
+        "{file}:2:5: expected well-formed YAML, found an error (did not find expected ',' or '}'); check "
         "quotes, brackets, colons and indentation",
     ),
     Broken(
         "unclosed_quote",
         "algorithm: {kind: 'adpsgd}\n",
-        "{file}:2:1: expected well-formed YAML, got an error (found unexpected end of stream); check quotes, "
+        "{file}:2:1: expected well-formed YAML, found an error (found unexpected end of stream); check quotes, "
         "brackets, colons and indentation",
     ),
     Broken(
         "colon_in_value",
         "algorithm: kind: adpsgd\n",
-        "{file}:1:16: expected well-formed YAML, got an error (mapping values are not allowed in this "
+        "{file}:1:16: expected well-formed YAML, found an error (mapping values are not allowed in this "
         "context); check quotes, brackets, colons and indentation",
     ),
     Broken(
         "reserved_character",
         ADPSGD + "description: @home\n",
-        "{file}:2:14: expected a YAML value, got '@'; put the value in quotes",
+        "{file}:2:14: expected a YAML value, found '@'; put the value in quotes",
     ),
     Broken(
         "two_documents",
         ADPSGD + "---\nseed: 1\n",
-        "{file}:2:1: expected one YAML document, got a second; put each in its own file",
+        "{file}:2:1: expected one YAML document, found a second; put each in its own file",
     ),
     Broken(
         "duplicate_key",
         ADPSGD + "clients:\n  count: 4\n  count: 8\n",
-        "{file}:4:3: clients.count: expected each key once, got it again (first on line 3); remove one",
+        "{file}:4:3: clients.count: expected each key once, found it again (first on line 3); remove one",
     ),
     Broken(
         "unknown_alias",
         ADPSGD + "seed: *seed\n",
-        "{file}:2:7: expected the name of an anchor, got an unknown alias; define it with & before",
+        "{file}:2:7: expected the name of an anchor, found an unknown alias; define it with & before",
     ),
     Broken(
         "control_character",
         ADPSGD + 'description: "\a"\n',
-        "{file}: expected text, got the control character 0x07; remove it or write it as an escape",
+        "{file}: expected text, found the control character 0x07; remove it or write it as an escape",
     ),
     Broken(
         "list_as_key",
         ADPSGD + "? [1, 2]\n: 3\n",
-        "{file}:2:3: expected a word as key, got a list or mapping; write key: value",
+        "{file}:2:3: expected a word as key, found a list or mapping; write key: value",
     ),
     Broken(
         "python_object",
         "algorithm: !!python/object/apply:os.system ['true']\n",
-        "{file}:1:12: expected plain YAML, got the tag '!!python/object/apply:os.system'; remove the tag",
+        "{file}:1:12: expected plain YAML, found the tag '!!python/object/apply:os.system'; remove the tag",
     ),
     Broken(
         "python_name",
         ADPSGD + "description: !!python/name:os.system ''\n",
-        "{file}:2:14: expected plain YAML, got the tag '!!python/name:os.system'; remove the tag",
+        "{file}:2:14: expected plain YAML, found the tag '!!python/name:os.system'; remove the tag",
     ),
     Broken(
         "own_tag",
         ADPSGD + "seed: !seed 1\n",
-        "{file}:2:7: expected plain YAML, got the tag '!seed'; remove the tag",
+        "{file}:2:7: expected plain YAML, found the tag '!seed'; remove the tag",
     ),
     Broken(
         "alias_to_itself",
         ADPSGD + "slowdowns: &rules [*rules]\n",
-        "{file}:2:12: expected values, got an alias to what contains it; write the value out",
+        "{file}:2:12: expected values, found an alias to what contains it; write the value out",
     ),
     Broken(
         "alias_bomb",
         _bomb("&a [x, x, x]", "[", "]"),
-        "{file}:1:11: expected at most 500,000 values with aliases expanded, got more; use fewer aliases",
+        "{file}:1:11: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
     ),
     Broken(
         "merge_bomb",
         _bomb("&a {x: 1}", "{<<: [", "]}"),
-        "{file}:2:4: expected at most 500,000 values with aliases expanded, got more; use fewer aliases",
+        "{file}:2:4: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
     ),
     Broken(
         "too_deep",
         ADPSGD + "slowdowns: " + "[" * 1000 + "]" * 1000 + "\n",
-        "{file}:2:61: expected at most 50 levels, got more; nest less",
+        "{file}:2:61: expected at most 50 levels, found more; nest less",
     ),
     Broken(
         "no_algorithm",
         "seed: 1\n",
-        "{file}: algorithm: expected a value (what the clients do), got nothing; add algorithm: {kind: sync_sgd}",
+        "{file}: algorithm: expected a value (what the clients do), found nothing; add algorithm: {kind: sync_sgd}",
     ),
     Broken(
         "unknown_section",
         "algoritm: {kind: adpsgd}\n" + ADPSGD,
-        "{file}: algoritm: expected a key of a scenario, got 'algoritm'; did you mean 'algorithm'?",
+        "{file}: algoritm: expected a key of a scenario, found 'algoritm'; did you mean 'algorithm'?",
     ),
     Broken(
         "unknown_key",
         ADPSGD + "clients: {cuont: 4}\n",
-        "{file}: clients.cuont: expected a key of clients, got 'cuont'; did you mean 'count'?",
+        "{file}: clients.cuont: expected a key of clients, found 'cuont'; did you mean 'count'?",
     ),
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon), got 'everything'; "
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon), found "
+        "'everything'; "
         "remove it",
     ),
     Broken(
         "key_of_another_kind",
         ADPSGD + "data: {partition: {kind: iid, alpha: 0.3}}\n",
-        "{file}: data.partition.alpha: expected a key of kind iid (sizes), got 'alpha'; remove it, or choose "
+        "{file}: data.partition.alpha: expected a key of kind iid (sizes), found 'alpha'; remove it, or choose "
         "kind dirichlet",
     ),
     Broken(
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
-        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, batch_size, sampling), got "
+        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, batch_size, sampling), found "
         "'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, test_fraction), got "
+        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, test_fraction), found "
         "'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
     ),
     Broken(
         "unknown_kind",
         ADPSGD + "topology: {kind: rign}\n",
         "{file}: topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz, "
-        "barabasi_albert, exponential, tree, graphml or edge_list, got 'rign'; did you mean 'ring'?",
+        "barabasi_albert, exponential, tree, graphml or edge_list, found 'rign'; did you mean 'ring'?",
     ),
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
         "{file}: algorithm.kind: expected sync_sgd, decentralized_sgd, adpsgd, without_replacement_sgd, deep_q_sgd, "
         "random_walk_sgd, async_sgd, centralized_sgd, audp, mapa, gossip_learning, sgp, fedasync, async_fl, fedavg, "
-        "fedprox, fedbuff or my_module:MyClass, got 'ad_psgd'; did you mean 'adpsgd'?",
+        "fedprox, fedbuff or my_module:MyClass, found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
         "unknown_set",
         ADPSGD + "data: {set: minst}\n",
-        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, quadratic, logistic or linear, got "
+        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, quadratic, logistic or linear, found "
         "'minst'; did you mean 'mnist'?",
     ),
     Broken(
@@ -192,473 +193,477 @@ BROKEN = [
         ADPSGD + "privacy: {mechanism: gausian}\n",
         "{file}: privacy.mechanism: expected gaussian, gaussian_update, laplace_l2, laplace, laplace_l2_radius_only, "
         "one_pass_gaussian or "
-        "gaussian_unclipped, got 'gausian'; did you mean 'gaussian'?",
+        "gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?",
     ),
     Broken(
         "missing_kind",
         ADPSGD + "clients: {jitter: {sigma: 0.1}}\n",
-        "{file}: clients.jitter.kind: expected constant, uniform, lognormal or exponential, got nothing; add "
+        "{file}: clients.jitter.kind: expected constant, uniform, lognormal or exponential, found nothing; add "
         "'kind' with one of them",
     ),
     Broken(
         "missing_key",
         ADPSGD + "topology: {kind: graphml}\n",
         "{file}: topology.path: expected a value (GraphML file with one node per client, relative to the "
-        "current folder), got nothing; add path",
+        "current folder), found nothing; add path",
     ),
     Broken(
         "bad_external_name",
         "algorithm: {kind: 'my module:MyAlgorithm'}\n",
-        "{file}: algorithm.kind: expected a name like my_module:MyAlgorithm, got 'my module:MyAlgorithm'; "
+        "{file}: algorithm.kind: expected a name like my_module:MyAlgorithm, found 'my module:MyAlgorithm'; "
         "write module, colon, class",
     ),
     Broken(
         "text_for_integer",
         ADPSGD + "clients: {count: many}\n",
-        "{file}: clients.count: expected an integer >= 1, got 'many'; write a whole number",
+        "{file}: clients.count: expected an integer >= 1, found 'many'; write a whole number",
     ),
     Broken(
         "boolean_for_integer",
         ADPSGD + "clients: {count: true}\n",
-        "{file}: clients.count: expected an integer >= 1, got true; write a whole number",
+        "{file}: clients.count: expected an integer >= 1, found true; write a whole number",
     ),
     Broken(
         "half_a_client",
         ADPSGD + "clients: {count: 2.5}\n",
-        "{file}: clients.count: expected an integer >= 1, got 2.5; write a whole number",
+        "{file}: clients.count: expected an integer >= 1, found 2.5; write a whole number",
     ),
     Broken(
         "no_clients",
         ADPSGD + "clients: {count: 0}\n",
-        "{file}: clients.count: expected an integer >= 1, got 0; choose a value in this range",
+        "{file}: clients.count: expected an integer >= 1, found 0; choose a value in this range",
     ),
     Broken(
         "negative_seed",
         ADPSGD + "seed: -1\n",
-        "{file}: seed: expected an integer >= 0 and < 18446744073709551616, got -1; choose a value in this range",
+        "{file}: seed: expected an integer >= 0 and < 18446744073709551616, found -1; choose a value in this range",
     ),
     Broken(
         "endless_number",
         "seed: " + "9" * 5000 + "\n" + ADPSGD,
-        "{file}: seed: expected an integer >= 0 and < 18446744073709551616, got "
+        "{file}: seed: expected an integer >= 0 and < 18446744073709551616, found "
         "'9999999999999999999999999999999999999...'; write a whole number",
     ),
     Broken(
         "infinite_step_size",
         "algorithm: {kind: adpsgd, step_size: .inf}\n",
-        "{file}: algorithm.step_size: expected a finite number >= 0, got inf; write a finite number",
+        "{file}: algorithm.step_size: expected a finite number >= 0, found inf; write a finite number",
     ),
     Broken(
         "negative_step_size",
         "algorithm: {kind: adpsgd, step_size: -0.1}\n",
-        "{file}: algorithm.step_size: expected a number >= 0, got -0.1; choose a value in this range",
+        "{file}: algorithm.step_size: expected a number >= 0, found -0.1; choose a value in this range",
     ),
     Broken(
         "yes_for_true",
         ADPSGD + "links: {fifo: yes}\n",
-        "{file}: links.fifo: expected true or false, got 'yes'; write true or false",
+        "{file}: links.fifo: expected true or false, found 'yes'; write true or false",
     ),
     Broken(
         "scalar_for_section",
         ADPSGD + "links: 3\n",
-        "{file}: links: expected a mapping, got 3; write key: value pairs (latency, bandwidth, loss, "
+        "{file}: links: expected a mapping, found 3; write key: value pairs (latency, bandwidth, loss, "
         "resend_timeout, fifo, uplink, downlink)",
     ),
     Broken(
         "null_for_section",
         ADPSGD + "stop:\n",
-        "{file}: stop: expected a mapping, got nothing; fill it in or remove it",
+        "{file}: stop: expected a mapping, found nothing; fill it in or remove it",
     ),
     Broken(
         "scalar_for_list",
         ADPSGD + "slowdowns: 3\n",
-        "{file}: slowdowns: expected a list, got 3; write it as [ ... ]",
+        "{file}: slowdowns: expected a list, found 3; write it as [ ... ]",
     ),
     Broken(
         "unknown_choice",
         "algorithm: {kind: adpsgd, exchange: message}\n",
-        "{file}: algorithm.exchange: expected atomic or messages, got 'message'; did you mean 'messages'?",
+        "{file}: algorithm.exchange: expected atomic or messages, found 'message'; did you mean 'messages'?",
     ),
     Broken(
         "number_as_name",
         ADPSGD + "name: 7\n",
         "{file}: name: expected a name of at most 100 letters, digits and . _ + -, which begins with a "
-        "letter or digit, got 7; put it in quotes",
+        "letter or digit, found 7; put it in quotes",
     ),
     Broken(
         "path_as_name",
         ADPSGD + "name: ../elsewhere\n",
         "{file}: name: expected a name of at most 100 letters, digits and . _ + -, which begins with a "
-        "letter or digit, got '../elsewhere'; it names a folder of results",
+        "letter or digit, found '../elsewhere'; it names a folder of results",
     ),
     Broken(
         "nul_in_path",
         ADPSGD + 'data: {set: npz, path: "a\\0b"}\n',
-        "{file}: data.path: expected a text on one line, got 'a\\x00b'; remove the control characters",
+        "{file}: data.path: expected a text on one line, found 'a\\x00b'; remove the control characters",
     ),
     Broken(
         "noise_multiplier_negative",
         ADPSGD + "privacy: {noise_multiplier: -1}\n",
-        "{file}: privacy.noise_multiplier: expected a number >= 0, got -1; choose a value in this range",
+        "{file}: privacy.noise_multiplier: expected a number >= 0, found -1; choose a value in this range",
     ),
     Broken(
         "one_noise_for_some",
         ADPSGD + "privacy: {noise_multiplier: [1, 2]}\n",
-        "{file}: privacy.noise_multiplier: expected 16 values, one for each client, got 2; change the list or "
+        "{file}: privacy.noise_multiplier: expected 16 values, one for each client, found 2; change the list or "
         "clients.count",
     ),
     Broken(
         "budget_without_a_plan",
         ADPSGD + "privacy: {epsilon: 2}\nstop: {time: 1 s}\n",
-        "{file}: privacy.noise_multiplier: expected a noise multiplier beside epsilon, got nothing; add it, or "
+        "{file}: privacy.noise_multiplier: expected a noise multiplier beside epsilon, found nothing; add it, or "
         "stop.epochs, from which the number of releases follows",
     ),
     Broken(
         "update_of_random_size",
         "algorithm: {kind: adpsgd, sampling: poisson}\nprivacy: gaussian_update\n",
         "{file}: algorithm.sampling: expected shuffle, without_replacement or with_replacement with mechanism "
-        "'gaussian_update', got 'poisson'; an update is clipped as a whole",
+        "'gaussian_update', found 'poisson'; an update is clipped as a whole",
     ),
     Broken(
         "clipping_norm_zero",
         ADPSGD + "privacy: {clipping_norm: 0}\n",
-        "{file}: privacy.clipping_norm: expected a number > 0, got 0; choose a value in this range",
+        "{file}: privacy.clipping_norm: expected a number > 0, found 0; choose a value in this range",
     ),
     Broken(
         "delta_one",
         ADPSGD + "privacy: {delta: 1}\n",
-        "{file}: privacy.delta: expected a number > 0 and < 1, got 1; choose a value in this range",
+        "{file}: privacy.delta: expected a number > 0 and < 1, found 1; choose a value in this range",
     ),
     Broken(
         "loss_one",
         ADPSGD + "links: {loss: 1}\n",
-        "{file}: links.loss: expected a number >= 0 and < 1, got 1; choose a value in this range",
+        "{file}: links.loss: expected a number >= 0 and < 1, found 1; choose a value in this range",
     ),
     Broken(
         "window_in_words",
         ADPSGD + "execution: {window: large}\n",
-        "{file}: execution.window: expected auto or an integer >= 1, got 'large'; write auto or a whole number",
+        "{file}: execution.window: expected auto or an integer >= 1, found 'large'; write auto or a whole number",
     ),
     Broken(
         "no_hidden_layer",
         ADPSGD + "model: {kind: mlp, hidden: []}\n",
-        "{file}: model.hidden: expected a list that is not empty, got []; write it as [ ... ]",
+        "{file}: model.hidden: expected a list that is not empty, found []; write it as [ ... ]",
     ),
     Broken(
         "unknown_time_unit",
         ADPSGD + "links: {latency: 3 parsecs}\n",
-        "{file}: links.latency: expected a time like '10 ms', got '3 parsecs'; use one of the units ns, us, "
+        "{file}: links.latency: expected a time like '10 ms', found '3 parsecs'; use one of the units ns, us, "
         "ms, s, min, h, d",
     ),
     Broken(
         "misspelt_time_unit",
         ADPSGD + "clients: {seconds_per_example: 3 MS}\n",
-        "{file}: clients.seconds_per_example: expected a time like '10 ms', got '3 MS'; did you mean 'ms'?",
+        "{file}: clients.seconds_per_example: expected a time like '10 ms', found '3 MS'; did you mean 'ms'?",
     ),
     Broken(
         "negative_time",
         ADPSGD + "slowdowns: [{clients: [1], factor: 2, from: -1 s}]\n",
-        "{file}: slowdowns.0.from: expected a time >= 0, got '-1 s'; choose a value in this range",
+        "{file}: slowdowns.0.from: expected a time >= 0, found '-1 s'; choose a value in this range",
     ),
     Broken(
         "bandwidth_without_unit",
         ADPSGD + "links: {bandwidth: 1000000}\n",
-        "{file}: links.bandwidth: expected a bandwidth like '100 Mbit/s', got 1000000; write a number and a "
+        "{file}: links.bandwidth: expected a bandwidth like '100 Mbit/s', found 1000000; write a number and a "
         "unit such as Mbit/s or MB/s",
     ),
     Broken(
         "misspelt_bandwidth",
         ADPSGD + "links: {bandwidth: 100 mbit/s}\n",
-        "{file}: links.bandwidth: expected a bandwidth like '100 Mbit/s', got '100 mbit/s'; did you mean 'Mbit/s'?",
+        "{file}: links.bandwidth: expected a bandwidth like '100 Mbit/s', found '100 mbit/s'; did you mean 'Mbit/s'?",
     ),
     Broken(
         "words_for_time",
         ADPSGD + "stop: {time: a while}\n",
-        "{file}: stop.time: expected a time like '10 ms', got 'a while'; write a number and one of the units "
+        "{file}: stop.time: expected a time like '10 ms', found 'a while'; write a number and one of the units "
         "ns, us, ms, s, min, h, d",
     ),
     Broken(
         "no_end",
         ADPSGD + "stop: {}\n",
-        "{file}: stop: expected at least one of time, updates and epochs, got none of them; add for example epochs: 20",
+        "{file}: stop: expected at least one of time, updates and epochs, found none of them; add for "
+        "example epochs: 20",
     ),
     Broken(
         "only_accuracy",
         ADPSGD + "stop: {accuracy: 0.9}\n",
-        "{file}: stop: expected at least one of time, updates and epochs, got only accuracy, which may never "
+        "{file}: stop: expected at least one of time, updates and epochs, found only accuracy, which may never "
         "be reached; add for example epochs: 20",
     ),
     Broken(
         "two_cadences",
         ADPSGD + "evaluate: {every: {time: 1 s, epochs: 1}}\n",
-        "{file}: evaluate.every: expected exactly one of time, updates and epochs, got time and epochs; keep "
+        "{file}: evaluate.every: expected exactly one of time, updates and epochs, found time and epochs; keep "
         "one of time and epochs",
     ),
     Broken(
         "slowdown_of_whom",
         ADPSGD + "slowdowns: [{factor: 2}]\n",
-        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, got none of them; add clients",
+        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, found none of them; add clients",
     ),
     Broken(
         "slowdown_of_two",
         ADPSGD + "slowdowns: [{clients: [1], random: 1, factor: 2}]\n",
-        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, got clients and random; "
+        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, found clients and random; "
         "keep one of clients and random",
     ),
     Broken(
         "slowdown_without_factor",
         ADPSGD + "slowdowns: [{fraction: 0.5}]\n",
         "{file}: slowdowns.0.factor: expected a value (factor on the compute time: 10 is ten times slower), "
-        "got nothing; add factor",
+        "found nothing; add factor",
     ),
     Broken(
         "slowdown_backwards",
         ADPSGD + "slowdowns: [{clients: [1], factor: 2, from: 10 s, until: 1 s}]\n",
-        "{file}: slowdowns.0.until: expected a time after 'from', which is 10 s, got 1 s; swap from and until",
+        "{file}: slowdowns.0.until: expected a time after 'from', which is 10 s, found 1 s; swap from and until",
     ),
     Broken(
         "client_unknown",
         ADPSGD + "slowdowns: [{clients: [3, 16], factor: 2}]\n",
-        "{file}: slowdowns.0.clients.1: expected a client below clients.count, which is 16, got 16; clients "
+        "{file}: slowdowns.0.clients.1: expected a client below clients.count, which is 16, found 16; clients "
         "are numbered from 0",
     ),
     Broken(
         "client_twice",
         ADPSGD + "slowdowns: [{clients: [3, 3], factor: 2}]\n",
-        "{file}: slowdowns.0.clients: expected each client once, got client 3 more than once; list every "
+        "{file}: slowdowns.0.clients: expected each client once, found client 3 more than once; list every "
         "client only once",
     ),
     Broken(
         "random_too_many",
         ADPSGD + "slowdowns: [{random: 17, factor: 2}]\n",
-        "{file}: slowdowns.0.random: expected at most clients.count, which is 16, got 17; lower it or add clients",
+        "{file}: slowdowns.0.random: expected at most clients.count, which is 16, found 17; lower it or add clients",
     ),
     Broken(
         "absence_of_whom",
         ADPSGD + "availability: [{join: 3 s}]\n",
-        "{file}: availability.0: expected exactly one of clients, fraction and all, got none of them; add clients",
+        "{file}: availability.0: expected exactly one of clients, fraction and all, found none of them; add clients",
     ),
     Broken(
         "absence_without_reason",
         ADPSGD + "availability: [{all: true}]\n",
-        "{file}: availability.0: expected at least one of join, offline, random and crash, got none of them; "
+        "{file}: availability.0: expected at least one of join, offline, random and crash, found none of them; "
         "say when these clients are away, or remove the rule",
     ),
     Broken(
         "offline_overlap",
         ADPSGD + "availability: [{all: true, offline: [[1 s, 5 s], [4 s, 6 s]]}]\n",
         "{file}: availability.0.offline.1: expected a begin after the interval before it has ended, at 5 s, "
-        "got 4 s; sort them and remove overlaps",
+        "found 4 s; sort them and remove overlaps",
     ),
     Broken(
         "offline_backwards",
         ADPSGD + "availability: [{all: true, offline: [[5 s, 1 s]]}]\n",
-        "{file}: availability.0.offline.0: expected an end after the begin, got [5 s, 1 s]; choose a later time",
+        "{file}: availability.0.offline.0: expected an end after the begin, found [5 s, 1 s]; choose a later time",
     ),
     Broken(
         "offline_no_interval",
         ADPSGD + "availability: [{all: true, offline: [5 s]}]\n",
-        "{file}: availability.0.offline.0: expected an interval like [10 s, 20 s], got '5 s'; write its "
+        "{file}: availability.0.offline.0: expected an interval like [10 s, 20 s], found '5 s'; write its "
         "begin and its end",
     ),
     Broken(
         "back_before_crash",
         ADPSGD + "availability: [{clients: [2], crash: [{at: 30 s, back: 20 s}]}]\n",
-        "{file}: availability.0.crash.0.back: expected a return after the crash at 30 s, got 20 s; choose a later time",
+        "{file}: availability.0.crash.0.back: expected a return after the crash at 30 s, found 20 s; choose "
+        "a later time",
     ),
     Broken(
         "crash_after_the_last",
         ADPSGD + "availability: [{clients: [2], crash: [{at: 3 s, back: never}, {at: 9 s}]}]\n",
-        "{file}: availability.0.crash.1.at: expected nothing after a crash without return, got 9 s; remove "
+        "{file}: availability.0.crash.1.at: expected nothing after a crash without return, found 9 s; remove "
         "it or add 'back'",
     ),
     Broken(
         "never_online",
         ADPSGD + "availability: [{all: true, random: {up: 0 s, down: 1 s}}]\n",
-        "{file}: availability.0.random.up: expected a time > 0, got 0 s; choose a longer time, or 'join' for "
+        "{file}: availability.0.random.up: expected a time > 0, found 0 s; choose a longer time, or 'join' for "
         "clients that are absent at first",
     ),
     Broken(
         "too_few_speeds",
         ADPSGD + "clients: {count: 3, speed: {kind: list, values: [1, 2]}}\n",
-        "{file}: clients.speed.values: expected 3 values, one for each client, got 2; change the list or clients.count",
+        "{file}: clients.speed.values: expected 3 values, one for each client, found 2; change the list or "
+        "clients.count",
     ),
     Broken(
         "speeds_swapped",
         ADPSGD + "clients: {speed: {kind: uniform, low: 2, high: 1}}\n",
-        "{file}: clients.speed.high: expected a number >= low, which is 2, got 1; swap low and high",
+        "{file}: clients.speed.high: expected a number >= low, which is 2, found 1; swap low and high",
     ),
     Broken(
         "too_few_sizes",
         ADPSGD + "data: {partition: {kind: iid, sizes: {kind: listed, values: [5]}}}\n",
-        "{file}: data.partition.sizes.values: expected 16 values, one for each client, got 1; change the "
+        "{file}: data.partition.sizes.values: expected 16 values, one for each client, found 1; change the "
         "list or clients.count",
     ),
     Broken(
         "by_label_listed",
         ADPSGD + "data: {partition: {kind: by_label, sizes: {kind: listed, values: [5]}}}\n",
-        "{file}: data.partition.sizes.kind: expected equal or power_law, got 'listed', which by_label cannot "
+        "{file}: data.partition.sizes.kind: expected equal or power_law, found 'listed', which by_label cannot "
         "keep; use other sizes, or partition kind: iid",
     ),
     Broken(
         "too_many_labels",
         ADPSGD + "data: {partition: {kind: by_label, labels_per_client: 11}}\n",
         "{file}: data.partition.labels_per_client: expected at most 10, the classes of data set 'digits', "
-        "got 11; lower it",
+        "found 11; lower it",
     ),
     Broken(
         "resample_without_size",
         ADPSGD + "data: {partition: {kind: resample}}\n",
-        "{file}: data.partition.size: expected an integer >= 1, got nothing; add the number of examples that "
+        "{file}: data.partition.size: expected an integer >= 1, found nothing; add the number of examples that "
         "each client draws",
     ),
     Broken(
         "samples_too_few",
         ADPSGD + "data: {set: logistic, samples: 8}\nmodel: {kind: logistic}\n",
-        "{file}: data.samples: expected at least one example for each of the 16 clients, got 8; draw more "
+        "{file}: data.samples: expected at least one example for each of the 16 clients, found 8; draw more "
         "samples or use fewer clients",
     ),
     Broken(
         "two_spectra",
         ADPSGD + "data: {set: quadratic, dimension: 3, curvature: [1, 2, 3]}\nmodel: {kind: quadratic}\n",
-        "{file}: data.dimension: expected nothing beside 'curvature', got 3; remove dimension or curvature",
+        "{file}: data.dimension: expected nothing beside 'curvature', found 3; remove dimension or curvature",
     ),
     Broken(
         "labels_of_points",
         ADPSGD + "data: {set: quadratic, partition: {kind: shards}}\nmodel: {kind: quadratic}\n",
         "{file}: data.partition.kind: expected iid or resample for data set 'quadratic' with model "
-        "'quadratic', which has no classes, got 'shards'; choose one of them",
+        "'quadratic', which has no classes, found 'shards'; choose one of them",
     ),
     Broken(
         "binary_model",
         ADPSGD + "model: {kind: logistic}\n",
         "{file}: model.kind: expected one_vs_all, softmax, svm, mlp, cnn, lenet5 or resnet for the 10 classes of data "
-        "set 'digits', got 'logistic'; choose one of them",
+        "set 'digits', found 'logistic'; choose one of them",
     ),
     Broken(
         "quadratic_model",
         ADPSGD + "data: {set: libsvm, path: a9a}\nmodel: {kind: quadratic}\n",
-        "{file}: data.set: expected data set 'quadratic' for model 'quadratic', got 'libsvm'; set data.set: "
+        "{file}: data.set: expected data set 'quadratic' for model 'quadratic', found 'libsvm'; set data.set: "
         "quadratic, or choose another model",
     ),
     Broken(
         "quadratic_data",
         ADPSGD + "data: {set: quadratic}\n",
-        "{file}: model.kind: expected quadratic for the points of data set 'quadratic', got 'softmax'; set "
+        "{file}: model.kind: expected quadratic for the points of data set 'quadratic', found 'softmax'; set "
         "model.kind: quadratic",
     ),
     Broken(
         "images_needed",
         ADPSGD + "data: {set: logistic}\nmodel: {kind: lenet5}\n",
         "{file}: model.kind: expected logistic, one_vs_all, softmax, svm or mlp for the two classes of data set "
-        "'logistic', got 'lenet5'; choose one of them",
+        "'logistic', found 'lenet5'; choose one of them",
     ),
     Broken(
         "pca_of_images",
         ADPSGD + "data: {set: mnist, pca: 50}\nmodel: {kind: lenet5}\n",
-        "{file}: data.pca: expected no pca with model 'lenet5', which needs images, got 50; remove pca, or "
+        "{file}: data.pca: expected no pca with model 'lenet5', which needs images, found 50; remove pca, or "
         "choose model kind: softmax or mlp",
     ),
     Broken(
         "one_class",
         ADPSGD + "data: {set: digits, classes: [3, 3]}\n",
-        "{file}: data.classes: expected at least two different classes, got [3, 3]; list each once",
+        "{file}: data.classes: expected at least two different classes, found [3, 3]; list each once",
     ),
     Broken(
         "class_of_no_digit",
         ADPSGD + "data: {set: mnist, classes: [0, 10]}\n",
-        "{file}: data.classes: expected classes below 10, as many as data set 'mnist' has, got 10; classes are "
+        "{file}: data.classes: expected classes below 10, as many as data set 'mnist' has, found 10; classes are "
         "numbered from 0",
     ),
     Broken(
         "classes_of_a_regression",
         ADPSGD + "data: {set: libsvm, path: a9a, classes: [0, 1]}\nmodel: {kind: linear}\n",
         "{file}: model.kind: expected logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5 or resnet for the two "
-        "classes of data set 'libsvm', got 'linear'; choose one of them",
+        "classes of data set 'libsvm', found 'linear'; choose one of them",
     ),
     Broken(
         "labels_of_classes",
         ADPSGD + "data: {set: mnist, classes: [0, 1], partition: {kind: by_label, labels_per_client: 3}}\n",
-        "{file}: data.partition.labels_per_client: expected at most 2, the classes of data set 'mnist', got 3; lower "
+        "{file}: data.partition.labels_per_client: expected at most 2, the classes of data set 'mnist', found 3; lower "
         "it",
     ),
     Broken(
         "accuracy_of_regression",
         ADPSGD + "data: {set: linear}\nmodel: {kind: linear}\nstop: {epochs: 2, accuracy: 0.9}\n",
-        "{file}: stop.accuracy: expected no accuracy with model 'linear', got 0.9; stop by time, updates or epochs",
+        "{file}: stop.accuracy: expected no accuracy with model 'linear', found 0.9; stop by time, updates or epochs",
     ),
     Broken(
         "lonely_ring",
         ADPSGD + "clients: {count: 1}\n",
-        "{file}: clients.count: expected at least 2 clients for topology 'ring', got 1; add clients, or use "
+        "{file}: clients.count: expected at least 2 clients for topology 'ring', found 1; add clients, or use "
         "algorithm kind: sync_sgd",
     ),
     Broken(
         "degree_too_high",
         ADPSGD + "topology: {kind: regular, degree: 16}\n",
-        "{file}: topology.degree: expected fewer than clients.count, which is 16, got 16; lower degree or add clients",
+        "{file}: topology.degree: expected fewer than clients.count, which is 16, found 16; lower degree "
+        "or add clients",
     ),
     Broken(
         "degree_odd",
         ADPSGD + "clients: {count: 5}\ntopology: {kind: regular, degree: 3}\n",
-        "{file}: topology.degree: expected an even number, because 5 clients are odd, got 3; change degree "
+        "{file}: topology.degree: expected an even number, because 5 clients are odd, found 3; change degree "
         "or clients.count by one",
     ),
     Broken(
         "torus_rows",
         ADPSGD + "topology: {kind: torus, rows: 3}\n",
         "{file}: topology.rows: expected a divisor of clients.count, which is 16, with at least 2 columns, "
-        "got 3; change rows or clients.count",
+        "found 3; change rows or clients.count",
     ),
     Broken(
         "torus_prime",
         ADPSGD + "clients: {count: 17}\ntopology: {kind: torus}\n",
-        "{file}: topology: expected clients.count = rows * columns, both >= 2, got 17 clients; choose "
+        "{file}: topology: expected clients.count = rows * columns, both >= 2, found 17 clients; choose "
         "clients.count with a divisor, or topology kind: ring",
     ),
     Broken(
         "too_many_neighbors",
         ADPSGD + "topology: {kind: watts_strogatz, neighbors: 16}\n",
-        "{file}: topology.neighbors: expected fewer than clients.count, which is 16, got 16; lower neighbors "
+        "{file}: topology.neighbors: expected fewer than clients.count, which is 16, found 16; lower neighbors "
         "or add clients",
     ),
     Broken(
         "odd_neighbors",
         ADPSGD + "topology: {kind: watts_strogatz, neighbors: 5}\n",
-        "{file}: topology.neighbors: expected an even number, got 5; take as many on either side",
+        "{file}: topology.neighbors: expected an even number, found 5; take as many on either side",
     ),
     Broken(
         "too_many_attachments",
         ADPSGD + "topology: {kind: barabasi_albert, attachments: 16}\n",
-        "{file}: topology.attachments: expected fewer than clients.count, which is 16, got 16; lower "
+        "{file}: topology.attachments: expected fewer than clients.count, which is 16, found 16; lower "
         "attachments or add clients",
     ),
     Broken(
         "branching_one",
         ADPSGD + "topology: {kind: tree, branching: 1}\n",
-        "{file}: topology.branching: expected an integer >= 2, got 1; choose a value in this range",
+        "{file}: topology.branching: expected an integer >= 2, found 1; choose a value in this range",
     ),
     Broken(
         "uniform_on_a_star",
         ADPSGD + "topology: {kind: star, mixing: uniform}\n",
         "{file}: topology.mixing: expected metropolis or max_degree for topology 'star', whose degrees "
-        "differ, got 'uniform'; use metropolis",
+        "differ, found 'uniform'; use metropolis",
     ),
     Broken(
         "senders_on_an_odd_ring",
         "algorithm: {kind: adpsgd, pairing: senders}\nclients: {count: 15}\n",
         "{file}: algorithm.pairing: expected auto or everyone, because topology 'ring' of 15 clients is not "
-        "bipartite, got 'senders'; use pairing: everyone, or an even ring",
+        "bipartite, found 'senders'; use pairing: everyone, or an even ring",
     ),
     Broken(
         "schedule_values",
         "algorithm:\n  kind: adpsgd\n  step_size: {kind: by_epochs, values: [0.4], boundaries: [10]}\n",
-        "{file}: algorithm.step_size.values: expected one step size more than boundaries, that is 2, got 1; "
+        "{file}: algorithm.step_size.values: expected one step size more than boundaries, that is 2, found 1; "
         "give one value before, between and after the boundaries",
     ),
     Broken(
         "schedule_unsorted",
         "algorithm:\n  kind: adpsgd\n  step_size: {kind: by_epochs, values: [0.4, 0.1, 0.2], boundaries: [10, 5]}\n",
-        "{file}: algorithm.step_size.boundaries.1: expected an epoch after 10, got 5; sort the boundaries",
+        "{file}: algorithm.step_size.boundaries.1: expected an epoch after 10, found 5; sort the boundaries",
     ),
 ]

@@ -20,7 +20,7 @@ from tests.scenario.strategies import scenarios
 JARGON = re.compile(
     r"pydantic|input should|validation|value error|type=|union|_tag|<\w+>|traceback|nonetype|str\b|dict\b", re.I
 )
-LINE = re.compile(r"fuzz: ([\w.]+: )?expected .+, got .+; .+")
+LINE = re.compile(r"fuzz: ([\w.]+: )?expected .+, found .+; .+")
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
@@ -43,10 +43,10 @@ def test_several_problems_come_in_the_order_of_the_file() -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(text, "f.yaml")
     assert str(caught.value).splitlines() == [
-        "f.yaml: stop.epochs: expected a number > 0, got 0; choose a value in this range",
-        "f.yaml: clients.jitter.sigma: expected a number >= 0, got -1; choose a value in this range",
-        "f.yaml: clients.count: expected an integer >= 1, got 0; choose a value in this range",
-        "f.yaml: algorithm.batch: expected a key of kind adpsgd, got 'batch'; did you mean 'batch_size'?",
+        "f.yaml: stop.epochs: expected a number > 0, found 0; choose a value in this range",
+        "f.yaml: clients.jitter.sigma: expected a number >= 0, found -1; choose a value in this range",
+        "f.yaml: clients.count: expected an integer >= 1, found 0; choose a value in this range",
+        "f.yaml: algorithm.batch: expected a key of kind adpsgd, found 'batch'; did you mean 'batch_size'?",
     ]
 
 
@@ -68,7 +68,7 @@ def test_at_most_ten_problems_are_listed() -> None:
     written = str(caught.value).splitlines()
     assert len(written) == 11
     assert written[9].startswith("f.yaml: record.zzj: ")
-    assert written[10] == "f.yaml: expected no more problems, got 2 more; mend these first"
+    assert written[10] == "f.yaml: expected no more problems, found 2 more; mend these first"
 
 
 def test_a_shorthand_is_blamed_by_the_key_that_is_in_the_file() -> None:

@@ -69,27 +69,27 @@ def test_other_algorithms_train_all_tasks_together() -> None:
         ),
         (
             "algorithm: {kind: deep_q_sgd}\nprivacy: {mechanism: gaussian}\n",
-            "privacy.mechanism: expected one_pass_gaussian for algorithm 'deep_q_sgd', got 'gaussian'; use it",
+            "privacy.mechanism: expected one_pass_gaussian for algorithm 'deep_q_sgd', found 'gaussian'; use it",
         ),
         (
             "model: {kind: one_vs_all}\nalgorithm: {kind: without_replacement_sgd}\nprivacy: {mechanism: laplace_l2}\n",
-            "privacy.mechanism: expected one_pass_gaussian for tasks on the same data, got 'laplace_l2'; use it",
+            "privacy.mechanism: expected one_pass_gaussian for tasks on the same data, found 'laplace_l2'; use it",
         ),
         (
             "algorithm: {kind: without_replacement_sgd, step_clip: none}\n",
-            "algorithm.step_clip: expected auto, null or a number > 0, got 'none'; write one of them",
+            "algorithm.step_clip: expected auto, null or a number > 0, found 'none'; write one of them",
         ),
         (
             "algorithm: {kind: deep_q_sgd, sampling: poisson}\n",
-            "algorithm.sampling: expected shuffle, got 'poisson'",
+            "algorithm.sampling: expected shuffle, found 'poisson'",
         ),
         (
             "algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: never}\n",
-            "privacy.delta: expected auto or a number > 0 and < 1, got 'never'; write auto or a number",
+            "privacy.delta: expected auto or a number > 0 and < 1, found 'never'; write auto or a number",
         ),
         (
             "algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: 2}\n",
-            "privacy.delta: expected a number > 0 and < 1, got 2",
+            "privacy.delta: expected a number > 0 and < 1, found 2",
         ),
     ],
 )

@@ -103,7 +103,8 @@ def test_overrides_and_seeds_from_the_command_line(plan):
 @pytest.mark.parametrize(
     ("study", "line"),
     [
-        ({"grid": {"clients.count": [4, -1]}}, "my study.yaml: grid.clients.count.1: expected an integer >= 1, got -1"),
+        ({"grid": {"clients.count": [4, -1]}}, "my study.yaml: grid.clients.count.1: expected an integer "
+            ">= 1, found -1"),
         (
             {"grid": {"algorithm": {"a": {"kind": "adpsgd", "batchsize": 8}}}},
             "my study.yaml: grid.algorithm.a.batchsize: expected a key of kind adpsgd",
@@ -114,19 +115,19 @@ def test_overrides_and_seeds_from_the_command_line(plan):
         ),
         ({"set": {"model": "sofmax"}}, "my study.yaml: set.model: "),
         ({"overrides": ["links.latency=soon"]}, "--set: links.latency: expected a time"),
-        ({"base": "nowhere.yaml"}, "nowhere.yaml: expected a scenario file, got nothing there; check the path"),
+        ({"base": "nowhere.yaml"}, "nowhere.yaml: expected a scenario file, found nothing there; check the path"),
         ({"base": {"clients": {"count": 4}}}, "my study.yaml: base.algorithm: expected a value"),
-        ({"base": 3}, "my study.yaml: base: expected a scenario, got 3"),
-        ({"gird": {}}, "my study.yaml: gird: expected a key of a scenario, got 'gird'; did you mean 'grid'?"),
-        ({"grid": {"clients.count": 4}}, "my study.yaml: grid.clients.count: expected the values to try, got 4"),
-        ({"grid": {"clients..count": [4]}}, "my study.yaml: grid: expected a key path, got 'clients..count'"),
-        ({"grid": {"seed.x": [1]}}, "my study.yaml: grid.seed.x.0: expected a mapping or list at seed, got 5"),
-        ({"seeds": [1, 1]}, "my study.yaml: seeds: expected different seeds, got [1, 1]"),
+        ({"base": 3}, "my study.yaml: base: expected a scenario, found 3"),
+        ({"gird": {}}, "my study.yaml: gird: expected a key of a scenario, found 'gird'; did you mean 'grid'?"),
+        ({"grid": {"clients.count": 4}}, "my study.yaml: grid.clients.count: expected the values to try, found 4"),
+        ({"grid": {"clients..count": [4]}}, "my study.yaml: grid: expected a key path, found 'clients..count'"),
+        ({"grid": {"seed.x": [1]}}, "my study.yaml: grid.seed.x.0: expected a mapping or list at seed, found 5"),
+        ({"seeds": [1, 1]}, "my study.yaml: seeds: expected different seeds, found [1, 1]"),
         ({"seeds": 0}, "my study.yaml: seeds: expected an integer >= 1"),
-        ({"list": [{"label": "x"}, {"label": "x"}]}, "my study.yaml: list: expected each label once, got 'x' twice"),
+        ({"list": [{"label": "x"}, {"label": "x"}]}, "my study.yaml: list: expected each label once, found 'x' twice"),
         (
             {"grid": {"algorithm": {"ours": {"kind": "adpsgd"}}}, "baseline": "our"},
-            "my study.yaml: baseline: expected a label of this study, got 'our'; did you mean 'ours'?",
+            "my study.yaml: baseline: expected a label of this study, found 'our'; did you mean 'ours'?",
         ),
         ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes or eps"),
         ({"grid": {"seed": list(range(400)), "links.loss": [0.1] * 400}}, "my study.yaml: grid: expected at most"),

@@ -98,7 +98,7 @@ def test_endless_nesting_is_refused_at_once(text: str) -> None:
 
 
 def test_a_huge_text_is_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"^f: expected at most 4,194,304 characters, got 4,194,305; "):
+    with pytest.raises(ScenarioError, match=r"^f: expected at most 4,194,304 characters, found 4,194,305; "):
         loads("#" * (MAX_CHARACTERS + 1), "f")
 
 
@@ -142,14 +142,14 @@ def test_files_that_are_no_scenarios(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"description: caf\xe9\n")
     (tmp_path / "picture.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     for name, message in [
-        ("dmeo.yaml", "expected a scenario file, got nothing there; did you mean 'demo.yaml'?"),
-        ("other", "expected a scenario file, got nothing there; check the path, or write one with 'simfl new'"),
-        ("latin.yaml", "expected text in UTF-8, got the byte 0xe9 at position 16; save it as UTF-8"),
-        ("picture.yaml", "expected text in UTF-8, got the byte 0x89 at position 0; save it as UTF-8"),
-        ("", "expected a scenario file, got a folder; name a file in it"),
+        ("dmeo.yaml", "expected a scenario file, found nothing there; did you mean 'demo.yaml'?"),
+        ("other", "expected a scenario file, found nothing there; check the path, or write one with 'simfl new'"),
+        ("latin.yaml", "expected text in UTF-8, found the byte 0xe9 at position 16; save it as UTF-8"),
+        ("picture.yaml", "expected text in UTF-8, found the byte 0x89 at position 0; save it as UTF-8"),
+        ("", "expected a scenario file, found a folder; name a file in it"),
         (
             "demo.yaml/inner.yaml",
-            "expected a readable file, got an error (Not a directory); check the path",
+            "expected a readable file, found an error (Not a directory); check the path",
         ),
     ]:
         with pytest.raises(ScenarioError) as caught:

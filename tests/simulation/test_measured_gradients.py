@@ -117,7 +117,7 @@ def test_more_examples_than_there_are():
     assert prepare(scenario(count)).problem.gradient_examples == count
     with pytest.raises(ScenarioError, match=message):
         prepare(scenario(count + 1))
-    with pytest.raises(ScenarioError, match=r"evaluate\.gradients: expected an integer >= 0, got -1"):
+    with pytest.raises(ScenarioError, match=r"evaluate\.gradients: expected an integer >= 0, found -1"):
         scenario(-1)
 
 

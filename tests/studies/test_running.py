@@ -201,7 +201,7 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
     ):
         sweep(study, out=tmp_path / "results")
     assert not (tmp_path / "results").exists()
-    with pytest.raises(ScenarioError, match=r"^--jobs: expected at least 1, got 0"):
+    with pytest.raises(ScenarioError, match=r"^--jobs: expected at least 1, found 0"):
         sweep(study, out=tmp_path / "results", jobs=0)
     with pytest.raises(ScenarioError, match=r"^--cluster: expected the address of a dask scheduler"):
         sweep(write(), out=tmp_path / "results", cluster="nonsense")

@@ -365,15 +365,15 @@ def test_ideal_speedups():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: spectral_rho(0), r"^num_workers: expected an integer >= 1, got 0$"),
+        (lambda: spectral_rho(0), r"^num_workers: expected an integer >= 1, found 0$"),
         (
             lambda: spectral_rho(7, "bipartite"),
-            r"^num_workers: expected an even number for bipartite mixing, got 7; use",
+            r"^num_workers: expected an even number for bipartite mixing, found 7; use",
         ),
-        (lambda: spectral_rho(8, "star"), r"^mixing: expected random_pair, bipartite or ring_edge, got 'star'$"),
+        (lambda: spectral_rho(8, "star"), r"^mixing: expected random_pair, bipartite or ring_edge, found 'star'$"),
         (lambda: rhobar(8, 1.0), r"^rho: "),
         (lambda: rhobar(0, 0.5), r"^num_workers: "),
-        (lambda: problem(dimension=0), r"^dimension: expected an integer >= 1, got 0$"),
+        (lambda: problem(dimension=0), r"^dimension: expected an integer >= 1, found 0$"),
         (lambda: problem(smoothness=0.0), r"^smoothness: "),
         (lambda: problem(staleness=-1.0), r"^staleness: "),
         (lambda: constants(problem(), 0.0), r"^step_size: "),
@@ -385,7 +385,7 @@ def test_ideal_speedups():
         (lambda: theorem2(10.0, 1e-5, **CIFAR, gradient_bound=0.0), r"^gradient_bound: "),
         (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "batch_size": 4000}), r"^batch_size: expected an integer from 1 to"),
         (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "num_workers": 0}), r"^num_workers: "),
-        (lambda: theorem2(10.0, 1e-5, **CIFAR).remark1(0), r"^step: expected an integer from 1 to 58594, got 0$"),
+        (lambda: theorem2(10.0, 1e-5, **CIFAR).remark1(0), r"^step: expected an integer from 1 to 58594, found 0$"),
         (lambda: proposition2(problem(), 0.0, 1e-5, examples=3125), r"^epsilon: "),
         (lambda: proposition2(problem(), 1.0, 1e-5, examples=3125, gradient_bound=-1.0), r"^gradient_bound: "),
         (lambda: speedup_random_slowdown(0), r"^num_workers: "),

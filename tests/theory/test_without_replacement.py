@@ -304,9 +304,9 @@ SEVEN = {"examples": 600, "batch_size": 5, "nodes": 2, "least_probability": 0.1,
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: logistic_constants(-0.1), r"^l2: expected a number >= 0, got -0\.1$"),
+        (lambda: logistic_constants(-0.1), r"^l2: expected a number >= 0, found -0\.1$"),
         (lambda: logistic_constants(0.1, 0.0), r"^radius: "),
-        (lambda: algorithm1_noise(0.0, 1e-5, batch_size=5), r"^epsilon: expected a finite number > 0, got 0$"),
+        (lambda: algorithm1_noise(0.0, 1e-5, batch_size=5), r"^epsilon: expected a finite number > 0, found 0$"),
         (lambda: algorithm1_noise(1.0, 2.0, batch_size=5), r"^delta: "),
         (lambda: algorithm1_noise(1.0, 1e-5, batch_size=0), r"^batch_size: "),
         (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5, lipschitz=0.0), r"^lipschitz: "),
@@ -314,7 +314,7 @@ SEVEN = {"examples": 600, "batch_size": 5, "nodes": 2, "least_probability": 0.1,
         (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).scaled(0.0), r"^step_size: "),
         (
             lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).joint(models=0),
-            r"^models: expected an integer >= 1, got 0",
+            r"^models: expected an integer >= 1, found 0",
         ),
         (lambda: dp_sgd_noise(1.0, 1e-5, batch_size=5, visits=0), r"^visits: "),
         (

@@ -131,7 +131,7 @@ def _steps(steps: int | None, epochs: float | None, workers: int, examples: int,
         return steps
     assert epochs is not None
     if not (epochs > 0.0 and math.isfinite(epochs)):
-        raise ValueError(f"epochs: expected a finite number > 0, got {epochs:g}")
+        raise ValueError(f"epochs: expected a finite number > 0, found {epochs:g}")
     return math.ceil(epochs * workers * examples / max(1, batch))
 
 

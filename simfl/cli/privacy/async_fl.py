@@ -150,7 +150,7 @@ def _r0(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--r0: expected sigma, 1/e or a number, got {text!r}") from None
+        raise ValueError(f"--r0: expected sigma, 1/e or a number, found {text!r}") from None
 
 
 def _delta(plan: Plan, delta: float | None) -> float:
@@ -243,10 +243,10 @@ def _gate(plan: Plan, d: int, clients: int) -> dict[str, Any]:
     from simfl.theory.async_fl import sizes as sequences
 
     if clients < 1:
-        raise ValueError(f"clients: expected an integer >= 1, got {clients}")
+        raise ValueError(f"clients: expected an integer >= 1, found {clients}")
     sizes = plan.sizes()
     if d + 1 >= plan.rounds:
-        raise ValueError(f"gate: expected an integer below the {plan.rounds} rounds less one, got {d}")
+        raise ValueError(f"gate: expected an integer below the {plan.rounds} rounds less one, found {d}")
 
     # Iterations are those of all clients together.
     def allowed(i: int) -> float:

@@ -54,7 +54,7 @@ def command(
     from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 
     if clipping_norm is not None and not clipping_norm > 0.0:
-        raise ValueError(f"clipping_norm: expected a number > 0, got {clipping_norm:g}")
+        raise ValueError(f"clipping_norm: expected a number > 0, found {clipping_norm:g}")
     accountants: dict[str, dict[str, float]] = {}
     rows: list[Row | str] = ["By an accountant"]
     for by in [accountant] if accountant is not None else [Accountant.tightest, Accountant.renyi]:

@@ -187,7 +187,7 @@ def parse_grid(option: str, text: str) -> tuple[float, ...]:
     try:
         values = [float(word) for word in text.split(",")]
     except ValueError:
-        raise ScenarioError(f"{option}: expected numbers with commas between them, got {text!r}") from None
+        raise ScenarioError(f"{option}: expected numbers with commas between them, found {text!r}") from None
     return check_grid(option, values)
 
 
@@ -233,7 +233,7 @@ def draw_graph(
     together = batch_size * base.num_clients
     if client is not None:
         if not 0 <= client < base.num_clients:
-            raise ScenarioError(f"--client: expected 0 to {base.num_clients - 1}, got {client}")
+            raise ScenarioError(f"--client: expected 0 to {base.num_clients - 1}, found {client}")
         shares = setup.shares
         own = shares.indices[shares.offsets[client] : shares.offsets[client + 1]]
         task, together = replace(task, train_x=task.train_x[own], train_y=task.train_y[own]), batch_size
@@ -323,7 +323,7 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"--graph: {path}: expected the table of a utility graph, got an error ({error}); draw one with "
+            f"--graph: {path}: expected the table of a utility graph, found an error ({error}); draw one with "
             "'simfl privacy utility-graph'"
         ) from None
     other = [name for name, value in settings.items() if about.get(name) != value]

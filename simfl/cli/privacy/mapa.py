@@ -70,9 +70,9 @@ def command(
     from simfl.theory import mapa
 
     if clients < 1:
-        raise ValueError(f"clients: expected an integer >= 1, got {clients}")
+        raise ValueError(f"clients: expected an integer >= 1, found {clients}")
     if examples is not None and examples < batch:
-        raise ValueError(f"examples: expected an integer >= batch = {batch}, got {examples}")
+        raise ValueError(f"examples: expected an integer >= batch = {batch}, found {examples}")
     problem = mapa.Problem(
         sampling_std, batch, smoothness, clients if staleness is None else staleness, initial_gap, dimension
     )

@@ -141,7 +141,7 @@ def _parse(done: list[str]) -> tuple[tuple[int, int], ...]:
     for text in done:
         match = re.fullmatch(r"(\d+)[x×*](\d+)", text.strip())
         if match is None:
-            raise ValueError(f"--done: expected SIZExROUNDS, for example 31x1612, got {text!r}")
+            raise ValueError(f"--done: expected SIZExROUNDS, for example 31x1612, found {text!r}")
         rounds.append((int(match[1]), int(match[2])))
     return tuple(rounds)
 

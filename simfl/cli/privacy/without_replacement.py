@@ -69,7 +69,7 @@ def command(
     from simfl.theory.without_replacement import algorithm1_noise, dp_sgd_noise, logistic_constants
 
     if examples < 2:
-        raise ValueError(f"examples: expected an integer >= 2, got {examples}")
+        raise ValueError(f"examples: expected an integer >= 2, found {examples}")
     delta = 1.0 / examples**2 if delta is None else delta
     loss = logistic_constants(l2, radius)
     one = algorithm1_noise(epsilon, delta, batch_size=batch, lipschitz=loss.lipschitz, calibration=calibration.value)
@@ -169,7 +169,7 @@ def _convergence(
     from simfl.theory.without_replacement import theorem3, theorem4, theorem6
 
     if not 0.0 <= global_share <= 1.0:
-        raise ValueError(f"global_share: expected a number from 0 to 1, got {global_share:g}")
+        raise ValueError(f"global_share: expected a number from 0 to 1, found {global_share:g}")
     steps = examples // batch
     common: dict[str, Any] = {
         "examples": examples,

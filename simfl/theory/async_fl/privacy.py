@@ -316,7 +316,7 @@ def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_o
         ConditionError: in case 2, r is below the bound (26).
     """
     if case not in (1, 2):
-        raise ValueError(f"case: expected 1 or 2, got {case}")
+        raise ValueError(f"case: expected 1 or 2, found {case}")
     alpha = r0 / sigma
     if case == 1:
         return float((1.0 + gamma) ** (2.0 + 3.0 * p) / math.sqrt(1.0 - alpha))
@@ -437,9 +437,9 @@ class Setting:
         if self.r0 is not None:
             _check_positive("r0", self.r0)
         if self.num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, got {self.num_examples}")
+            raise ValueError(f"num_examples: expected an integer >= 2, found {self.num_examples}")
         if self.form not in ("corrected", "worked", "printed"):
-            raise ValueError(f"form: expected corrected, worked or printed, got {self.form!r}")
+            raise ValueError(f"form: expected corrected, worked or printed, found {self.form!r}")
 
     @property
     def gradients(self) -> float:
@@ -549,19 +549,19 @@ def theorem_6(setting: Setting, q: float, m: float) -> Claim:
 
 def _check_positive(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number > 0, got {value}")
+        raise ValueError(f"{name}: expected a finite number > 0, found {value}")
 
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), got {delta}")
+        raise ValueError(f"delta: expected a number in (0, 1), found {delta}")
 
 
 def _check_power(p: float) -> None:
     if not 0.0 <= p < math.inf:
-        raise ValueError(f"p: expected a finite number >= 0, got {p}")
+        raise ValueError(f"p: expected a finite number >= 0, found {p}")
 
 
 def _check_shift(m: float) -> None:
     if not 0.0 <= m < math.inf:
-        raise ValueError(f"m: expected a finite number >= 0, got {m}")
+        raise ValueError(f"m: expected a finite number >= 0, found {m}")

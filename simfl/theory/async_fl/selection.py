@@ -112,11 +112,11 @@ def select_parameters(
             or what `Setting.thresholds` raises.
     """
     if not 1 <= first_size < setting.num_examples:
-        raise ValueError(f"first_size: expected an integer from 1 to {setting.num_examples - 1}, got {first_size}")
+        raise ValueError(f"first_size: expected an integer from 1 to {setting.num_examples - 1}, found {first_size}")
     if excess is not None and not 1.0 <= excess < math.inf:
-        raise ValueError(f"excess: expected a finite number >= 1, got {excess}")
+        raise ValueError(f"excess: expected a finite number >= 1, found {excess}")
     if iterations is not None and iterations < 1:
-        raise ValueError(f"iterations: expected an integer >= 1, got {iterations}")
+        raise ValueError(f"iterations: expected an integer >= 1, found {iterations}")
     found: list[Claim] = []
     gamma = 0.0
     for _ in range(_MOST_ITERATIONS if iterations is None else iterations):
@@ -282,7 +282,7 @@ def constant_alternative(
     """
     num_examples = plan.setting.num_examples
     if not 1 <= size <= num_examples:
-        raise ValueError(f"size: expected an integer from 1 to {num_examples}, got {size}")
+        raise ValueError(f"size: expected an integer from 1 to {num_examples}, found {size}")
     rounds = math.ceil(plan.setting.gradients / size)
     sigma = noise_multiplier_for(
         epsilon,
@@ -361,4 +361,4 @@ def transition(setting: Setting, first_size: int, m: float, *, most: float = 4.0
 
 def _check_shift(m: float) -> None:
     if not 0.0 < m < math.inf:
-        raise ValueError(f"m: expected a finite number > 0, got {m}")
+        raise ValueError(f"m: expected a finite number > 0, found {m}")

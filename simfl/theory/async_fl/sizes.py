@@ -59,7 +59,7 @@ class AbstractSizes(ABC):
         _check_count("i", i)
         size = self._size(i)
         if size < 1:
-            raise ValueError(f"sizes: expected at least 1 example in every round, got {size} in round {i}")
+            raise ValueError(f"sizes: expected at least 1 example in every round, found {size} in round {i}")
         return size
 
     def total(self, i: int) -> int:
@@ -72,7 +72,7 @@ class AbstractSizes(ABC):
     def rounds_for(self, gradients: float) -> int:
         """Return T, the smallest number of rounds with S_T >= K gradients."""
         if not 0.0 <= gradients < math.inf:
-            raise ValueError(f"gradients: expected a finite number >= 0, got {gradients}")
+            raise ValueError(f"gradients: expected a finite number >= 0, found {gradients}")
         while self._totals[-1] < gradients:
             self.total(len(self._totals))
         return bisect.bisect_left(self._totals, gradients)
@@ -106,7 +106,7 @@ class ConstantSizes(AbstractSizes):
     def rounds_for(self, gradients: float) -> int:
         """Return ceil(K / s)."""
         if not 0.0 <= gradients < math.inf:
-            raise ValueError(f"gradients: expected a finite number >= 0, got {gradients}")
+            raise ValueError(f"gradients: expected a finite number >= 0, found {gradients}")
         return math.ceil(gradients / self.s)
 
 
@@ -185,7 +185,7 @@ class ShiftedPowerSizes(AbstractSizes):
         for name, value in (("m", self.m), ("p", self.p)):
             _check_number(name, value)
         if not 0.0 < self.s < math.inf:
-            raise ValueError(f"s: expected a finite number > 0, got {self.s}")
+            raise ValueError(f"s: expected a finite number > 0, found {self.s}")
         self.size(0)
 
     def _size(self, i: int) -> int:
@@ -404,7 +404,7 @@ class RoundSteps:
     def __post_init__(self) -> None:
         _check_number("power", self.power)
         if not 0.0 < self.numerator < math.inf:
-            raise ValueError(f"numerator: expected a finite number > 0, got {self.numerator}")
+            raise ValueError(f"numerator: expected a finite number > 0, found {self.numerator}")
         start, size = self.offset(0.0), self.sizes.size(0)
         if not start >= 1.0:
             raise ConditionError(f"condition E_t >= 1 of Lemma 2: E_0 is {start:g}; take a larger E")
@@ -567,7 +567,7 @@ class ConstantStep:
         _check_number("delay", self.delay)
         _check_number("gradient_noise", self.gradient_noise)
         if not 0.0 < self.sparsity <= 1.0:
-            raise ValueError(f"sparsity: expected a number in (0, 1], got {self.sparsity}")
+            raise ValueError(f"sparsity: expected a number in (0, 1], found {self.sparsity}")
         most = largest_a(self.smoothness, self.strong_convexity, self.delay, self.sparsity)
         if self.a > most * (1.0 + _ROUNDING):
             raise ConditionError(
@@ -644,17 +644,17 @@ def _check_gam(gam: Callable[[float], float], g: float) -> None:
 
 def _check_count(name: str, value: int, least: int = 0) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}: expected an integer >= {least}, got {value!r}")
+        raise ValueError(f"{name}: expected an integer >= {least}, found {value!r}")
 
 
 def _check_number(name: str, value: float) -> None:
     if not 0.0 <= value < math.inf:
-        raise ValueError(f"{name}: expected a finite number >= 0, got {value}")
+        raise ValueError(f"{name}: expected a finite number >= 0, found {value}")
 
 
 def _check_positive(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number > 0, got {value}")
+        raise ValueError(f"{name}: expected a finite number > 0, found {value}")
 
 
 def _check_decay(initial: float, beta: float) -> None:
@@ -665,4 +665,4 @@ def _check_decay(initial: float, beta: float) -> None:
 def _check_curvature(smoothness: float, strong_convexity: float) -> None:
     _check_positive("smoothness", smoothness)
     if not 0.0 < strong_convexity <= smoothness:
-        raise ValueError(f"strong_convexity: expected a number in (0, L = {smoothness:g}], got {strong_convexity}")
+        raise ValueError(f"strong_convexity: expected a number in (0, L = {smoothness:g}], found {strong_convexity}")

@@ -79,7 +79,7 @@ class Calculator:
 
     def __post_init__(self) -> None:
         if self.num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, got {self.num_examples}")
+            raise ValueError(f"num_examples: expected an integer >= 2, found {self.num_examples}")
         log_inverse(self.delta)
         check_positive("budget", self.budget)
         if self.sigma is not None:
@@ -87,7 +87,7 @@ class Calculator:
         if self.done:
             Course.of(self.done, self.num_examples)
             if self.sigma is None:
-                raise ValueError("sigma: expected the noise multiplier of the rounds that were done, got none")
+                raise ValueError("sigma: expected the noise multiplier of the rounds that were done, found none")
 
     def claim(self) -> float:
         """Return the epsilon that Theorem B.4 claims for the rounds done; 0 before the first.
@@ -102,7 +102,7 @@ class Calculator:
     def lower_noise(self, sigma: float) -> Calculator:
         """Return the calculator for a smaller sigma', to be used where the accuracy was not reached."""
         if self.sigma is not None and not sigma < self.sigma:
-            raise ValueError(f"sigma: expected less noise than the {self.sigma:g} there was, got {sigma:g}")
+            raise ValueError(f"sigma: expected less noise than the {self.sigma:g} there was, found {sigma:g}")
         return replace(self, sigma=sigma)
 
     def perform(self, plan: Plan) -> Calculator:
@@ -168,7 +168,7 @@ class Calculator:
 
     def _most(self, gradients: int) -> int:
         if gradients < 1:
-            raise ValueError(f"gradients: expected at least one, got {gradients}")
+            raise ValueError(f"gradients: expected at least one, found {gradients}")
         return min(gradients, self.num_examples - 1)
 
     def _refused_by(self, batch: int, gradients: int) -> str:
@@ -182,7 +182,7 @@ class Calculator:
         """Return all rounds together, the smallest epsilon claimed for them and its sigma; or what fails."""
         most = self._most(gradients)
         if not 1 <= batch <= most:
-            raise ValueError(f"batch: expected 1 to {most} examples, got {batch}")
+            raise ValueError(f"batch: expected 1 to {most} examples, found {batch}")
         before = Course.of(self.done, self.num_examples) if self.done else Course(0, 0, 0, self.num_examples)
         course = Course(
             before.rounds - (-gradients // batch),

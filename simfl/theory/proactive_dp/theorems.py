@@ -47,13 +47,13 @@ SLACK = 1e-9
 def check_positive(name: str, value: float) -> None:
     """Raise a ValueError unless the value is a number > 0."""
     if not (value > 0.0 and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a number > 0, got {value:g}")
+        raise ValueError(f"{name}: expected a number > 0, found {value:g}")
 
 
 def log_inverse(delta: float) -> float:
     """Return ln(1/delta) of a delta in (0, 1)."""
     if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), got {delta:g}")
+        raise ValueError(f"delta: expected a number in (0, 1), found {delta:g}")
     return -math.log(delta)
 
 
@@ -114,7 +114,7 @@ def gam(sigma: float, a: float, *, exact: bool = False) -> float:
     """
     check_positive("sigma", sigma)
     if not 0.0 <= a < 1.0:
-        raise ValueError(f"a: expected a share in [0, 1), got {a:g}")
+        raise ValueError(f"a: expected a share in [0, 1), found {a:g}")
     return float(gam_array(np.float64(sigma), np.float64(a), exact))
 
 
@@ -176,7 +176,7 @@ def _gamma(rule: GammaRule, sigma: float, epsilon: float, epochs: float, exact: 
         return gamma_fixed_point(sigma, epsilon, epochs, exact=exact)
     if rule == "one-shot":
         return gamma_one_shot(sigma, epsilon, epochs, exact=exact)
-    raise ValueError(f"gamma: expected fixed-point or one-shot, got {rule!r}")
+    raise ValueError(f"gamma: expected fixed-point or one-shot, found {rule!r}")
 
 
 # --- the theorems -----------------------------------------------------------------------------------------------------
@@ -264,12 +264,12 @@ class Course:
     def of(cls, schedule: Schedule, num_examples: int) -> Course:
         """Sum up a schedule, whose batches must have 1 to N - 1 examples."""
         if num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, got {num_examples}")
+            raise ValueError(f"num_examples: expected an integer >= 2, found {num_examples}")
         for size, rounds in schedule:
             if rounds < 1 or not 1 <= size < num_examples:
                 raise ValueError(
                     f"schedule: expected batches of 1 to {num_examples - 1} examples and at least one round, "
-                    f"got {size}x{rounds}"
+                    f"found {size}x{rounds}"
                 )
         if not schedule:
             raise ValueError("schedule: expected at least one round")
@@ -594,7 +594,7 @@ def plan_rounds(
 def gradients_of(num_examples: int, epochs: float | None, gradients: int | None) -> int:
     """Return K, given as such or as k = K / N: exactly one of the two."""
     if num_examples < 2:
-        raise ValueError(f"num_examples: expected an integer >= 2, got {num_examples}")
+        raise ValueError(f"num_examples: expected an integer >= 2, found {num_examples}")
     if (epochs is None) == (gradients is None):
         raise ValueError("expected exactly one of epochs and gradients")
     if gradients is None:
@@ -602,7 +602,7 @@ def gradients_of(num_examples: int, epochs: float | None, gradients: int | None)
         check_positive("epochs", epochs)
         gradients = round(epochs * num_examples)
     if gradients < 1:
-        raise ValueError(f"gradients: expected at least one, got {gradients}")
+        raise ValueError(f"gradients: expected at least one, found {gradients}")
     return gradients
 
 

@@ -102,7 +102,7 @@ def diminishing_steps(
         root: take the square root of t.
     """
     if not initial > 0.0 or not beta >= 0.0:
-        raise ValueError(f"steps: expected eta_0 > 0 and beta >= 0, got {initial:g} and {beta:g}")
+        raise ValueError(f"steps: expected eta_0 > 0 and beta >= 0, found {initial:g} and {beta:g}")
     t = np.arange(rounds, dtype=np.float64) * batch_size
     return initial / (1.0 + beta * (np.sqrt(t) if root else t))
 
@@ -118,7 +118,7 @@ def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.rand
     """
     if min(examples, batch_size, rounds) < 1:
         raise ValueError(
-            f"batches: expected at least one example, a batch and a round, got {examples}, {batch_size} and {rounds}"
+            f"batches: expected at least one example, a batch and a round, found {examples}, {batch_size} and {rounds}"
         )
     passes = -(-batch_size * rounds // examples)
     order = np.concatenate([generator.permutation(examples) for _ in range(passes)])
@@ -137,9 +137,9 @@ def train_clipped(task: Task, batches: NDArray[np.int32], steps: Floats, clippin
         clipping_norm: C > 0; inf does not clip.
     """
     if not clipping_norm > 0.0:
-        raise ValueError(f"clipping norm: expected a number > 0, got {clipping_norm:g}")
+        raise ValueError(f"clipping norm: expected a number > 0, found {clipping_norm:g}")
     if len(batches) != len(steps):
-        raise ValueError(f"steps: expected one per round, {len(batches)}, got {len(steps)}")
+        raise ValueError(f"steps: expected one per round, {len(batches)}, found {len(steps)}")
     eta = jnp.asarray(np.asarray(steps), dtype=jnp.float32)
     params: jax.Array = _descend(
         task.model, task.initial, task.train_x, task.train_y, jnp.asarray(batches), eta, jnp.float32(clipping_norm)
@@ -206,7 +206,7 @@ def perturbed_accuracies(
         told: told how far it is.
     """
     if draws < 1:
-        raise ValueError(f"draws: expected at least one, got {draws}")
+        raise ValueError(f"draws: expected at least one, found {draws}")
     values = np.full((len(stds), draws), math.nan)
     at_once = min(draws, _models_at_once(task.model, len(task.test_y)))
     for first in range(0, draws, at_once):
@@ -271,7 +271,7 @@ def noise_factors(
     if reading == "all":
         mean_square = float(np.mean(per_gradient**2))
         return tuple(math.sqrt(mean_square * number / num_clients) for number in rounds)
-    raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
+    raise ValueError(f"reading: expected one of {', '.join(READINGS)}, found {reading!r}")
 
 
 # --- the utility graph ------------------------------------------------------------------------------------------------
@@ -353,14 +353,14 @@ def check_grid(name: str, values: Sequence[float]) -> tuple[float, ...]:
     grid = tuple(sorted(float(value) for value in values))
     if not grid or not all(0.0 < value < math.inf for value in grid) or len(set(grid)) < len(grid):
         found = ", ".join(f"{value:g}" for value in values) or "none"
-        raise ValueError(f"{name}: expected one or more different numbers > 0, got {found}")
+        raise ValueError(f"{name}: expected one or more different numbers > 0, found {found}")
     return grid
 
 
 def check_loss(target_loss: float) -> None:
     """Raise a ValueError unless a relative loss of accuracy is in (0, 1)."""
     if not 0.0 < target_loss < 1.0:
-        raise ValueError(f"target loss: expected a number between 0 and 1, got {target_loss:g}")
+        raise ValueError(f"target loss: expected a number between 0 and 1, found {target_loss:g}")
 
 
 def utility_graph(

@@ -69,5 +69,5 @@ def test_bad_input_is_one_line(simfl_, written):
     assert "canaries: expected at most 1438 in place, the examples of client 0, found 2000" in err
     code, _, err = simfl_("privacy", "audit", written(), "--confidence", 2)
     assert code == 2
-    assert "privacy audit: confidence: expected a number between 0 and 1, got 2.0" in err
+    assert "privacy audit: confidence: expected a number between 0 and 1, found 2.0" in err
     assert err.count("\n") == 1

@@ -53,7 +53,7 @@ def test_a_run_is_checked_too(scenario):
     [
         (("s.yaml", "--set", "privacy=null"), "privacy: expected a privacy section to check, found none"),
         (("none.yaml",), "none.yaml"),
-        (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, got -1"),
+        (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, found -1"),
     ],
 )
 def test_bad_input_is_one_line(scenario, words, message):

@@ -76,7 +76,7 @@ def test_a_client_may_train_alone():
     assert together.gradients == pytest.approx(1438, abs=32)
     assert alone.gradients == pytest.approx(1438 / 4, abs=8)
     assert alone.accuracies != together.accuracies
-    with pytest.raises(ScenarioError, match="--client: expected 0 to 3, got 4"):
+    with pytest.raises(ScenarioError, match="--client: expected 0 to 3, found 4"):
         draw_graph(base, client=4, **options)
 
 
@@ -117,9 +117,9 @@ def test_a_table_that_cannot_be_written_is_an_error(tmp_path):
 
 def test_grids_are_numbers_with_commas():
     assert parse_grid("--clip", "1, 0.5,2") == (0.5, 1.0, 2.0)
-    with pytest.raises(ScenarioError, match="--clip: expected numbers with commas between them, got '1;2'"):
+    with pytest.raises(ScenarioError, match="--clip: expected numbers with commas between them, found '1;2'"):
         parse_grid("--clip", "1;2")
-    with pytest.raises(ValueError, match="--clip: expected one or more different numbers > 0, got 1, 1"):
+    with pytest.raises(ValueError, match="--clip: expected one or more different numbers > 0, found 1, 1"):
         parse_grid("--clip", "1,1")
 
 

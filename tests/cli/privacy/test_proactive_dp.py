@@ -114,18 +114,18 @@ def test_the_condition_that_fails_is_one_line(simfl_, words, message):
         (("--epochs", 5), "expected --epsilon, --sigma, or both"),
         (("--epsilon", 1), "expected either --epochs or --gradients"),
         (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
-        (("--epsilon", 1, "--epochs", "inf", "--sigma", 5), "epochs: expected a number > 0, got inf"),
-        (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), got 1"),
+        (("--epsilon", 1, "--epochs", "inf", "--sigma", 5), "epochs: expected a number > 0, found inf"),
+        (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
         (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
         (
             ("--sigma", 5, "--epochs", 5, "--done", "3-4"),
-            "--done: expected SIZExROUNDS, for example 31x1612, got '3-4'",
+            "--done: expected SIZExROUNDS, for example 31x1612, found '3-4'",
         ),
-        (("--sigma", 5, "--epochs", 5, "--done", "3x0"), "schedule: expected batches of 1 to 9999 .* got 3x0"),
+        (("--sigma", 5, "--epochs", 5, "--done", "3x0"), "schedule: expected batches of 1 to 9999 .* found 3x0"),
         (("--sigma", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"), "--gamma one-shot is for a fresh .*"),
         (
             ("--epsilon", 1, "--epochs", 5, "--sigma", 5, "--examples", 1),
-            "num_examples: expected an integer >= 2, got 1",
+            "num_examples: expected an integer >= 2, found 1",
         ),
     ],
 )

@@ -119,13 +119,13 @@ def test_a_wrong_argument_becomes_one_line_and_the_signature_stays():
         if twice:
             raise ConditionError("the condition is violated")
         if epsilon < 0:
-            raise ValueError(f"epsilon: expected a number > 0, got {epsilon:g}")
+            raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
         print(epsilon)
 
     app.command("say")(shared.one_line_errors("say", command))
     run = CliRunner().invoke
     assert run(app, ["say", "--epsilon", "2"]).stdout == "2.0\n"
-    with pytest.raises(ScenarioError, match=r"^privacy say: epsilon: expected a number > 0, got -1$"):
+    with pytest.raises(ScenarioError, match=r"^privacy say: epsilon: expected a number > 0, found -1$"):
         run(app, ["say", "--epsilon", "-1"], catch_exceptions=False)
     with pytest.raises(ConditionError, match=r"^the condition is violated$"):
         run(app, ["say", "--epsilon", "1", "--twice"], catch_exceptions=False)

@@ -45,13 +45,13 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--clip", "0"), "privacy utility-graph: --clip: expected one or more different numbers > 0, got 0"),
-        (("--sigma", "a"), "--sigma: expected numbers with commas between them, got 'a'"),
-        (("--epochs", 0), "epochs: expected a number > 0, got 0"),
-        (("--delta", 2), "delta: expected a number in (0, 1), got 2"),
-        (("--target-loss", 1.5), "target loss: expected a number between 0 and 1, got 1.5"),
+        (("--clip", "0"), "privacy utility-graph: --clip: expected one or more different numbers > 0, found 0"),
+        (("--sigma", "a"), "--sigma: expected numbers with commas between them, found 'a'"),
+        (("--epochs", 0), "epochs: expected a number > 0, found 0"),
+        (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
+        (("--target-loss", 1.5), "target loss: expected a number between 0 and 1, found 1.5"),
         (("--set", "data.set=nothing"), "data.set: expected"),
-        (("no.yaml",), "no.yaml: expected a scenario file, got nothing there"),
+        (("no.yaml",), "no.yaml: expected a scenario file, found nothing there"),
     ],
 )
 def test_bad_input_is_one_line(simfl_, words, message):

@@ -152,21 +152,21 @@ def test_evaluations_come_after_passes_and_not_after_updates(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "sections", "message"),
     [
-        ({"rounds": 3, "gradients": 5}, {}, r"algorithm\.gradients: expected rounds or gradients, got both"),
+        ({"rounds": 3, "gradients": 5}, {}, r"algorithm\.gradients: expected rounds or gradients, found both"),
         ({"step_per": "gradient"}, {}, r"algorithm\.step_per: expected round without local_steps"),
-        ({"local_steps": True, "mask": 2}, {}, r"algorithm\.mask: expected 1 with local_steps, got 2"),
-        ({"sampling": "shuffle", "mask": 2}, {}, r"algorithm\.mask: expected 1 with sampling 'shuffle', got 2"),
+        ({"local_steps": True, "mask": 2}, {}, r"algorithm\.mask: expected 1 with local_steps, found 2"),
+        ({"sampling": "shuffle", "mask": 2}, {}, r"algorithm\.mask: expected 1 with sampling 'shuffle', found 2"),
         ({"local_steps": True, "sampling": "poisson"}, {}, r"algorithm\.sampling: expected batches of one size"),
         ({"gate": "own_delay"}, {}, r"algorithm\.gate: expected own_delay with sizes lemma1 or theorem5"),
         ({"weights": "some"}, {}, r"algorithm\.weights: expected uniform, data or a list of numbers > 0"),
-        ({"weights": [1, 2]}, {}, r"algorithm\.weights: expected 4 values, one for each client, got 2"),
+        ({"weights": [1, 2]}, {}, r"algorithm\.weights: expected 4 values, one for each client, found 2"),
         ({"aggregators": [9]}, {}, r"algorithm\.aggregators: expected at most clients\.count aggregators on a level"),
         ({}, {"privacy": {"mechanism": "gaussian_update"}}, r"privacy\.mechanism: expected a mechanism for sums"),
         ({}, {"privacy": {"epsilon": 1.0}}, r"privacy\.noise_multiplier: expected a noise multiplier with algorithm"),
         (
             {"mask": 3},
             {"privacy": {"noise_multiplier": 1.0}, "model": {"kind": "softmax", "l2": 0.1}},
-            r"algorithm\.mask: expected 1 with privacy and l2, got 3",
+            r"algorithm\.mask: expected 1 with privacy and l2, found 3",
         ),
     ],
 )

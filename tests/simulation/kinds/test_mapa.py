@@ -113,16 +113,21 @@ def test_audp_knows_the_noise_it_has(privacy, moment, expected):
 @pytest.mark.parametrize(
     ("algorithm", "privacy", "count", "message"),
     [
-        ({"kind": "mapa"}, None, 5, r"privacy: expected laplace_l2 for algorithm 'mapa', got nothing"),
-        ({"kind": "mapa"}, {"mechanism": "gaussian"}, 5, r"expected laplace_l2 for algorithm 'mapa', got 'gaussian'"),
+        ({"kind": "mapa"}, None, 5, r"privacy: expected laplace_l2 for algorithm 'mapa', found nothing"),
+        ({"kind": "mapa"}, {"mechanism": "gaussian"}, 5, r"expected laplace_l2 for algorithm 'mapa', found 'gaussian'"),
         ({"kind": "mapa"}, {"mechanism": "laplace_l2"}, 5, r"privacy\.neighbors: expected replace_one for algorithm"),
         ({"kind": "mapa", "step_size": 0.1}, CORRECT, 5, r"algorithm\.step_size: expected null, because the stages"),
-        ({"kind": "centralized_sgd"}, None, 5, r"clients\.count: expected 1, the machine that has all the data, got 5"),
+        (
+            {"kind": "centralized_sgd"},
+            None,
+            5,
+            r"clients\.count: expected 1, the machine that has all the data, found 5",
+        ),
         (
             {"kind": "async_sgd", "delays": "cyclic", "staleness_bound": {"bound": 3}},
             None,
             5,
-            r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', got a bound",
+            r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', found a bound",
         ),
         (
             {"kind": "audp"},

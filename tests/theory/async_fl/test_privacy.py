@@ -408,18 +408,18 @@ def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theorem_3([1], 10, 0.0, 1.0), r"epsilon: expected a finite number > 0, got 0"),
-        (lambda: theorem_3([1], 10, 1.0, math.inf), r"sigma: expected a finite number > 0, got inf"),
-        (lambda: theorem_3_noise([1], 10, 1.0, 1.0), r"delta: expected a number in \(0, 1\), got 1"),
-        (lambda: privacy_budget(1.0, 0.0), r"delta: expected a number in \(0, 1\), got 0"),
-        (lambda: Setting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, got -1"),
-        (lambda: Setting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, got 1"),
-        (lambda: Setting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, got 0"),
+        (lambda: theorem_3([1], 10, 0.0, 1.0), r"epsilon: expected a finite number > 0, found 0"),
+        (lambda: theorem_3([1], 10, 1.0, math.inf), r"sigma: expected a finite number > 0, found inf"),
+        (lambda: theorem_3_noise([1], 10, 1.0, 1.0), r"delta: expected a number in \(0, 1\), found 1"),
+        (lambda: privacy_budget(1.0, 0.0), r"delta: expected a number in \(0, 1\), found 0"),
+        (lambda: Setting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, found -1"),
+        (lambda: Setting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, found 1"),
+        (lambda: Setting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
         (lambda: Setting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
-        (lambda: Setting(1, 10, 1, 1, 1, form="wrong"), r"form: expected corrected, worked or printed, got 'wrong'"),
+        (lambda: Setting(1, 10, 1, 1, 1, form="wrong"), r"form: expected corrected, worked or printed, found 'wrong'"),
         (lambda: theorem_6(Setting(1, 10, 1, 2, 1), 0.0, 1.0), r"q: expected a finite number > 0"),
         (lambda: theorem_6(Setting(1, 10, 1, 2, 1), 0.1, -1.0), r"m: expected a finite number >= 0"),
-        (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected 1 or 2, got 0"),
+        (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected 1 or 2, found 0"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -372,11 +372,11 @@ def test_what_cannot_be_planned(call, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: select_parameters(s, 0), r"first_size: expected an integer from 1 to 9999, got 0"),
-        (lambda s: select_parameters(s, 16, excess=0.5), r"excess: expected a finite number >= 1, got 0\.5"),
-        (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, got 0"),
-        (lambda s: transition(s, 16, 0.0), r"m: expected a finite number > 0, got 0"),
-        (lambda s: least_aggregated_noise(s, 16, -1.0, 1e-5), r"m: expected a finite number > 0, got -1"),
+        (lambda s: select_parameters(s, 0), r"first_size: expected an integer from 1 to 9999, found 0"),
+        (lambda s: select_parameters(s, 16, excess=0.5), r"excess: expected a finite number >= 1, found 0\.5"),
+        (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, found 0"),
+        (lambda s: transition(s, 16, 0.0), r"m: expected a finite number > 0, found 0"),
+        (lambda s: least_aggregated_noise(s, 16, -1.0, 1e-5), r"m: expected a finite number > 0, found -1"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -248,9 +248,9 @@ def test_the_flow_may_keep_its_noise():
         (lambda: libsvm(sigma=-1.0), r"^sigma: expected a number > 0"),
         (lambda: Calculator(100, 2.0, 1.0), r"^delta: expected a number in \(0, 1\)"),
         (lambda: libsvm(sigma=5.0, done=((10000, 1),)), r"^schedule: expected batches of 1 to 9999 examples"),
-        (lambda: libsvm().next_plan(0), r"^gradients: expected at least one, got 0"),
-        (lambda: libsvm().try_batch(11, 10), r"^batch: expected 1 to 10 examples, got 11"),
-        (lambda: libsvm(sigma=5.0).lower_noise(5.0), r"^sigma: expected less noise than the 5 there was, got 5"),
+        (lambda: libsvm().next_plan(0), r"^gradients: expected at least one, found 0"),
+        (lambda: libsvm().try_batch(11, 10), r"^batch: expected 1 to 10 examples, found 11"),
+        (lambda: libsvm(sigma=5.0).lower_noise(5.0), r"^sigma: expected less noise than the 5 there was, found 5"),
         (
             lambda: libsvm(sigma=5.0, done=((26, 1),)).perform(libsvm(sigma=19.3).try_batch(26, 5000)),
             r"^plan: expected one that this calculator made",

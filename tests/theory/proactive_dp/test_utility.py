@@ -65,7 +65,7 @@ def test_steps_fall_as_in_the_paper():
     np.testing.assert_allclose(
         diminishing_steps(0.1, 0.01, 25, 3, root=True)[1:], [0.1 / 1.05, 0.1 / (1 + 0.01 * 50**0.5)]
     )
-    with pytest.raises(ValueError, match="eta_0 > 0 and beta >= 0, got 0 and 1"):
+    with pytest.raises(ValueError, match="eta_0 > 0 and beta >= 0, found 0 and 1"):
         diminishing_steps(0.0, 1.0, 1, 1)
 
 
@@ -75,7 +75,7 @@ def test_every_pass_uses_every_example_once():
     flat = drawn.ravel()
     for first in (0, 12):
         assert sorted(flat[first : first + 12].tolist()) == list(range(12))
-    with pytest.raises(ValueError, match="got 0, 5 and 7"):
+    with pytest.raises(ValueError, match="found 0, 5 and 7"):
         draw_batches(0, 5, 7, np.random.default_rng(0))
 
 
@@ -92,9 +92,9 @@ def test_training_is_that_of_a_textbook(clipping_norm):
 
 
 def test_training_refuses_what_makes_no_sense():
-    with pytest.raises(ValueError, match="clipping norm: expected a number > 0, got 0"):
+    with pytest.raises(ValueError, match="clipping norm: expected a number > 0, found 0"):
         train_clipped(task(), batches(2), np.ones(2), 0.0)
-    with pytest.raises(ValueError, match="one per round, 2, got 3"):
+    with pytest.raises(ValueError, match="one per round, 2, found 3"):
         train_clipped(task(), batches(2), np.ones(3), 1.0)
 
 
@@ -139,7 +139,7 @@ def test_a_regression_has_no_accuracy():
     x, y = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
     with pytest.raises(ValueError, match="model linear has no accuracy"):
         accuracy_of(Task(model, x, y, x, y, np.zeros(3, np.float32)).on_device(), np.zeros(3, np.float32))
-    with pytest.raises(ValueError, match="draws: expected at least one, got 0"):
+    with pytest.raises(ValueError, match="draws: expected at least one, found 0"):
         perturbed_accuracies(task(), task().initial, np.ones(1), 0, KEY)
 
 
@@ -162,7 +162,7 @@ def test_more_rounds_of_smaller_batches_leave_more_noise():
     options = {"steps": np.full(10, 0.3), "batch_size": 10, "num_clients": 9}
     found = noise_factors("all", rounds=[1, 4, math.nan], **options)
     np.testing.assert_allclose(found, [0.01, 0.02, math.nan], rtol=1e-14)
-    with pytest.raises(ValueError, match="reading: expected one of all, last, figure, got 'first'"):
+    with pytest.raises(ValueError, match="reading: expected one of all, last, figure, found 'first'"):
         noise_factors("first", rounds=[1], **options)
 
 
@@ -264,7 +264,7 @@ def test_against_the_reference_what_clipping_costs_counts():
 
 def test_without_any_plan_there_is_no_frontier():
     assert frontier(made_up([(math.nan,) * 3]), 0.1) == ()
-    with pytest.raises(ValueError, match="target loss: expected a number between 0 and 1, got 1"):
+    with pytest.raises(ValueError, match="target loss: expected a number between 0 and 1, found 1"):
         frontier(made_up([(1.0, 0.8, 0.7)]), 1.0)
 
 
