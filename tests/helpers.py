@@ -290,14 +290,14 @@ class NumpyExecutor:
         written = {}
         for ints, floats in zip(steps.gradient_ints[step], steps.gradient_floats[step], strict=True):
             read, out, (client, draw, first, size) = int(ints[0]), int(ints[reads + 1]), ints[reads + 2 :].tolist()
-            scale, noise_std = floats[reads : reads + 2].tolist()
+            scale, noise_scale = floats[reads : reads + 2].tolist()
             if out == spare:
                 assert not floats.any(), "an unused lane does nothing"
                 continue
             assert out not in written, "a step writes a place once"
             total = self.gradient(gathered[read], client, draw, first, size)
-            if noise_std:
-                total = total + noise_std * self.noise(client, draw)
+            if noise_scale:
+                total = total + noise_scale * self.noise(client, draw)
             written[out] = self._linear(gathered, ints[1 : reads + 1], floats[:reads]) + scale * total
         for ints, floats in zip(steps.combine_ints[step], steps.combine_floats[step], strict=True):
             out = int(ints[reads])

@@ -100,7 +100,7 @@ class FedBuff(LocalRounds):
         noise_std = [self._noise_std[update.client] for update in buffer]
         if self.server_noise:
             # The noise on the sum comes with the last update, which is weighed like the others.
-            buffer[-1].change.noise_std = self.server_noise / weights[-1]
+            buffer[-1].change.noise_scale = self.server_noise / weights[-1]
             noise_std[-1] = self.server_noise
             for client, share in self._shares.items():
                 self.releases.counts[client] += share**2

@@ -92,7 +92,7 @@ class MAPA(AsyncSGD):
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
         """That of the rule which the gradient was made under."""
         scale = self._noise_scale[client]
-        return self._noise_std[client] * gradient.noise_std / scale if scale else 0.0
+        return self._noise_std[client] * gradient.noise_scale / scale if scale else 0.0
 
     def applied(self) -> None:
         """One update more; perhaps the next stage begins."""

@@ -57,7 +57,7 @@ class ListeningTape(Tape):
         """As `Tape.combine`; each of the client's gradients among the terms is recorded by itself, too."""
         for _, value in terms:
             if isinstance(value, Gradient) and value.client == self._client:
-                name = value.model, value.client, value.draw, value.size, value.noise_std
+                name = value.model, value.client, value.draw, value.size, value.noise_scale
                 release = super().combine((self._factor, Gradient(*name)))
                 self._pending.append((value.model, release, Gradient(*name)))
         result = super().combine(*terms)
@@ -139,7 +139,7 @@ class Scorer:
         if self._expect is not None:
             expected = [np.asarray(self._expect(w[:size], *self._own), dtype=np.float64) for w in models]
             rest[:, :size] -= self._own_factor * np.stack(expected)
-        scales = np.array([gradient.noise_std for gradient in gradients])
+        scales = np.array([gradient.noise_scale for gradient in gradients])
         variances = ((scales * self._unit) ** 2 + self._spread)[:, None]
         if self._inputs is None:
             found = rest[:, self.model.coordinates]

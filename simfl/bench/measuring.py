@@ -230,8 +230,8 @@ class _PerCallTape:
         def linear(coefs: Any, models: Any) -> Any:
             return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))
 
-        def step(base: Any, read: Any, ints: Any, coef: Any, noise_std: Any, norm: Any, data: Any) -> Any:
-            return base + coef * gradient(read, data, ints, positions(data, ints), noise_std, norm)
+        def step(base: Any, read: Any, ints: Any, coef: Any, noise_scale: Any, norm: Any, data: Any) -> Any:
+            return base + coef * gradient(read, data, ints, positions(data, ints), noise_scale, norm)
 
         def local_step(w: Any, start: Any, ints: Any, eta: Any, data: Any) -> Any:
             total = gradient(w, data, ints, positions(data, ints), jnp.float32(0.0))
@@ -251,21 +251,27 @@ class _PerCallTape:
         return jax.device_put(values, self._device)
 
     def gradient(
-        self, model: Any, client: int, draw: int, size: int, noise_std: float = 0.0, clipping_norm: float | None = None
+        self,
+        model: Any,
+        client: int,
+        draw: int,
+        size: int,
+        noise_scale: float = 0.0,
+        clipping_norm: float | None = None,
     ) -> Any:
         """Promise a gradient, as `Tape.gradient` does."""
         from simfl.tape.recording import ClippedGradient
 
         norm = self._norm if clipping_norm is None else clipping_norm
-        return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_std, norm)
+        return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
 
     max_batch = 2**30
 
-    def train(self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_std: float) -> Any:
+    def train(self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float) -> Any:
         """Promise a round, as `Tape.train` does."""
         from simfl.tape.recording import Round
 
-        return Round(model, client, draw, steps, size, step, noise_std)
+        return Round(model, client, draw, steps, size, step, noise_scale)
 
     def apply(self, *terms: Any) -> Any:
         """The same as `combine`: all of them run in order."""
@@ -273,7 +279,7 @@ class _PerCallTape:
 
     def _change(self, promised: Any) -> Any:
         """Compute the change of a round: a call for every step."""
-        assert not promised.noise_std, "rounds of local steps are measured without noise"
+        assert not promised.noise_scale, "rounds of local steps are measured without noise"
         w, eta = promised.model, np.float32(promised.step[0])
         for h in range(promised.first):
             ints = np.array([promised.client, promised.draw + h, 0, promised.size], dtype=np.int32)
@@ -294,7 +300,7 @@ class _PerCallTape:
         for coef, value in terms:
             if isinstance(value, Gradient):
                 ints = np.array([value.client, value.draw, 0, value.size], dtype=np.int32)
-                floats = np.array([coef, value.noise_std, *value.step], dtype=np.float32)
+                floats = np.array([coef, value.noise_scale, *value.step], dtype=np.float32)
                 total = self._step(total, value.model, ints, *floats, self._data)
         return total
 

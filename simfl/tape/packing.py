@@ -27,7 +27,7 @@ class Steps:
     Attributes:
         gradient_ints: int32 [s, width, reads + 6]: place of the gradient's model, places of the base,
             place written, client, draw, first, size.
-        gradient_floats: float32 [s, width, reads + 2]: coefficients of the base, of the gradient, noise_std.
+        gradient_floats: float32 [s, width, reads + 2]: coefficients of the base, of the gradient, noise_scale.
         combine_ints: int32 [s, combines, reads + 1]: places read, place written.
         combine_floats: float32 [s, combines, reads].
         serial_ints: int32 [m, reads + 1], as combine_ints, in the order in which they run.

@@ -4,7 +4,7 @@ A model is an immutable value: a linear form sum_j c_j row_j over rows of the ex
 Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
 and only a gradient, or a form of too many terms, becomes an operation. One operation computes
 
-    out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  N(0, noise_std^2 I) )
+    out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  noise_scale * noise )
 
 so a gossip average, a stale read and a gradient step read a few rows and write one. A `Round` stands in the
 place of the gradient where clients train locally: many SGD steps that run as one operation.
@@ -70,20 +70,21 @@ class Gradient:
         client: whose data.
         draw: counts the client's mini-batches; names the batch and the noise.
         size: number of examples in the batch.
-        noise_std: standard deviation of the noise on each coordinate of the sum.
+        noise_scale: what multiplies the mechanism's noise of unit scale, which is added to the sum; its standard
+            deviation where that is Gaussian.
     """
 
-    __slots__ = ("client", "draw", "first", "model", "noise_std", "size")
+    __slots__ = ("client", "draw", "first", "model", "noise_scale", "size")
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[float, ...] = ()
 
-    def __init__(self, model: Model, client: int, draw: int, size: int, noise_std: float) -> None:
+    def __init__(self, model: Model, client: int, draw: int, size: int, noise_scale: float) -> None:
         self.model = model
         self.client = client
         self.draw = draw
         self.size = size
-        self.noise_std = noise_std
+        self.noise_scale = noise_scale
         self.first = 0
 
 
@@ -96,8 +97,10 @@ class ClippedGradient(Gradient):
 
     __slots__ = ("step",)
 
-    def __init__(self, model: Model, client: int, draw: int, size: int, noise_std: float, clipping_norm: float) -> None:
-        super().__init__(model, client, draw, size, noise_std)
+    def __init__(
+        self, model: Model, client: int, draw: int, size: int, noise_scale: float, clipping_norm: float
+    ) -> None:
+        super().__init__(model, client, draw, size, noise_scale)
         self.step = (clipping_norm,)
 
 
@@ -109,7 +112,7 @@ class Round(Gradient):
         w_{h+1} = w_h - eta_h ( (1/B) sum_i [grad f(w_h; x_i)]_C + l2 w_h + mu (w_h - w_0) ),
         eta_h = eta / (1 + beta (t + dt h)^p),
 
-    and the change is [w_H - w_0]_C + noise_std * noise, where one of the two is clipped, or none.
+    and the change is [w_H - w_0]_C + noise_scale * noise, where one of the two is clipped, or none.
 
     Attributes:
         first: H, the number of steps; the round takes the client's mini-batches draw to draw + H - 1.
@@ -126,9 +129,9 @@ class Round(Gradient):
         steps: int,
         size: int,
         step: tuple[float, float, float, float],
-        noise_std: float,
+        noise_scale: float,
     ) -> None:
-        super().__init__(model, client, draw, size, noise_std)
+        super().__init__(model, client, draw, size, noise_scale)
         self.first = steps
         self.step = step
 
@@ -139,7 +142,7 @@ class Window:
 
     Operations with a gradient have `gradient_ints` [n, reads + 6] (row at which the gradient is
     taken, rows of the base, row written, client, draw, first example, number of examples) and
-    `gradient_floats` [n, reads + 2] (b, g, noise_std). Those without have `combine_ints`
+    `gradient_floats` [n, reads + 2] (b, g, noise_scale). Those without have `combine_ints`
     [m, reads + 1] (rows, row written) and `combine_floats` [m, reads] (b), and so have serial ones. Unused rows are
     -1. Of a round, the first example stands for the number of steps, and eta, beta, t, dt follow the noise; of a
     clipped gradient, its clipping norm does.
@@ -253,7 +256,7 @@ class Tape:
         client: int,
         draw: int,
         size: int,
-        noise_std: float = 0.0,
+        noise_scale: float = 0.0,
         clipping_norm: float | None = None,
     ) -> Gradient:
         """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
@@ -264,8 +267,8 @@ class Tape:
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         if clipping_norm is not None:
-            return ClippedGradient(model, client, draw, size, noise_std, clipping_norm)
-        return Gradient(model, client, draw, size, noise_std)
+            return ClippedGradient(model, client, draw, size, noise_scale, clipping_norm)
+        return Gradient(model, client, draw, size, noise_scale)
 
     def train(
         self,
@@ -275,13 +278,13 @@ class Tape:
         steps: int,
         size: int,
         step: tuple[float, float, float, float],
-        noise_std: float = 0.0,
+        noise_scale: float = 0.0,
     ) -> Round:
         """Read `model` now and promise its change by a round of local steps; see `Round`."""
         assert self.local, "this tape records gradients"
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
-        return Round(model, client, draw, steps, size, step, noise_std)
+        return Round(model, client, draw, steps, size, step, noise_scale)
 
     def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
         """Return sum c * value, computed at once and in the order of recording: what a server does with what arrives.
@@ -293,7 +296,7 @@ class Tape:
             fits = isinstance(other, Gradient) and 0 <= other.size <= self.max_batch
             if fits and isinstance(one, Model) and isinstance(other, Gradient) and len(one.rows) == 1:
                 size, other.size = other.size, _USED
-                gradient = self._record((), (), other, 1.0, other.first, size, other.noise_std)
+                gradient = self._record((), (), other, 1.0, other.first, size, other.noise_scale)
                 return Model((self._serial([(one.rows[0], c0 * one.coefs[0]), (gradient, c1)]),), _ONE)
         form: dict[Row, float] = {}
         for coef, value in terms:
@@ -341,7 +344,9 @@ class Tape:
                     size = other.size
                     if c0 == 1.0 and len(rows) <= self.reads and 0 <= size <= self.max_batch:
                         other.size = _USED
-                        return Model((self._record(rows, coefs, other, c1, other.first, size, other.noise_std),), _ONE)
+                        return Model(
+                            (self._record(rows, coefs, other, c1, other.first, size, other.noise_scale),), _ONE
+                        )
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
         form: dict[Row, float] = {}
@@ -479,7 +484,9 @@ class Tape:
             )
         gradient.size = _USED
         size = min(total, self.max_batch)
-        out = self._record(tuple(base), tuple(base.values()), gradient, coef, gradient.first, size, gradient.noise_std)
+        out = self._record(
+            tuple(base), tuple(base.values()), gradient, coef, gradient.first, size, gradient.noise_scale
+        )
         first = size
         while first < total:
             # What does not fit the fixed width of a batch is added by further operations, without
@@ -497,7 +504,7 @@ class Tape:
         coef: float,
         first: int,
         size: int,
-        noise_std: float,
+        noise_scale: float,
     ) -> Row:
         """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
         read = gradient.model.rows[0]
@@ -518,7 +525,7 @@ class Tape:
         floats = self._g_floats
         floats += coefs
         floats += _ZERO[pad]
-        floats += (coef, noise_std)
+        floats += (coef, noise_scale)
         floats += gradient.step
         self._g_levels.append(level)
         if self._recorded() >= self.window:

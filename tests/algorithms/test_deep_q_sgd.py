@@ -94,9 +94,9 @@ def test_local_models_stay_private_until_a_global_action():
             for row in rows:
                 if owner.get(row, pair) != pair:
                     read_by_others.append((row, pair))
-            noise_std = floats[reads + 1]
+            noise_scale = floats[reads + 1]
             owner[out] = pair
-            if noise_std > 0:
+            if noise_scale > 0:
                 publications.append(any(row in owner and owner[row] == pair for row in rows))
                 del owner[out]
         assert not len(window.combine_ints), "nothing else is computed from any model"

@@ -169,7 +169,7 @@ def test_releases_are_those_that_moved_the_model(tmp_path):
     simulation.release()
     assert [len(words[0]) for words in found] == [HEARD_AT_A_TIME, 3]
     assert [gradient.draw for gradient in gradients] == list(range(len(gradients)))
-    assert {gradient.noise_std for gradient in gradients} == {1.0}  # z * C = 2 * 0.5
+    assert {gradient.noise_scale for gradient in gradients} == {1.0}  # z * C = 2 * 0.5
     following = np.concatenate((models[1:], last))
     expected = models - 0.1 / 1438 * releases
     np.testing.assert_allclose(following, expected, atol=1e-5 * np.abs(expected).max())

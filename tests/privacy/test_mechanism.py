@@ -16,11 +16,11 @@ from tests.helpers import Lab, batch_gradient, make_problem, make_world, run_alg
 D = 650
 
 
-def releases(lab, params, draws, *, clients=8, size=8, noise_std=0.0):
+def releases(lab, params, draws, *, clients=8, size=8, noise_scale=0.0):
     """What Tape.gradient gives for the clients' batches, f64 [clients, draws, D]."""
     model = lab.tape.constant(params)
     sums = [
-        lab.tape.combine((1.0, lab.tape.gradient(model, client, draw, size, noise_std)))
+        lab.tape.combine((1.0, lab.tape.gradient(model, client, draw, size, noise_scale)))
         for client in range(clients)
         for draw in range(draws)
     ]
@@ -32,7 +32,7 @@ def test_the_noise_on_the_sum_has_the_stated_deviation(noise_std):
     params = 0.1 * np.random.default_rng(0).standard_normal(D)
     clients, draws = 8, 12
     with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True)) as lab:
-        noisy = releases(lab, params, draws, noise_std=noise_std)
+        noisy = releases(lab, params, draws, noise_scale=noise_std)
         clean = releases(lab, params, draws)
     noise = (noisy - clean) / noise_std
     n = noise.size

@@ -41,12 +41,12 @@ class Mirror:
         values = vector(2, seed).astype(np.float32)
         self.models.append((self.tape.constant(values), values.astype(np.float64)))
 
-    def read(self, index, size, noise_std):
+    def read(self, index, size, noise_scale):
         model, value = self.models[index % len(self.models)]
         self.draw += 1
         client, draw = self.draw % 3, self.draw
-        total = fake_gradient(value, client, draw, 0, size) + noise_std * fake_noise(client, draw)
-        self.promised.append((self.tape.gradient(model, client, draw, size, noise_std), total))
+        total = fake_gradient(value, client, draw, 0, size) + noise_scale * fake_noise(client, draw)
+        self.promised.append((self.tape.gradient(model, client, draw, size, noise_scale), total))
 
     def apply(self, terms, steps):
         self.combine(terms, steps, "apply")
