@@ -6,8 +6,8 @@ import pytest
 
 from simfl.records import read
 from simfl.scenario import loads
-from simfl.simulation.assembly import build_world
 from simfl.simulation.runner import prepare, run
+from simfl.simulation.world import build_world
 
 ROUGH = """
 name: rough

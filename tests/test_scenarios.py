@@ -8,7 +8,7 @@ import pytest
 import simfl
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
-from simfl.simulation.assembly import shared_data
+from simfl.simulation.data import shared_data
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")

@@ -41,8 +41,9 @@ from simfl.privacy.passes import OnePassLedger
 from simfl.records import RunFolder
 from simfl.scenario import Scenario, load
 from simfl.scenario.privacy import GaussianUpdate, LaplaceL2RadiusOnly, OnePassGaussian
-from simfl.simulation.assembly import Setup, assemble
+from simfl.simulation.assembly import assemble
 from simfl.simulation.runner import Simulation
+from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.tape.executor import choose_device
 

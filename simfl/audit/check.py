@@ -26,9 +26,9 @@ from simfl.scenario.privacy import (
     Protection,
     StatedClaim,
 )
-from simfl.simulation.assembly import Setup
 from simfl.simulation.kinds import async_fl as federated
 from simfl.simulation.privacy import planned_releases
+from simfl.simulation.setup import Setup
 
 #: Clients whose epsilons differ by less are shown together.
 ALIKE = 0.05

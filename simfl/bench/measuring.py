@@ -354,7 +354,8 @@ class _Nothing:
 
 def _run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
     """Run the world on some tape; returns (seconds, events, the algorithm)."""
-    from simfl.simulation.assembly import build_algorithm, build_world
+    from simfl.simulation.assembly import build_algorithm
+    from simfl.simulation.world import build_world
 
     world = build_world(setup)
     rows: list[Any] = []

@@ -77,7 +77,7 @@ def check_data(papers: Sequence[Paper]) -> None:
     Raises:
         ScenarioError: one line for every data set that is not there.
     """
-    from simfl.simulation.assembly import data_root
+    from simfl.simulation.data import data_root
 
     root = data_root()
     wanted = dict.fromkeys(name for paper in papers for name in paper.data)

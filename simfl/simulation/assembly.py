@@ -5,25 +5,19 @@ Everything that can be wrong with a scenario is found here, before anything runs
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training, find_algorithm
 from simfl.algorithms.server import StalenessBound
-from simfl.data import Dataset, Partition, load_dataset, partition
-from simfl.errors import DataError, ScenarioError
-from simfl.models import AbstractModel, OneVsAll, build_model
+from simfl.data import Dataset, Partition
+from simfl.errors import ScenarioError
+from simfl.models import AbstractModel, OneVsAll
 from simfl.models.layers import Convolution
 from simfl.models.network import AbstractNetwork
-from simfl.privacy.ledger import Ledger
 from simfl.privacy.passes import OnePassLedger
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import (
@@ -37,17 +31,16 @@ from simfl.scenario.algorithms import (
 )
 from simfl.scenario.privacy import OnePassGaussian
 from simfl.scenario.schedules import Capped, Constant, Schedule
+from simfl.simulation.data import load_data, model_of, share_out
 from simfl.simulation.kinds import async_fl as federated
 from simfl.simulation.kinds.mapa import paper_steps, stage_remarks, stage_rules
 from simfl.simulation.kinds.without_replacement import largest_norm, protect_one_pass
 from simfl.simulation.privacy import Protection, protect
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import speeds, topology_of
 from simfl.streams import Streams
 from simfl.tape import Problem, Tape
-from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
-from simfl.world.availability import Outage, RandomOutages
-from simfl.world.compute import Sampler, Slowdown
-from simfl.world.links import LinkModel, MessageRow
-from simfl.world.topology import build_topology
+from simfl.world import World
 
 #: Options of algorithms that are settled here: the algorithm does not see them.
 SETTLED = (
@@ -55,44 +48,10 @@ SETTLED = (
     "second_moment", "without_logarithm", "reduction", "failure_probability", "initial_gap", "rule",
     "proximal", "local_steps", "local_epochs", "period",
 )  # fmt: skip
+
+
 #: Training examples on which the training loss is measured at most.
 LOSS_EXAMPLES = 2000
-
-
-@dataclass
-class Setup:
-    """A scenario made ready: data loaded, graph built, everything checked.
-
-    Attributes:
-        scenario: what was asked for.
-        streams: the random streams of its seed.
-        dataset: the data.
-        shares: which client holds which examples.
-        model: pure functions.
-        topology: the graph.
-        problem: what the executor computes.
-        training: the plain values of local training.
-        ledger: accounts for the releases, None without privacy.
-        warnings: lines the user should read.
-    """
-
-    scenario: Scenario
-    streams: Streams
-    dataset: Dataset
-    shares: Partition
-    model: AbstractModel
-    topology: Topology
-    problem: Problem
-    training: Training
-    ledger: Ledger | None
-    algorithm: type[Algorithm]
-    warnings: list[str] = field(default_factory=list)
-
-
-def data_root() -> Path | None:
-    """The folder of data sets that SIMFL_DATA names."""
-    named = os.environ.get("SIMFL_DATA")
-    return Path(named) if named else None
 
 
 #: Data, shares and model of a scenario, changed together before anything is derived from them.
@@ -111,13 +70,13 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     """
     streams = Streams(scenario.seed)
     algorithm = find_algorithm(scenario.algorithm.kind)
-    dataset = _load_data(scenario, streams)
+    dataset = load_data(scenario, streams)
     count = scenario.clients.count
-    shares = _partition(scenario, dataset, streams)
-    model = _model(scenario, dataset)
+    shares = share_out(scenario, dataset, streams)
+    model = model_of(scenario, dataset)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
-    topology = _topology(scenario, streams)
+    topology = topology_of(scenario, streams)
     speeds(scenario, streams)  # a trace that cannot be read is an error now
 
     config = scenario.algorithm
@@ -205,34 +164,6 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     )  # fmt: skip
 
 
-def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
-    """Return a fresh world of the scenario, at virtual time 0."""
-    scenario, streams = setup.scenario, setup.streams
-    clock = Clock()
-    compute = Compute(
-        scenario.clients.seconds_per_example,
-        speeds(scenario, streams).tolist(),
-        streams,
-        sampler_of(scenario.clients.jitter, 1.0),
-        slowdowns(scenario, streams),
-    )
-    there = availability(scenario, streams)
-    links = scenario.links
-    model = LinkModel(
-        latency=sampler_of(links.latency, 0.0),
-        bandwidth=links.bandwidth,
-        loss=links.loss,
-        resend_timeout_s=links.resend_timeout,
-        fifo=links.fifo,
-        uplink=links.uplink,
-        downlink=links.downlink,
-    )
-    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery)
-    taking = scenario.server
-    server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
-    return World(clock, compute, there, network, setup.topology, streams, server)
-
-
 def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[[Any], None]) -> Algorithm:
     """Return the scenario's algorithm, ready to start."""
     config = setup.scenario.algorithm
@@ -300,187 +231,3 @@ def _step_size(scenario: Scenario, l2: float, noise: Protection, dimension: int)
         if isinstance(schedule.then, Constant):
             schedule = Constant(schedule(0, 0, 0.0))
     return schedule.value if isinstance(schedule, Constant) else schedule
-
-
-# -- parts -----------------------------------------------------------------------------------
-
-
-def _load_data(scenario: Scenario, streams: Streams) -> Dataset:
-    config = scenario.data
-    options = config.model_dump(exclude={"set", "partition"})
-    if config.set in ("quadratic", "linear", "logistic"):
-        # The known optimum is that of the model that is trained.
-        options["l2"] = scenario.model.l2
-        if hasattr(scenario.model, "intercept"):
-            options["intercept"] = scenario.model.intercept
-    elif config.set in ("libsvm", "npz"):
-        options["regression"] = scenario.model.kind == "linear"
-    root = data_root()
-    key = repr((config.set, sorted(options.items()), root, streams.seed))
-    if _shared is not None and key in _shared:
-        return _shared[key]
-    try:
-        dataset = load_dataset(config.set, root=root, streams=streams, **options)
-    except ValueError as error:
-        raise DataError(f"data: {error}") from error
-    if _shared is not None:
-        _shared.clear()  # one at a time: large ones need not fit side by side
-        _shared[key] = dataset
-    return dataset
-
-
-_shared: dict[str, Dataset] | None = None
-
-
-@contextlib.contextmanager
-def shared_data() -> Iterator[None]:
-    """Let runs with the same data load them once, for the time of a block in which no file changes.
-
-    What is shared is the data set as loaded; no run writes into it.
-    """
-    global _shared
-    before, _shared = _shared, {} if _shared is None else _shared
-    try:
-        yield
-    finally:
-        _shared = before
-
-
-def _partition(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
-    options = scenario.data.partition.model_dump()
-    kind = options.pop("kind")
-    sizes = options.pop("sizes", None)
-    if sizes is not None:
-        options["sizes"] = sizes.pop("kind")
-        options.update(sizes)
-    generator = streams.generator("partition")
-    try:
-        return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
-    except ValueError as error:
-        raise ScenarioError(f"data.partition: {error}") from error
-
-
-def _model(scenario: Scenario, dataset: Dataset) -> AbstractModel:
-    options = scenario.model.model_dump(exclude={"kind", "l2"})
-    if scenario.model.kind == "quadratic" and dataset.curvature is not None:
-        options["curvature"] = tuple(float(c) for c in dataset.curvature)
-    try:
-        return build_model(
-            scenario.model.kind,
-            input_shape=dataset.input_shape,
-            num_classes=dataset.num_classes,
-            l2=scenario.model.l2,
-            **options,
-        )
-    except ValueError as error:
-        raise ScenarioError(str(error)) from error
-
-
-def _topology(scenario: Scenario, streams: Streams) -> Topology:
-    options = scenario.topology.model_dump(exclude={"kind", "mixing"})
-    kind, count = scenario.topology.kind, scenario.clients.count
-    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
-        import networkx as nx
-
-        return Topology.from_graph(nx.empty_graph(1), kind="single")
-    options = {name: value for name, value in options.items() if value is not None}
-    try:
-        return build_topology(kind, count, streams.generator("topology"), **options)
-    except ValueError as error:
-        raise ScenarioError(f"topology: {error}") from error
-
-
-def sampler_of(config: Any, neutral: float) -> Sampler | None:
-    """Return the sampler of a distribution, None for the constant that changes nothing.
-
-    Args:
-        config: a distribution of factors, with mean 1, or of seconds, with a mean of its own.
-        neutral: 1 for factors, 0 for seconds.
-    """
-    kind, mean = config.kind, getattr(config, "mean", 1.0)
-    if kind == "constant":
-        value = config.value
-        return None if value == neutral else lambda g, n: np.full(n, value)
-    if kind == "uniform":
-        return lambda g, n: g.uniform(config.low, config.high, n)
-    if kind == "exponential":
-        return lambda g, n: g.exponential(mean, n)
-    if kind == "lognormal":
-        sigma = config.sigma
-        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
-    raise ValueError(f"unknown distribution {kind!r}")
-
-
-def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
-    """Return each client's factor on the compute time, [K]."""
-    config, count = scenario.clients.speed, scenario.clients.count
-    generator = streams.generator("speed")
-    if config.kind == "list":
-        return np.array(config.values, dtype=np.float64)
-    if config.kind == "trace":
-        return generator.choice(_trace(Path(config.path), config.column), count)
-    sampler = sampler_of(config, 1.0)
-    return np.ones(count) if sampler is None else sampler(generator, count)
-
-
-def _trace(path: Path, column: str) -> NDArray[np.float64]:
-    """Read a column of positive factors from a CSV file."""
-    import pandas as pd
-
-    where = "clients.speed"
-    try:
-        table = pd.read_csv(path)
-    except FileNotFoundError:
-        raise DataError(f"{where}.path: found no file {path}, expected a CSV file with a header line") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where}.path: cannot read {path} as CSV: {str(error).splitlines()[0]}") from error
-    if column not in table.columns:
-        listed = ", ".join(map(str, table.columns))
-        raise DataError(f"{where}.column: found no column {column!r} in {path}, expected one of {listed}")
-    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
-    if not len(values) or not np.isfinite(values).all() or (values <= 0).any():
-        raise DataError(f"{where}.column: {path}, column {column!r}: expected numbers > 0 in every row")
-    return values
-
-
-def _chosen(rule: Any, index: int, purpose: str, count: int, streams: Streams) -> Iterable[int]:
-    """The clients that a rule names: a list, all, or a fraction drawn once."""
-    if rule.clients is not None:
-        return list(rule.clients)
-    if rule.fraction is not None:
-        some = max(1, round(rule.fraction * count))
-        chosen = streams.generator(purpose, index).choice(count, some, replace=False)
-        return [int(k) for k in np.sort(chosen)]
-    return range(count)
-
-
-def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
-    """Return the scripted slowdowns."""
-    rules = []
-    for index, rule in enumerate(scenario.slowdowns):
-        until = math.inf if rule.until is None else rule.until
-        if rule.random is not None:
-            rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
-        else:
-            clients = frozenset(_chosen(rule, index, "slowdown-clients", scenario.clients.count, streams))
-            rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
-    return rules
-
-
-def availability(scenario: Scenario, streams: Streams) -> Availability:
-    """Return who is away when."""
-    outages: dict[int, list[Outage]] = {}
-    random: dict[int, RandomOutages] = {}
-    for index, rule in enumerate(scenario.availability):
-        scripted = [Outage(0.0, rule.join)] if rule.join > 0 else []
-        scripted += [Outage(begin, end) for begin, end in rule.offline]
-        scripted += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
-        churn = None
-        if rule.random is not None:
-            zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
-            churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
-        for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
-            outages.setdefault(client, []).extend(scripted)
-            if churn is not None:
-                random[client] = churn
-    return Availability(streams, dict(outages), random)

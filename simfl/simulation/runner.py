@@ -22,8 +22,10 @@ from simfl.errors import RunError, SimflError
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.scenario import Scenario, load
-from simfl.simulation.assembly import Setup, assemble, build_algorithm, build_world
+from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.setup import Setup
 from simfl.simulation.timeline import Timeline
+from simfl.simulation.world import build_world
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import Evaluation, automatic_width, choose_device, tuned_interpreter
 from simfl.world.engine import Process

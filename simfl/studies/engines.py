@@ -43,7 +43,7 @@ class Serial:
 
     def run(self, tasks: Sequence[Task]) -> Finished:
         """Run the tasks in their order."""
-        from simfl.simulation.assembly import shared_data
+        from simfl.simulation.data import shared_data
 
         with shared_data():
             for task in tasks:

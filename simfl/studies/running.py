@@ -152,7 +152,7 @@ def check(plan: Plan, runs: Sequence[PlannedRun], device: str | None, tell: Call
         ScenarioError: one line per problem, with the runs that have it.
     """
     from simfl.simulation import runner
-    from simfl.simulation.assembly import shared_data
+    from simfl.simulation.data import shared_data
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()

@@ -76,7 +76,7 @@ def start_worker(stop: Event) -> None:
     Ctrl-C at the terminal is for the parent, which sets `stop`: a process waiting for work would die of it. And nobody
     goes on computing when the parent is gone, killed perhaps: another sweep may be about to write the same folder.
     """
-    from simfl.simulation.assembly import shared_data
+    from simfl.simulation.data import shared_data
 
     global _stop
     _stop = stop

@@ -116,15 +116,15 @@ def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_pa
 
 
 def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
-    from simfl.simulation import assembly
+    from simfl.simulation import assembly, data
 
-    loaded, load = [], assembly.load_dataset
+    loaded, load = [], data.load_dataset
 
     def count(*arguments, **options):
         loaded.append(options["streams"].seed)
         return load(*arguments, **options)
 
-    monkeypatch.setattr(assembly, "load_dataset", count)
+    monkeypatch.setattr(data, "load_dataset", count)
     assert statuses(sweep(write(grid=STEPS, seeds=2), out=tmp_path, jobs=1)) == ["done"] * 4
     assert loaded == [1, 1, 2]  # once for checking, which looks at one seed; then once for the runs of each seed
     assembly.assemble(load_study(write()).runs[0].scenario)

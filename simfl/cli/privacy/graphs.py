@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from simfl.scenario import Scenario
-    from simfl.simulation.assembly import Setup
+    from simfl.simulation.setup import Setup
     from simfl.theory.proactive_dp.utility import Task, UtilityGraph
 
 CLIPPING_NORMS = "0.1,0.25,0.5,1,2,4"

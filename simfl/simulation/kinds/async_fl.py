@@ -39,7 +39,7 @@ from simfl.theory.async_fl.sizes import (
 )
 
 if TYPE_CHECKING:
-    from simfl.simulation.assembly import Setup
+    from simfl.simulation.setup import Setup
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from simfl.algorithms.mapa import StageRule
 from simfl.scenario import Scenario
-from simfl.scenario.algorithms import Audp, Mapa, ServedSgd, TableTwo
+from simfl.scenario.algorithms import Audp, Mapa, ServedSgd, WithPaperSteps
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import Constant, Schedule
 from simfl.simulation.privacy import Protection
@@ -56,7 +56,7 @@ def problem_of(scenario: Scenario, dimension: int = 1) -> mapa.Problem:
         dimension: parameters that carry noise.
     """
     config = scenario.algorithm
-    assert isinstance(config, TableTwo)
+    assert isinstance(config, WithPaperSteps)
     staleness = config.largest_staleness if isinstance(config, ServedSgd) else 0
     return mapa.Problem(
         sampling_std=config.sampling_std,

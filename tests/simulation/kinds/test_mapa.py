@@ -6,7 +6,8 @@ import pytest
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
-from simfl.simulation.assembly import assemble, build_algorithm, build_world
+from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.world import build_world
 from simfl.tape import Tape
 from simfl.theory import mapa
 from tests.helpers import NullExecutor

@@ -1,0 +1,123 @@
+"""Asynchronous federated learning in rounds that grow."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import (
+    Count,
+    Flag,
+    variant,
+)
+from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.sample_sizes import (
+    Gate,
+    Lemma1Size,
+    RoundsAhead,
+    Sizes,
+    Theorem5Size,
+    Weights,
+    WithinOwnDelay,
+)
+from simfl.scenario.schedules import StepSize
+
+
+class AsyncFl(AlgorithmConfig):
+    """Asynchronous FL: rounds that grow, broadcast when complete; with privacy, Proactive DP's asynchronous DP-SGD."""
+
+    uses_topology: ClassVar[bool] = False
+
+    kind: Literal["async_fl"] = variant("async_fl")
+    step_size: StepSize | None = Field(  # type: ignore[assignment]
+        default=None,
+        description="step size on each single gradient, since updates are sums; t counts the gradients, or the rounds "
+        "(updates), before a round; null: Theorem 5's with its sizes, or 0.1/(1 + 0.001 t) with l2 and "
+        "0.1/(1 + 0.01 sqrt t) without",
+    )
+    batch_size: Count = Field(
+        default=32,
+        description="examples of a round at each client where sizes is null; else examples that one operation "
+        "processes, without influence on results, and with local_steps examples of a mini-batch",
+    )
+    sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = Field(
+        default="auto",
+        description="how a round's examples are drawn: poisson (each example on its own), without_replacement (a fresh "
+        "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
+        "with_replacement without and with local_steps",
+    )
+    sizes: Sizes | None = Field(
+        default=None, description="gradients of each round: a number or a sequence; null: batch_size at each client"
+    )
+    sizes_of: Literal["all", "each"] = Field(
+        default="all", description="who computes that many: all clients together, or each of them"
+    )
+    weights: Weights = Field(
+        default="uniform", description="each client's share of a round: uniform, by its data, or one number for each"
+    )
+    assignment: Literal["proportional", "random"] = Field(
+        default="proportional", description="shares are kept as well as whole numbers allow, or each gradient is drawn"
+    )
+    gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
+    rounds: Count | None = Field(default=None, description="T, after which the run ends; null: no such end")
+    gradients: Count | None = Field(
+        default=None, description="K of all clients together: as many rounds as it takes to compute them; null: no end"
+    )
+    local_steps: Flag = Field(
+        default=False,
+        description="true: clients move their model after every mini-batch of a round, and take over a model that "
+        "comes meanwhile, which no proof of privacy covers; false: all gradients of a round at one model",
+    )
+    step_per: Literal["round", "gradient"] = Field(
+        default="round",
+        description="whether step sizes fall from round to round (diminishing_2), or from gradient to gradient "
+        "(diminishing_1), with local_steps only",
+    )
+    mask: Count = Field(
+        default=1, description="D: an update has a random 1/D of the entries, D times as large; 1: all of them"
+    )
+    aggregation: Literal["sum", "mean"] = Field(
+        default="sum",
+        description="what the server makes of the clients' updates: their sum, as the papers' listings, or their mean",
+    )
+    aggregators: tuple[Count, ...] = Field(
+        default=(), description="aggregators between clients and server: their number on each level, from the server on"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = []
+        if self.rounds is not None and self.gradients is not None:
+            problems.append(Problem("rounds or gradients", "both", "remove one of them", ("gradients",)))
+        if self.step_per == "gradient" and not self.local_steps:
+            problems.append(Problem("round without local_steps", "'gradient'", "set local_steps: true", ("step_per",)))
+        if self.local_steps and self.mask > 1:
+            problems.append(Problem("1 with local_steps", str(self.mask), "set local_steps: false", ("mask",)))
+        if self.sampling == "shuffle" and self.mask > 1:
+            problems.append(Problem("1 with sampling 'shuffle'", str(self.mask), "use auto", ("mask",)))
+        if self.local_steps and self.sampling == "poisson":
+            advice = "use auto or with_replacement"
+            problems.append(Problem("batches of one size with local_steps", "'poisson'", advice, ("sampling",)))
+        if isinstance(self.gate, WithinOwnDelay) and not isinstance(self.sizes, Lemma1Size | Theorem5Size):
+            advice = "use kind: delay, or rounds"
+            problems.append(Problem("own_delay with sizes lemma1 or theorem5", "other sizes", advice, ("gate",)))
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+    @property
+    def trains_locally(self) -> bool:
+        """With local steps, those between two models are one operation."""
+        return self.local_steps
+
+    @property
+    def without_proof(self) -> str | None:
+        """Why nothing is certified."""
+        if not self.local_steps:
+            return None
+        return (
+            "local_steps has no proof: an example also acts through the local steps after it, which clipping its own "
+            "gradient does not bound; use local_steps: false"
+        )

@@ -1,0 +1,61 @@
+"""Algorithms without a server, whose clients talk to their neighbors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import (
+    Index,
+    PositiveSeconds,
+    variant,
+)
+
+
+class DecentralizedSgd(AlgorithmConfig):
+    """D-PSGD: synchronous rounds of one gradient step and one averaging with the neighbors."""
+
+    kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
+
+
+class AdPsgd(AlgorithmConfig):
+    """AD-PSGD: clients compute without waiting and average pairwise with neighbors; with privacy, A(DP)²SGD."""
+
+    kind: Literal["adpsgd"] = variant("adpsgd")
+    exchange: Literal["atomic", "messages"] = Field(
+        default="atomic",
+        description="pairs average at once (atomic), or by messages that travel over the links (messages)",
+    )
+    pairing: Literal["auto", "senders", "everyone"] = Field(
+        default="auto",
+        description="who starts exchanges: one side of a bipartite topology (senders), everyone, or auto: "
+        "senders where the topology is bipartite",
+    )
+
+
+class GossipLearning(AlgorithmConfig):
+    """Gossip learning: models are pushed to random neighbors by the clock, merged by age, and trained there."""
+
+    kind: Literal["gossip_learning"] = variant("gossip_learning")
+    period: PositiveSeconds | None = Field(
+        default=None, description="time between two messages of a client; null: that of a mini-batch at speed 1"
+    )
+    merge: Literal["age", "average", "none"] = Field(
+        default="age",
+        description="share of a received model: its age over the sum of both ages (age), a half (average), or all of "
+        "it (none): models then walk at random",
+    )
+
+
+class Sgp(AlgorithmConfig):
+    """SGP: stochastic gradient push, rounds of gossip over a directed graph, de-biased by push-sum."""
+
+    kind: Literal["sgp"] = variant("sgp")
+    graph: Literal["one_peer", "exponential", "ring", "topology"] = Field(
+        default="one_peer",
+        description="who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
+        "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
+    )
+    overlap: Index = Field(default=0, description="rounds that a message may take before anybody waits for it")

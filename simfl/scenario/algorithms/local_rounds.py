@@ -1,0 +1,146 @@
+"""Clients that train for many steps and send what that changed: FedAvg, FedProx, FedAsync, FedBuff."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from simfl.scenario.algorithms.served import ServerAlgorithmConfig
+from simfl.scenario.fields import (
+    Count,
+    Index,
+    NonNegative,
+    Positive,
+    PositiveSeconds,
+    Share,
+    variant,
+)
+from simfl.scenario.problems import InvalidValueError, Problem
+
+
+class LocalRoundsConfig(ServerAlgorithmConfig):
+    """Base of algorithms whose clients train on their own for many steps and send a server what that changed."""
+
+    sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = Field(
+        default="auto",
+        description="how mini-batches are drawn: without_replacement (a fresh subset of fixed size), shuffle (each "
+        "example once per pass), with_replacement, or auto: shuffle",
+    )
+    local_steps: Count | None = Field(
+        default=None, description="mini-batches of a round at a client; null: as many as local_epochs are"
+    )
+    local_epochs: Positive | None = Field(
+        default=None, description="passes over a client's data in a round; 1 where local_steps is null too"
+    )
+    proximal: NonNegative = Field(
+        default=0.0, description="mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
+    )
+    concurrency: Count | None = Field(
+        default=None, description="clients that train at a time, chosen at random of those there; null: all"
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.local_steps is not None and self.local_epochs is not None:
+            raise InvalidValueError(
+                Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
+            )
+        return self
+
+    @property
+    def trains_locally(self) -> bool:
+        """A round is one operation."""
+        return True
+
+    @property
+    def proximal_weight(self) -> float:
+        """How strongly local steps are pulled back to where their round began."""
+        return self.proximal
+
+    def round_steps(self, sizes: Sequence[int]) -> list[int]:
+        """Return how many mini-batches a round has at each client, [K]."""
+        if self.local_steps is not None:
+            return [self.local_steps] * len(sizes)
+        passes = self.local_epochs or 1.0
+        return [max(1, math.ceil(passes * n / self.batch_size - 1e-9)) for n in sizes]
+
+
+class FedAvg(LocalRoundsConfig):
+    """FedAvg: rounds in which some clients train locally, and a server averages what they send."""
+
+    kind: Literal["fedavg"] = variant("fedavg")
+    fraction: Share = Field(default=1.0, description="share of the clients that take part in a round, drawn at random")
+    weighting: Literal["data", "uniform"] = Field(
+        default="data", description="what the mean weighs clients by: their examples, or all alike"
+    )
+    server_step: Positive = Field(default=1.0, description="step of the server on the mean change")
+    deadline: PositiveSeconds | None = Field(
+        default=None,
+        description="time that a round takes at most, as long as somebody is done by then: who is late is dropped, or "
+        "with fedprox stops in time; null: none",
+    )
+
+    @model_validator(mode="after")
+    def _synchronous(self) -> Self:
+        if self.concurrency is not None:
+            raise InvalidValueError(
+                Problem("null in synchronous rounds", str(self.concurrency), "use fraction", ("concurrency",))
+            )
+        if self.staleness_bound is not None:
+            advice = "remove it: nothing is stale"
+            raise InvalidValueError(Problem("null in synchronous rounds", "a bound", advice, ("staleness_bound",)))
+        return self
+
+
+class FedProx(FedAvg):
+    """FedProx: FedAvg with a pull towards the server's model, and partial work of those who would miss the deadline."""
+
+    kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
+    proximal: NonNegative = Field(default=0.1, description="mu of the pull mu (w - w_0) towards the server's model w_0")
+
+
+class FedAsync(LocalRoundsConfig):
+    """FedAsync: the server mixes each client's model into its own as it comes, the less the staler it is."""
+
+    kind: Literal["fedasync"] = variant("fedasync")
+    proximal: NonNegative = Field(
+        default=0.005, description="mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
+    )
+    mixing: Share = Field(default=0.6, description="alpha, the share of a client's model that is not stale")
+    weighting: Literal["constant", "polynomial", "hinge"] = Field(
+        default="polynomial",
+        description="factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "
+        "free_staleness and 1/(slope (u - free_staleness) + 1) beyond (hinge)",
+    )
+    exponent: NonNegative = Field(default=0.5, description="of the polynomial")
+    slope: Positive = Field(default=10.0, description="of the hinge")
+    free_staleness: Index = Field(default=4, description="the staleness up to which the hinge takes updates in full")
+
+
+class FedBuff(LocalRoundsConfig):
+    """FedBuff: the server gathers updates in a buffer and takes a step when it is full; with noise of the server's."""
+
+    kind: Literal["fedbuff"] = variant("fedbuff")
+    buffer_size: Count = Field(default=10, description="K, updates that make a step of the server")
+    server_step: Positive = Field(default=1.0, description="step of the server on the mean of the buffer")
+    staleness_exponent: NonNegative = Field(
+        default=0.5, description="a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
+    )
+    after_update: Literal["continue", "wait"] = Field(
+        default="continue",
+        description="what a client does whose update is in the buffer: it goes on from the present model, or waits "
+        "until the server has taken the step",
+    )
+    noise: Literal["client", "server"] = Field(
+        default="client",
+        description="who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
+        "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
+    )
+
+    @property
+    def noise_of_server(self) -> bool:
+        """As `noise` says."""
+        return self.noise == "server"

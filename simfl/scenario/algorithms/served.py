@@ -1,0 +1,34 @@
+"""What algorithms with a server have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import (
+    Config,
+    Index,
+)
+
+
+class StalenessBound(Config):
+    """How stale an update may be when a server applies it, and what happens to one that is more."""
+
+    bound: Index = Field(description="updates applied between the read of a model and the application of its update")
+    policy: Literal["wait", "drop", "down_weight"] = Field(
+        default="wait",
+        description="wait: fast clients' updates are held back; drop: too stale updates are thrown away; "
+        "down_weight: they count (bound + 1) / (staleness + 1)",
+    )
+
+
+class ServerAlgorithmConfig(AlgorithmConfig):
+    """Base of algorithms with a server, to which every client has a link."""
+
+    uses_topology: ClassVar[bool] = False
+
+    staleness_bound: StalenessBound | None = Field(
+        default=None, description="the largest staleness of an update that is applied; null: any"
+    )

@@ -1,0 +1,155 @@
+"""Models that go from node to node and use data up: the algorithms of the without-replacement SGD paper."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import (
+    Count,
+    Positive,
+    Share,
+    Within,
+    variant,
+)
+from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.schedules import Constant, Decaying, RootOfCount, Schedule, StepSize
+
+
+def _auto_or_positive(value: object) -> object:
+    if value is None or value == "auto":
+        return value
+    if isinstance(value, str):
+        raise InvalidValueError(Problem("auto, null or a number > 0", show(value), "write one of them"))
+    return Within(above=0).number(value)
+
+
+AutoOrPositive = Annotated[
+    float | Literal["auto"] | None,
+    BeforeValidator(_auto_or_positive),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}, {"type": "null"}],
+            "format": "auto or number > 0",
+        }
+    ),
+]
+
+
+class PassedModels(AlgorithmConfig):
+    """Base of the algorithms in which a global model (of each task) goes from node to node, and data is used up."""
+
+    uses_topology: ClassVar[bool] = False
+
+    step_size: StepSize | None = Field(  # type: ignore[assignment]
+        default=None,
+        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: the paper's, 0.1 "
+        "without l2 and 2/(l2 t) with it, t counting the updates of a task from 1",
+    )
+    batch_size: Count = Field(default=50, description="examples per mini-batch")
+    sampling: Literal["shuffle"] = Field(
+        default="shuffle", description="each example is used once per pass, in an order that is drawn for each task"
+    )
+    step_clip: AutoOrPositive = Field(
+        default="auto",
+        description="largest step size; auto: 1/(2 (1 + l2)), up to which steps for examples of norm 1 bring models "
+        "closer (Lemma 5); null: none, as the paper's experiments",
+    )
+    projection: AutoOrPositive = Field(
+        default="auto",
+        description="radius of the ball onto which each gradient step is projected; auto: 1/l2 where there is l2; "
+        "null: no projection, as the paper's listings",
+    )
+    order: Literal["random", "round_robin"] = Field(
+        default="random", description="who of those that wait for a task's model is next"
+    )
+
+    def steps(self, l2: float) -> Schedule:
+        """Return the step size of a task's t-th update."""
+        return self.step_size.schedule() if self.step_size is not None else self.usual_steps(l2)
+
+    def usual_steps(self, l2: float) -> Schedule:
+        """Return the step sizes of the paper's experiments."""
+        return Decaying(2.0 / l2, 1.0, "updates", root=False) if l2 else Constant(0.1)
+
+    def largest_step(self, l2: float) -> float:
+        """Return the bound on the step sizes."""
+        if self.step_clip == "auto":
+            return 1.0 / (2.0 * (1.0 + l2))
+        return math.inf if self.step_clip is None else self.step_clip
+
+    def radius(self, l2: float) -> float | None:
+        """Return the radius of the projection, None for none."""
+        if self.projection == "auto":
+            return 1.0 / l2 if l2 else None
+        return self.projection
+
+
+class WithoutReplacementSgd(PassedModels):
+    """Nodes pass a global model on and use each example once; with one_pass_gaussian, the paper's Algorithm 1."""
+
+    kind: Literal["without_replacement_sgd"] = variant("without_replacement_sgd")
+    contention: Literal["token", "race"] = Field(
+        default="token",
+        description="token: one node at a time may update a task's model; race: nodes compute on what they have, and "
+        "steps may be stale",
+    )
+
+
+class DeepQSgd(PassedModels):
+    """A deep-Q network chooses between a node's own and the global model, batch by batch: the paper's Algorithm 2."""
+
+    kind: Literal["deep_q_sgd"] = variant("deep_q_sgd")
+    step_size: StepSize | None = Field(
+        default=None,
+        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: the paper's, 0.1 "
+        "without l2 and 1/(a l2 t) with it, t counting a node's batches of a task from 1, a half of explore_to",
+    )
+    explore_from: Share = Field(default=1.0, description="probability of a random action at the beginning")
+    explore_to: Share = Field(
+        default=0.1,
+        description="probability of a random action at the end; 1 decides by coin, which alone is covered by the proof",
+    )
+    anneal: Share = Field(
+        default=0.5, description="part of a node's batches within which that probability falls, linearly"
+    )
+    discount: Share = Field(default=0.99, description="weight of the value of the next state")
+    learning_rate: Positive = Field(default=0.01, description="of Adam, which trains the network")
+    hidden: Count = Field(default=128, description="neurons of the hidden layer; all layers are linear")
+    memory: Count = Field(default=20, description="transitions that are remembered")
+    replay: Count = Field(default=10, description="transitions drawn from the memory for each training step")
+    reset_every: Count = Field(default=10, description="training steps after which the target network is renewed")
+    reward: Literal["after", "before"] = Field(
+        default="after",
+        description="minus the loss on the batch that was used: of the model after the action, or before it, as the "
+        "listing prints",
+    )
+    network: Literal["pair", "node"] = Field(
+        default="pair", description="one network for each task of a node, or one for all tasks of a node"
+    )
+
+    def usual_steps(self, l2: float) -> Schedule:
+        """Return the step sizes of the paper's experiments: a >= explore_to / 2 (Remark 9)."""
+        least = max(self.explore_to / 2, 1e-6)
+        return Decaying(1.0 / (least * l2), 1.0, "updates", root=False) if l2 else Constant(0.1)
+
+
+class RandomWalkSgd(PassedModels):
+    """A global model walks at random over the nodes, each example being used `visits` times: the paper's DP-SGD-5."""
+
+    kind: Literal["random_walk_sgd"] = variant("random_walk_sgd")
+    visits: Count = Field(
+        default=5, description="how often an example is used; one_pass_gaussian divides epsilon by it"
+    )
+    step_size: StepSize | None = Field(
+        default=None,
+        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: 1/sqrt(t), t "
+        "counting the updates of a task from 1",
+    )
+
+    def usual_steps(self, l2: float) -> Schedule:
+        """Return 1/sqrt(t)."""
+        return RootOfCount(1.0)

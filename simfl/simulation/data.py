@@ -1,0 +1,94 @@
+"""From a scenario to its data, the shares of it that clients hold, and the model that is trained on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from simfl.data import Dataset, Partition, load_dataset, partition
+from simfl.errors import DataError, ScenarioError
+from simfl.models import AbstractModel, build_model
+from simfl.scenario import Scenario
+from simfl.streams import Streams
+
+
+def data_root() -> Path | None:
+    """The folder of data sets that SIMFL_DATA names."""
+    named = os.environ.get("SIMFL_DATA")
+    return Path(named) if named else None
+
+
+def load_data(scenario: Scenario, streams: Streams) -> Dataset:
+    """Return the data set that a scenario names; see `shared_data` for when it is loaded once for several runs."""
+    config = scenario.data
+    options = config.model_dump(exclude={"set", "partition"})
+    if config.set in ("quadratic", "linear", "logistic"):
+        # The known optimum is that of the model that is trained.
+        options["l2"] = scenario.model.l2
+        if hasattr(scenario.model, "intercept"):
+            options["intercept"] = scenario.model.intercept
+    elif config.set in ("libsvm", "npz"):
+        options["regression"] = scenario.model.kind == "linear"
+    root = data_root()
+    key = repr((config.set, sorted(options.items()), root, streams.seed))
+    if _shared is not None and key in _shared:
+        return _shared[key]
+    try:
+        dataset = load_dataset(config.set, root=root, streams=streams, **options)
+    except ValueError as error:
+        raise DataError(f"data: {error}") from error
+    if _shared is not None:
+        _shared.clear()  # one at a time: large ones need not fit side by side
+        _shared[key] = dataset
+    return dataset
+
+
+_shared: dict[str, Dataset] | None = None
+
+
+@contextlib.contextmanager
+def shared_data() -> Iterator[None]:
+    """Let runs with the same data load them once, for the time of a block in which no file changes.
+
+    What is shared is the data set as loaded; no run writes into it.
+    """
+    global _shared
+    before, _shared = _shared, {} if _shared is None else _shared
+    try:
+        yield
+    finally:
+        _shared = before
+
+
+def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
+    """Return which client holds which training examples."""
+    options = scenario.data.partition.model_dump()
+    kind = options.pop("kind")
+    sizes = options.pop("sizes", None)
+    if sizes is not None:
+        options["sizes"] = sizes.pop("kind")
+        options.update(sizes)
+    generator = streams.generator("partition")
+    try:
+        return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
+    except ValueError as error:
+        raise ScenarioError(f"data.partition: {error}") from error
+
+
+def model_of(scenario: Scenario, dataset: Dataset) -> AbstractModel:
+    """Return the model that fits the data set's shapes."""
+    options = scenario.model.model_dump(exclude={"kind", "l2"})
+    if scenario.model.kind == "quadratic" and dataset.curvature is not None:
+        options["curvature"] = tuple(float(c) for c in dataset.curvature)
+    try:
+        return build_model(
+            scenario.model.kind,
+            input_shape=dataset.input_shape,
+            num_classes=dataset.num_classes,
+            l2=scenario.model.l2,
+            **options,
+        )
+    except ValueError as error:
+        raise ScenarioError(str(error)) from error

@@ -1,0 +1,160 @@
+"""From a scenario to its world: who is linked with whom, how fast clients compute, and when they are away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import DataError, ScenarioError
+from simfl.scenario import Scenario
+from simfl.simulation.setup import Setup
+from simfl.streams import Streams
+from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
+from simfl.world.availability import Outage, RandomOutages
+from simfl.world.compute import Sampler, Slowdown
+from simfl.world.links import LinkModel, MessageRow
+from simfl.world.topology import build_topology
+
+
+def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
+    """Return a fresh world of the scenario, at virtual time 0."""
+    scenario, streams = setup.scenario, setup.streams
+    clock = Clock()
+    compute = Compute(
+        scenario.clients.seconds_per_example,
+        speeds(scenario, streams).tolist(),
+        streams,
+        sampler_of(scenario.clients.jitter, 1.0),
+        slowdowns(scenario, streams),
+    )
+    there = availability(scenario, streams)
+    links = scenario.links
+    model = LinkModel(
+        latency=sampler_of(links.latency, 0.0),
+        bandwidth=links.bandwidth,
+        loss=links.loss,
+        resend_timeout_s=links.resend_timeout,
+        fifo=links.fifo,
+        uplink=links.uplink,
+        downlink=links.downlink,
+    )
+    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery)
+    taking = scenario.server
+    server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
+    return World(clock, compute, there, network, setup.topology, streams, server)
+
+
+def topology_of(scenario: Scenario, streams: Streams) -> Topology:
+    """Return the graph of who is linked with whom."""
+    options = scenario.topology.model_dump(exclude={"kind", "mixing"})
+    kind, count = scenario.topology.kind, scenario.clients.count
+    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
+        import networkx as nx
+
+        return Topology.from_graph(nx.empty_graph(1), kind="single")
+    options = {name: value for name, value in options.items() if value is not None}
+    try:
+        return build_topology(kind, count, streams.generator("topology"), **options)
+    except ValueError as error:
+        raise ScenarioError(f"topology: {error}") from error
+
+
+def sampler_of(config: Any, neutral: float) -> Sampler | None:
+    """Return the sampler of a distribution, None for the constant that changes nothing.
+
+    Args:
+        config: a distribution of factors, with mean 1, or of seconds, with a mean of its own.
+        neutral: 1 for factors, 0 for seconds.
+    """
+    kind, mean = config.kind, getattr(config, "mean", 1.0)
+    if kind == "constant":
+        value = config.value
+        return None if value == neutral else lambda g, n: np.full(n, value)
+    if kind == "uniform":
+        return lambda g, n: g.uniform(config.low, config.high, n)
+    if kind == "exponential":
+        return lambda g, n: g.exponential(mean, n)
+    if kind == "lognormal":
+        sigma = config.sigma
+        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
+    raise ValueError(f"unknown distribution {kind!r}")
+
+
+def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
+    """Return each client's factor on the compute time, [K]."""
+    config, count = scenario.clients.speed, scenario.clients.count
+    generator = streams.generator("speed")
+    if config.kind == "list":
+        return np.array(config.values, dtype=np.float64)
+    if config.kind == "trace":
+        return generator.choice(_trace(Path(config.path), config.column), count)
+    sampler = sampler_of(config, 1.0)
+    return np.ones(count) if sampler is None else sampler(generator, count)
+
+
+def _trace(path: Path, column: str) -> NDArray[np.float64]:
+    """Read a column of positive factors from a CSV file."""
+    import pandas as pd
+
+    where = "clients.speed"
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise DataError(f"{where}.path: found no file {path}, expected a CSV file with a header line") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}.path: cannot read {path} as CSV: {str(error).splitlines()[0]}") from error
+    if column not in table.columns:
+        listed = ", ".join(map(str, table.columns))
+        raise DataError(f"{where}.column: found no column {column!r} in {path}, expected one of {listed}")
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
+    if not len(values) or not np.isfinite(values).all() or (values <= 0).any():
+        raise DataError(f"{where}.column: {path}, column {column!r}: expected numbers > 0 in every row")
+    return values
+
+
+def _chosen(rule: Any, index: int, purpose: str, count: int, streams: Streams) -> Iterable[int]:
+    """The clients that a rule names: a list, all, or a fraction drawn once."""
+    if rule.clients is not None:
+        return list(rule.clients)
+    if rule.fraction is not None:
+        some = max(1, round(rule.fraction * count))
+        chosen = streams.generator(purpose, index).choice(count, some, replace=False)
+        return [int(k) for k in np.sort(chosen)]
+    return range(count)
+
+
+def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
+    """Return the scripted slowdowns."""
+    rules = []
+    for index, rule in enumerate(scenario.slowdowns):
+        until = math.inf if rule.until is None else rule.until
+        if rule.random is not None:
+            rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
+        else:
+            clients = frozenset(_chosen(rule, index, "slowdown-clients", scenario.clients.count, streams))
+            rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
+    return rules
+
+
+def availability(scenario: Scenario, streams: Streams) -> Availability:
+    """Return who is away when."""
+    outages: dict[int, list[Outage]] = {}
+    random: dict[int, RandomOutages] = {}
+    for index, rule in enumerate(scenario.availability):
+        scripted = [Outage(0.0, rule.join)] if rule.join > 0 else []
+        scripted += [Outage(begin, end) for begin, end in rule.offline]
+        scripted += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
+        churn = None
+        if rule.random is not None:
+            zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
+            churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
+        for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
+            outages.setdefault(client, []).extend(scripted)
+            if churn is not None:
+                random[client] = churn
+    return Availability(streams, dict(outages), random)
