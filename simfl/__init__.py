@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.version import __version__
 
 if TYPE_CHECKING:
     from simfl.audit.audit import audit
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from simfl.records import Run, read
     from simfl.scenario import load
     from simfl.simulation.runner import prepare, run
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DataError",

@@ -1,20 +1,18 @@
-"""`simfl reproduce`: parse, call, print."""
+"""`simfl reproduce`: the study of a paper, and verdicts on its claims."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simfl.reproduction import Outcome, Paper
-
-RUN_FAILED, INTERRUPTED = 1, 130
 
 
 def reproduce(
@@ -22,28 +20,22 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of up to an hour: fewer settings.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Runs at a time; by default as many as there are cores.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of all results.")] = Path("results"),
-    device: Annotated[str | None, typer.Option("--device", help="cpu or gpu; JAX chooses by default.")] = None,
+    jobs: Jobs = None,
+    out: Results = Path("results"),
+    device: Device = None,
     scenarios: Annotated[
         Path | None, typer.Option("--scenarios", help="The papers' scenarios, where simfl is not run from a clone.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what can be reproduced, and leave.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many runs there are, and leave.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what can be reproduced, and exit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many runs there are, and exit.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run the study of a paper and judge its claims: numbers beside the paper's, figures, a verdict for each claim.
 
     Ctrl-C ends the runs under way; the same command goes on later.
     """
-    if device not in (None, "cpu", "gpu"):
-        raise ScenarioError(f"--device: expected cpu or gpu, found {device!r}")
-    if jobs is not None and jobs < 1:
-        raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     from simfl.cli import console
-    from simfl.cli.study_console import sweep_progress
+    from simfl.cli.bars import sweep_progress
     from simfl.reproduction import PAPERS, find_paper
     from simfl.reproduction import reproduce as run_study
     from simfl.reproduction.running import plan_of, scenarios_folder
@@ -58,17 +50,16 @@ def reproduce(
             plan, _ = plan_of(paper, quick, scenarios_folder(scenarios))
             print(f"{paper.name}: {len(plan.runs)} runs, about {paper.minutes[not quick]} minutes on two cores")
         return
-    outcomes = []
+    outcomes: list[Outcome] = []
     for paper in chosen:
         with sweep_progress(paper.name, quiet) as tell:
-            outcome = run_study(
-                paper, quick=quick, out=out, jobs=jobs, device=device, scenarios=scenarios, tell=tell
-            )  # fmt: skip
-        show_verdicts(outcome)
-        outcomes.append(outcome)
-        if any(run.status == "missing" for run in outcome.swept.runs):
+            outcomes.append(
+                run_study(paper, quick=quick, out=out, jobs=jobs, device=device, scenarios=scenarios, tell=tell)
+            )
+        show_verdicts(outcomes[-1])
+        if any(run.status == "missing" for run in outcomes[-1].swept.runs):
             break  # Ctrl-C is for all of them
-    leave(outcomes)
+    exit_after(run for outcome in outcomes for run in outcome.swept.runs)
 
 
 def check_data(papers: Sequence[Paper]) -> None:
@@ -110,24 +101,3 @@ def show_verdicts(outcome: Outcome) -> None:
         )
     output().print(table)
     print(f"page: {outcome.page}")
-
-
-def leave(outcomes: Sequence[Outcome]) -> None:
-    """Say which runs are missing, and leave with the exit code that belongs to it."""
-    runs = [run for outcome in outcomes for run in outcome.swept.runs]
-    for run in runs:
-        if run.status == "failed":
-            _say(f"{run.label}, seed {run.seed}: failed: {run.reason}")
-    failed = sum(run.status == "failed" for run in runs)
-    missing = sum(run.status == "missing" for run in runs)
-    if failed:
-        _say(f"{failed} of {len(runs)} runs failed; the same command tries them again")
-        raise typer.Exit(RUN_FAILED)
-    if missing:
-        _say(f"{missing} of {len(runs)} runs are missing; the same command goes on with them")
-        raise typer.Exit(INTERRUPTED)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

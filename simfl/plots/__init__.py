@@ -3,7 +3,7 @@
 from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save
 from simfl.plots.groups import plot_groups
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
-from simfl.plots.style import COLORS, NAMES, color_of, name_of, style
+from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
 
 __all__ = [
     "COLORS",
@@ -20,4 +20,5 @@ __all__ = [
     "plot_groups",
     "save",
     "style",
+    "without_a_screen",
 ]

@@ -11,8 +11,9 @@ import numpy as np
 
 from simfl.errors import ScenarioError
 from simfl.plots.groups import looks_of
-from simfl.plots.style import scale_time, style
+from simfl.plots.style import style
 from simfl.records import Run, read
+from simfl.records.display import scale_time
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, ScenarioError, nearest
-from simfl.plots.style import LINE_STYLES, Scale, color_of, name_of, scale_bytes, scale_time, style
+from simfl.plots.style import LINE_STYLES, color_of, name_of, style
 from simfl.records import Run, read
+from simfl.records.display import Scale, scale_bytes, scale_time
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.plots.style import PALETTE, scale_time, style
+from simfl.plots.style import PALETTE, style
 from simfl.records import Run, read
+from simfl.records.display import scale_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 # Okabe and Ito 2008, "Color universal design", https://jfly.uni-koeln.de/color/. Yellow is left out: too pale on white.
 _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -123,36 +121,15 @@ def name_of(algorithm: str, private: bool = False) -> str:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """The look of simfl's figures, for the time of a block: nobody else's settings change."""
+    """Give figures the look of simfl inside a `with` block; nobody else's settings change."""
     import matplotlib
 
     with matplotlib.rc_context(_RC):  # type: ignore[arg-type]
         yield
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How a quantity is shown: values are divided by `divisor`, and the axis says `unit`."""
+def without_a_screen() -> None:
+    """Draw into files only: for commands, which open no windows."""
+    import matplotlib
 
-    divisor: float
-    unit: str
-
-
-def scale_time(largest_s: float) -> Scale:
-    """Choose the unit in which a time axis up to `largest_s` seconds reads best."""
-    for limit_s, divisor, unit in (
-        (1e-3, 1e-6, "µs"),
-        (1.0, 1e-3, "ms"),
-        (600.0, 1.0, "s"),
-        (7200.0, 60.0, "min"),
-        (172800.0, 3600.0, "h"),
-    ):
-        if largest_s < limit_s:
-            return Scale(divisor, unit)
-    return Scale(86400.0, "d")
-
-
-def scale_bytes(largest: float) -> Scale:
-    """Choose the decimal (SI) unit of an axis of bytes."""
-    power = 0 if not largest > 0 else min(max(math.floor(math.log10(largest) / 3), 0), 5)
-    return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])
+    matplotlib.use("Agg")

@@ -7,13 +7,13 @@ which share every draw that both make (data, speeds, links), so that most of wha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
-from simfl.records.sweeps import Group
+from simfl.records.sweeps import Group, labels_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +83,10 @@ class Interval:
     def half_width(self) -> float:
         """Half of the interval's width."""
         return (self.high - self.low) / 2
+
+    def show(self, write: Callable[[float, float], str]) -> str:
+        """Write mean and half width with one of the functions of `records.display`."""
+        return write(self.mean, self.half_width)
 
 
 def interval_of(values: Sequence[float]) -> Interval:
@@ -169,12 +173,10 @@ def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
         return {group.label: whole for group in groups}
     axes = [axis for axis in groups[0].settings if any(group.settings.get(axis) == baseline for group in groups)]
     if not axes:
-        valid = dict.fromkeys(
-            [*(group.label for group in groups), *(value for group in groups for value in group.settings.values())]
-        )
+        valid = labels_of(groups)
         raise ScenarioError(
             f"--baseline: expected the label of a group or of one setting, found {baseline!r}"
-            + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, list(valid)[:8]))}")
+            + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, valid[:8]))}")
         )
     axis = axes[0]
     found = {}

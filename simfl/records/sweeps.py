@@ -192,7 +192,8 @@ def open_groups(paths: Sequence[str | Path]) -> tuple[list[Group], str | None]:
         paths: folders of runs, or of sweeps.
 
     Returns:
-        The groups in the order in which they were met, and the baseline of the sweep if there is one sweep alone.
+        The groups in the order in which they were met, and the baseline of the sweep if there is one sweep alone and
+        its baseline is among what has finished.
 
     Raises:
         DataError: no such folder, or nothing in it that is finished.
@@ -200,7 +201,8 @@ def open_groups(paths: Sequence[str | Path]) -> tuple[list[Group], str | None]:
     folders = [Path(path) for path in paths]
     if len(folders) == 1 and is_sweep(folders[0]):
         sweep = read_sweep(folders[0])
-        return _groups_of(sweep), sweep.baseline
+        groups = _groups_of(sweep)
+        return groups, sweep.baseline if sweep.baseline in labels_of(groups) else None
     runs: list[Run] = []
     for folder in folders:
         if is_sweep(folder):
@@ -209,6 +211,14 @@ def open_groups(paths: Sequence[str | Path]) -> tuple[list[Group], str | None]:
         else:
             runs.append(read(folder))
     return group_runs(runs), None
+
+
+def labels_of(groups: Iterable[Group]) -> list[str]:
+    """Return what a baseline may be called: the labels of groups, and of single settings."""
+    own = list(groups)
+    return list(
+        dict.fromkeys([*(group.label for group in own), *(v for group in own for v in group.settings.values())])
+    )
 
 
 def _groups_of(sweep: Sweep) -> list[Group]:

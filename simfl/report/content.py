@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfl.cli.console import show_share, show_time
 from simfl.errors import SimflError
 from simfl.plots.curves import X_AXES, Y_AXES, describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.comparison import Interval, compare_groups, find_baselines, interval_of, target_of
-from simfl.records.differences import describe_differences
+from simfl.records.differences import ABSENT, describe_differences
+from simfl.records.display import show_range, show_share, show_time
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ MEASURES = ("test_accuracy", "test_loss", "train_loss", "consensus_distance", "e
 """Columns of metrics that can be drawn, the first that exists by default."""
 
 TIMES = ("compute", "communicate", "wait", "offline")
-
-ABSENT = "–"
-"""What stands for a setting that a group does not have."""
 
 _EQUALS = "\u00a0=\u00a0"  # a line may not break in "z = 2"
 
@@ -144,8 +141,7 @@ def gather(paths: Sequence[str | Path], *, target: float | None = None, baseline
         # As the page calls it, or as simfl compare does.
         baseline = dict(zip(labels, [group.label for group in groups], strict=True)).get(baseline, baseline)
         find_baselines(groups, baseline)  # refuses what it does not know
-    known = {group.label for group in groups} | {value for group in groups for value in group.settings.values()}
-    baseline = baseline or (usual if usual in known else None)  # a sweep that is not finished may lack it
+    baseline = baseline or usual
     sweep = read_sweep(paths[0]) if len(paths) == 1 and is_sweep(Path(paths[0])) else None
     runs = [(group.label, run) for group in groups for run in group.runs.values()]
     if target is None and sweep is not None:
@@ -305,7 +301,7 @@ def _findings(parts: Sequence[Part], target: float, baseline: str | None) -> lis
         accuracy = only.measures["accuracy"]
         if not math.isnan(accuracy.mean):
             found.append(
-                f"{_quoted(only)} reached a test accuracy of {show_summary(accuracy, show_share)} in "
+                f"{_quoted(only)} reached a test accuracy of {accuracy.show(show_share)} in "
                 f"{show_time(only.measures['time_s'].mean)} of virtual time."
             )
     else:
@@ -314,8 +310,8 @@ def _findings(parts: Sequence[Part], target: float, baseline: str | None) -> lis
             best = max(known, key=lambda part: part.measures["accuracy"].mean)
             worst = min(known, key=lambda part: part.measures["accuracy"].mean)
             found.append(
-                f"Best at the end: {_quoted(best)} with {show_summary(best.measures['accuracy'], show_share)} test "
-                f"accuracy; lowest: {_quoted(worst)} with {show_summary(worst.measures['accuracy'], show_share)}."
+                f"Best at the end: {_quoted(best)} with {best.measures['accuracy'].show(show_share)} test "
+                f"accuracy; lowest: {_quoted(worst)} with {worst.measures['accuracy'].show(show_share)}."
             )
         reached = [part for part in parts if not math.isnan(part.measures["to_target_s"].mean)]
         if len(reached) > 1:
@@ -335,9 +331,8 @@ def _findings(parts: Sequence[Part], target: float, baseline: str | None) -> lis
     spent = [part for part in parts if part.group.private]
     certified = [part for part in spent if not math.isnan(part.measures["epsilon"].mean)]
     if certified:
-        low = min(part.measures["epsilon"].mean for part in certified)
-        high = max(part.measures["epsilon"].mean for part in certified)
-        much = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+        epsilons = [part.measures["epsilon"].mean for part in certified]
+        much = show_range(min(epsilons), max(epsilons))
         found.append(f"The client that spent most has spent a certified epsilon of {much}; see Privacy for its terms.")
     if len(certified) < len(spent):
         labels = ", ".join(_quoted(part) for part in spent if part not in certified)
@@ -359,17 +354,6 @@ def _times_faster(fast: Part, other: Part, target: float) -> str:
         return f": {row['speedup']:.3g} times faster"
     interval = f"{row['speedup_low']:.3g} to {row['speedup_high']:.3g}"
     return f": {row['speedup']:.3g} times faster ({interval}, over pairs of equal seeds)"
-
-
-def show_summary(summary: Interval, show: Any) -> str:
-    """Write a mean with its interval where there is one."""
-    if math.isnan(summary.mean):
-        return "–"
-    half = summary.half_width
-    if math.isnan(half) or half <= 1e-9 * abs(summary.mean):
-        return str(show(summary.mean))
-    half = half if show is show_share else float(f"{half:.2g}")
-    return f"{show(summary.mean)} ± {show(half)}"
 
 
 def describe_run(run: Run) -> str:

@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from simfl.cli.console import show_bytes, show_count, show_number, show_share, show_time
 from simfl.errors import ScenarioError
 from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.comparison import Interval
+from simfl.records.display import (
+    NOTHING,
+    show_bytes,
+    show_count,
+    show_factor,
+    show_number,
+    show_range,
+    show_share,
+    show_time,
+)
 from simfl.report.content import (
     TIMES,
     Content,
@@ -25,7 +34,6 @@ from simfl.report.content import (
     axis_labels,
     describe_run,
     gather,
-    show_summary,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +126,7 @@ def _about(content: Content) -> str:
     seeds = {run.manifest.seed for _, run in content.runs}
     kinds = dict.fromkeys(name_of(part.group.algorithm, part.group.private) for part in content.parts)
     clients = sorted({len(run.clients) for _, run in content.runs})
-    count = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    count = show_range(clients[0], clients[-1], show_count)
     words = [
         "1 run" if runs == 1 else f"{runs} runs",
         f"seed {next(iter(seeds))}" if len(seeds) == 1 else f"{len(seeds)} seeds",
@@ -186,7 +194,7 @@ def _swatch(i: int, part: Part) -> str:
 
 def _numbers(content: Content) -> str:
     to_target = f"virtual time to {show_share(content.target)}"
-    columns: list[tuple[str, str, Callable[[float], str]]] = [
+    columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
         ("loss", "test loss", show_number),
         ("to_target_s", to_target, show_time),
@@ -214,7 +222,8 @@ def _numbers(content: Content) -> str:
             for name, _, show in shown
         ]
         if held:
-            cells.append(f'<td class="num">{_speedup(part.measures["speedup"])}</td>')
+            speedup = part.measures["speedup"]
+            cells.append(f'<td class="num">{show_factor(speedup.mean, speedup.low, speedup.high)}</td>')
         rows.append([f'<th scope="row">{_swatch(i, part)}{escape(part.label)}</th>', *cells])
     several = any(len(part.group.good) > 1 for part in content.parts)
     note = (
@@ -231,20 +240,13 @@ def _numbers(content: Content) -> str:
     return _table(headings, rows) + note
 
 
-def _speedup(found: Interval) -> str:
-    if math.isnan(found.mean):
-        return "–"
-    interval = "" if math.isnan(found.low) or found.low == found.high else f" ({found.low:.3g} to {found.high:.3g})"
-    return f"{found.mean:.3g}{interval}"
-
-
 def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
     mean = part.measures[name].mean
     return otherwise if math.isnan(mean) else mean
 
 
-def _cell(summary: Interval, show: Callable[[float], str], best: bool) -> str:
-    text = escape(show_summary(summary, show))
+def _cell(summary: Interval, show: Callable[[float, float], str], best: bool) -> str:
+    text = escape(summary.show(show))
     return f'<td class="num">{f"<strong>{text}</strong>" if best else text}</td>'
 
 
@@ -329,11 +331,8 @@ def _privacy_of(entry: Privacy, with_statement: bool) -> str:
         parts.append(_statement(entry.statement))
     low, high = entry.spent
     if not math.isnan(high):
-        alike = f"{low:.4g}" == f"{high:.4g}"
-        parts.append(
-            f"<p>Spent by {'every client' if alike else 'the clients'}: ε = "
-            f"{f'{high:.4g}' if alike else f'{low:.4g} to {high:.4g}'}.</p>"
-        )
+        spent = show_range(low, high)
+        parts.append(f"<p>Spent by {'the clients' if ' to ' in spent else 'every client'}: ε = {spent}.</p>")
     if entry.check is None:
         parts.append(f'<p class="note">Claim and account could not be worked out here: {escape(entry.problem)}</p>')
         return "".join(parts)
@@ -361,9 +360,7 @@ def _privacy_of(entry: Privacy, with_statement: bool) -> str:
 def _finding(finding: Finding, keys: Sequence[Any], claimed: bool) -> list[str]:
     clients = finding.clients
     who = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"
-    fewest, most = finding.releases
-    releases = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    cells = [f'<th scope="row">{who}</th>', f'<td class="num">{releases}</td>']
+    cells = [f'<th scope="row">{who}</th>', f'<td class="num">{show_range(*finding.releases, show_count)}</td>']
     if claimed:
         value = math.nan if finding.claimed is None else finding.claimed.epsilon
         cells.append(f'<td class="num">{_epsilon(value, "no claim")}</td>')
@@ -371,7 +368,7 @@ def _finding(finding: Finding, keys: Sequence[Any], claimed: bool) -> list[str]:
         cells.append(f'<td class="num">{_epsilon(finding.certified[key], "not certified")}</td>')
     if claimed:
         if finding.claimed is None or math.isnan(finding.claimed.epsilon):
-            cells.append("<td>–</td>")
+            cells.append(f"<td>{NOTHING}</td>")
         elif finding.understated:
             cells.append('<td><span class="verdict bad">✗ claims too little</span></td>')
         else:
@@ -382,7 +379,7 @@ def _finding(finding: Finding, keys: Sequence[Any], claimed: bool) -> list[str]:
 def _epsilon(value: float, missing: str) -> str:
     if math.isnan(value):
         return f'<span class="note">{missing}</span>'
-    return "∞" if math.isinf(value) else f"{value:.4g}"
+    return show_number(value)
 
 
 # -- again -------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from simfl import __version__
 from simfl.errors import ScenarioError
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
 from simfl.reproduction.running import Outcome, counted, judged
 from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, show
+from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
 CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")

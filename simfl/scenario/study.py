@@ -21,7 +21,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from simfl import __version__
 from simfl.errors import ScenarioError
 from simfl.scenario.errors import MAX_LINES, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within
@@ -30,6 +29,7 @@ from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_ove
 from simfl.scenario.problems import InvalidValueError, Path, Problem, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
 from simfl.scenario.syntax import read
+from simfl.version import __version__
 
 MAX_RUNS = 100_000
 CASE = "case"

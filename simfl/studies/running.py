@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from simfl import __version__
 from simfl.errors import DataError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
@@ -27,6 +26,7 @@ from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import Plan, PlannedRun, load_study, run_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import Outcome, Task
+from simfl.version import __version__
 
 COMPILED = ".compiled"
 """The folder of compiled programs, below that of all results."""

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import simfl
-from simfl.cli import console
+from simfl.cli import bars, console
 from simfl.errors import RunError
 from simfl.records import Progress, Run, read
 
@@ -245,11 +245,11 @@ def test_progress_is_shown_on_terminals_only(simfl_, fake_runs, scenario, monkey
 
 def test_speed_and_time_left_are_those_of_late():
     first = Progress(0.0, 0, 0.0, None, 0.0, 3.0, 0.0)
-    assert console.describe(first) == console.describe(first, first) == "t = 0 s  0 updates"
+    assert bars.describe(first) == bars.describe(first, first) == "t = 0 s  0 updates"
     later = Progress(90.0, 5, 0.1, None, 0.001, 12.0, 0.5)
-    assert console.describe(later, first) == "t = 90 s  5 updates  1/s  ETA 2:29:51"
+    assert bars.describe(later, first) == "t = 90 s  5 updates  1/s  ETA 2:29:51"
     stuck = Progress(90.0, 5, 0.1, 0.5, 0.001, 13.0, 0.5)
-    assert console.describe(stuck, later) == "t = 90 s  5 updates  acc. 50.0%  0/s"
+    assert bars.describe(stuck, later) == "t = 90 s  5 updates  acc. 50.0%  0/s"
 
 
 def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):

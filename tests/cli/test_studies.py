@@ -119,13 +119,3 @@ def test_bad_input_is_one_line(simfl_, study, words, line):
     assert code == 2
     assert told.startswith(line), told
     assert len(told.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("half", "mean", "text"),
-    [(170.0, 594.0, "170"), (1099.0, 398.0, "1,100"), (0.0069, 1.2, "0.0069"), (1e-12, 576.0, "0"), (31.4, 1, "31")],
-)
-def test_half_of_an_interval_is_written_without_powers_of_ten(half, mean, text):
-    from simfl.cli.study_console import show_half
-
-    assert show_half(half, mean) == text

@@ -10,7 +10,6 @@ from PIL import Image
 import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of, label_runs, save
-from simfl.plots.style import scale_bytes, scale_time
 from simfl.records import METRICS, read
 
 
@@ -148,17 +147,3 @@ def test_no_runs_no_folder_no_format(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot write the figure"):
         save(ax, tmp_path / "file" / "figure.png")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "unit"), [(0.0, "µs"), (2e-4, "µs"), (0.5, "ms"), (30, "s"), (3600, "min"), (86400, "h"), (1e6, "d")]
-)
-def test_times_read_well(seconds, unit):
-    assert scale_time(seconds).unit == unit
-
-
-@pytest.mark.parametrize(
-    ("number", "unit"), [(0, "B"), (999, "B"), (1000, "kB"), (5e6, "MB"), (1e15, "PB"), (1e20, "PB")]
-)
-def test_bytes_read_well(number, unit):
-    assert scale_bytes(number).unit == unit

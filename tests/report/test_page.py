@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import re
 import shutil
 import subprocess
@@ -14,9 +13,8 @@ import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy
-from simfl.records.comparison import Interval
 from simfl.report import write_report
-from simfl.report.content import gather, show_summary
+from simfl.report.content import gather
 from simfl.scenario import loads
 
 VOID = {"meta", "link", "br", "line", "input", "img"}
@@ -172,11 +170,6 @@ def test_errors(tmp_path, make_run, simfl_):
     with pytest.raises(ScenarioError, match="cannot write the report"):
         write_report([run], tmp_path / "no" / "r.html")
     assert simfl_("report", run, "-o", "page.html") == (0, "page.html\n", "")
-
-
-def test_a_mean_is_shown_with_its_interval():
-    assert show_summary(Interval(2.0, math.nan, math.nan), "{:g}".format) == "2"
-    assert show_summary(Interval(2.0, 1.8766, 2.1234), "{:g}".format) == "2 ± 0.12"
 
 
 @functools.cache

@@ -4,11 +4,11 @@ import json
 from collections import Counter, defaultdict
 
 import pytest
-from test_timeline import run
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, read
 from simfl.report.trace import CLIENTS, LINKS, RUN, parse_clients, write_trace
+from tests.simulation.test_timeline import run
 
 #: What every event of a phase must have, and what it may have besides.
 FIELDS = {

@@ -1,0 +1,138 @@
+"""Progress while runs, sweeps and downloads are under way."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Column
+
+from simfl.cli.shared import say
+from simfl.records.display import show_about, show_clock, show_share, show_time
+
+if TYPE_CHECKING:
+    from simfl.records import Progress
+    from simfl.studies import Report
+
+_BEFORE_COMPILED = 2  # the first reports come before everything is compiled, and would spoil the speed
+_RECENT_S = 3.0  # over which speed is measured
+
+
+@contextlib.contextmanager
+def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """Show a run's progress on the terminal while the block runs.
+
+    Yields:
+        What the run reports to; None where nobody would see it: with `quiet`, and where stderr is no terminal.
+    """
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    recent: deque[Progress] = deque()
+    told = widest = 0
+
+    def show(report: Progress) -> None:
+        nonlocal told, widest
+        told += 1
+        if told > _BEFORE_COMPILED:
+            recent.append(report)
+        while len(recent) > 2 and report.wall_s - recent[1].wall_s >= _RECENT_S:
+            recent.popleft()
+        state = describe(report, recent[0] if recent else None)
+        widest = max(widest, len(state))  # the bar keeps its length, mostly
+        bar.update(task, completed=report.fraction, state=state.ljust(widest))
+
+    with _bar(console) as bar:
+        task = bar.add_task(label, total=1.0, state="compiling")
+        yield show
+
+
+@contextlib.contextmanager
+def sweep_progress(name: str, quiet: bool) -> Iterator[Callable[[Report], None] | None]:
+    """Show how far a sweep is: a bar on a terminal, a line per run elsewhere; nothing with `quiet`."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None if quiet else _say_run
+        return
+
+    def show(report: Report) -> None:
+        if report.checked is not None:
+            bar.update(task, state=f"checking {report.checked}")
+            return
+        left = f"  about {show_about(report.remaining_s)} left" if report.remaining_s else ""
+        last = "" if report.run is None else f"  {report.run.label}"
+        state = f"{report.finished}/{report.total}{last}{left}"
+        bar.update(task, completed=report.finished, total=report.total, state=state)
+
+    with _bar(console) as bar:
+        task = bar.add_task(name, total=1.0, state="")
+        yield show
+
+
+def _bar(console: Console) -> bars.Progress:
+    """Return a bar with a label before it and what the tasks' field `state` says behind it."""
+    cut = Column(no_wrap=True, overflow="ellipsis")
+    return bars.Progress(
+        bars.TextColumn("{task.description}", style="bold", table_column=cut),
+        bars.BarColumn(bar_width=None),
+        bars.TextColumn("{task.fields[state]}", table_column=cut.copy()),
+        console=console,
+        transient=True,
+        expand=True,
+    )
+
+
+def describe(report: Progress, earlier: Progress | None = None) -> str:
+    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report."""
+    parts = [f"t = {show_time(report.time_s)}", f"{report.updates:,} updates"]
+    if report.accuracy is not None:
+        parts.append(f"acc. {report.accuracy:.1%}")
+    if earlier is not None and (pace := report.pace(earlier)) is not None:
+        updates_per_s, remaining_s = pace
+        parts.append(f"{updates_per_s:,.0f}/s")
+        if remaining_s is not None:
+            parts.append(f"ETA {show_clock(remaining_s)}")
+    return "  ".join(parts)
+
+
+def _say_run(report: Report) -> None:
+    run, outcome = report.run, report.outcome
+    if run is None or outcome is None:
+        return
+    accuracy = f" {show_share(outcome.accuracy)}" if math.isfinite(outcome.accuracy) else ""
+    left = f", about {show_about(report.remaining_s)} left" if report.remaining_s else ""
+    say(
+        f"{report.finished}/{report.total} {run.label}, seed {run.seed}: {run.status}{accuracy} "
+        f"in {show_time(run.wall_s)}{left}"
+    )
+
+
+@contextlib.contextmanager
+def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Show the progress of downloads while the block runs; yields None where stderr is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=console) as bar:
+        tasks: dict[str, bars.TaskID] = {}
+
+        def report(name: str, received: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=received, total=total)
+
+        yield report

@@ -1,0 +1,73 @@
+"""`simfl bench`: how fast simfl is on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simfl.cli.shared import RUN_FAILED, Device, say, write_text
+from simfl.errors import RunError, ScenarioError, nearest
+
+
+def bench(
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CASE", help="Names of cases; all by default.", show_default=False),
+    ] = None,
+    device: Device = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+) -> None:
+    """Measure updates per second, against the limit that the bare kernel sets on this machine."""
+    from simfl.bench.measuring import CASES, run_bench
+
+    for case in cases or []:
+        if case not in CASES:
+            raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, found {case!r}{nearest(case, CASES)}")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise ScenarioError(f"--json: {json_path}: there is no such folder")  # better said before minutes of work
+    results: list[dict[str, Any]] = []
+    failed = False
+    try:
+        for case in cases or CASES:
+            try:
+                results += run_bench([case], device, say)
+            except RunError as error:  # one case that fails does not cost the others' minutes
+                failed = True
+                say(str(error))
+    finally:
+        show_bench(results)
+        if json_path is not None:
+            write_text(json_path, json.dumps(results, indent=2) + "\n")
+    if failed:
+        raise typer.Exit(RUN_FAILED)
+
+
+def show_bench(results: Iterable[Mapping[str, Any]]) -> None:
+    """Print what was measured, and how near it is to what the device could do."""
+    from simfl.cli import console
+    from simfl.records.display import NOTHING, show_bytes, show_count
+
+    def ratio(value: float | None) -> str:
+        return NOTHING if value is None else f"{value:.2f}"
+
+    rows = [
+        {
+            "case": str(result["case"]),
+            "workers": show_count(result["workers"]),
+            "device": str(result["device"]),
+            "updates/s": show_count(result["updates_per_s"]),
+            "of the kernel limit": ratio(result["kernel_limit_ratio"]),
+            "x per call": ratio(result["per_call_ratio"]),
+            "world events/s": NOTHING if (rate := result["world_events_per_s"]) is None else show_count(rate),
+            "peak": show_bytes(result["peak_rss_bytes"]),
+        }
+        for result in results
+    ]
+    if rows:
+        screen = console.output()
+        cells = {name: [row[name] for row in rows] for name in rows[0]}
+        screen.print(console.table_of(cells, screen.width, text={"case", "device"}))

@@ -1,0 +1,54 @@
+"""`simfl data`: data sets that can be downloaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfl.errors import ScenarioError, nearest
+
+app = typer.Typer(help="Data sets that can be downloaded.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the data sets that can be downloaded."""
+    from simfl.cli import console
+    from simfl.data.sources import SOURCES
+
+    console.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, console.output())
+
+
+@app.command()
+def fetch(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Names as in `simfl data list`.", show_default=False)
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The folder of data sets; by default the one that SIMFL_DATA names.")
+    ] = None,
+) -> None:
+    """Download data sets: checked, and going on where an earlier attempt broke off."""
+    from simfl.cli.bars import download_bar
+    from simfl.data import fetch as downloads
+    from simfl.data.sources import SOURCES
+
+    named = os.environ.get("SIMFL_DATA")
+    if to is None and not named:
+        raise ScenarioError("data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or say --to FOLDER")
+    root = to if to is not None else Path(str(named))
+    for name in names:
+        if name not in SOURCES:
+            raise ScenarioError(
+                f"data fetch: expected one of {', '.join(SOURCES)}, found {name!r}{nearest(name, SOURCES)}"
+            )
+    for name in names:
+        with download_bar() as progress:
+            files = downloads.fetch(name, root, progress)
+        for file in files:
+            print(file)
+    if not named or Path(named).absolute() != root.absolute():
+        print(f"scenarios find it with SIMFL_DATA={root.absolute()}")

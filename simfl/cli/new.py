@@ -1,0 +1,21 @@
+"""`simfl new`: a scenario to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfl.cli.shared import write_text
+
+
+def new(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("scenario.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a commented scenario to start from."""
+    from simfl.scenario import template
+
+    write_text(path, template(), "w" if force else "x")
+    print(f"{path}: edit it, then: simfl run {path}")

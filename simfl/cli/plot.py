@@ -1,0 +1,38 @@
+"""`simfl plot`: figures of runs that were made before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfl.errors import ScenarioError
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
+    x: Annotated[
+        str,
+        typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="What to draw against."),
+    ] = "time",
+    y: Annotated[str, typer.Option("--y", help="A column of the metrics table.")] = "test_accuracy",
+    save: Annotated[
+        Path | None, typer.Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
+    ] = None,
+    clients: Annotated[
+        bool, typer.Option("--clients", help="With --y epsilon and one run: what each client spent over time.")
+    ] = False,
+) -> None:
+    """Draw runs that were made before, one curve each."""
+    from simfl import plots
+
+    plots.without_a_screen()
+    if clients:
+        if y != "epsilon" or x != "time" or len(runs) != 1:
+            raise ScenarioError(
+                "--clients: expected one run with --y epsilon against time; draw one run after the other"
+            )
+        print(plots.save(plots.plot_client_epsilon(runs[0]), save or Path("client-epsilon-by-time.png")))
+        return
+    print(plots.save(plots.plot(runs, x=x, y=y), save or Path(f"{y}-by-{x}.png")))

@@ -1,0 +1,96 @@
+"""What commands share: options, exit codes, and how something is said or written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from simfl.records.sweeps import SweepRun
+
+RUN_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+DEVICES = ("cpu", "gpu")
+
+
+def _check_device(device: str | None) -> str | None:
+    if device not in (None, *DEVICES):
+        raise ScenarioError(f"--device: expected cpu or gpu, found {device!r}")
+    return device
+
+
+def _check_target(target: float | None) -> float | None:
+    if target is not None and not 0 < target <= 1:
+        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], found {target:g}; write 0.9 for 90%")
+    return target
+
+
+Scenarios = Annotated[list[Path], typer.Argument(metavar="SCENARIO", help="Scenario files (YAML).", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, for example --set clients.count=32."),
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Another seed; short for --set seed=N.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", help="Runs at a time; by default as many as there are cores.")
+]
+Results = Annotated[Path, typer.Option("--out", help="Folder of all results.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="ACCURACY",
+        callback=_check_target,
+        help="The test accuracy whose cost is compared; by default the best that all reached.",
+    ),
+]
+
+
+def say(text: str) -> None:
+    """Write lines to stderr as they are: a terminal's width must not break a path apart."""
+    sys.stderr.write(text.rstrip("\n") + "\n")
+    sys.stderr.flush()
+
+
+def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) -> None:
+    """Write a file; mode "x" refuses to replace one, `parents` makes the folders above it.
+
+    Raises:
+        ScenarioError: it cannot be written.
+    """
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, mode, encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ScenarioError(f"{path}: there is a file already; choose another name, or --force to replace it") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot write the file: {error.strerror}") from error
+
+
+def exit_after(runs: Iterable[SweepRun]) -> None:
+    """Say which runs of a study failed and how many are missing, and exit with the code that belongs to it."""
+    planned = list(runs)
+    failed = [run for run in planned if run.status == "failed"]
+    missing = sum(not run.finished for run in planned) - len(failed)
+    for run in failed:
+        say(f"{run.label}, seed {run.seed}: failed: {run.reason}")
+    if failed:
+        say(f"{len(failed)} of {len(planned)} runs failed; the same command tries them again")
+        raise typer.Exit(RUN_FAILED)
+    if missing:
+        say(f"{missing} of {len(planned)} runs are missing; the same command goes on with them")
+        raise typer.Exit(INTERRUPTED)

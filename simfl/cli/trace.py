@@ -1,0 +1,56 @@
+"""`simfl trace`: a run as a timeline for a trace viewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfl.cli.shared import say
+from simfl.errors import ScenarioError
+
+
+def trace(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; by default trace.json in the folder of the run.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Leave out what was over before, such as 10 s.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Leave out what began after this virtual time.")
+    ] = None,
+    clients: Annotated[
+        str | None, typer.Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
+    ] = None,
+) -> None:
+    """Write a run as a timeline for the Perfetto or Chrome trace viewer, in virtual time.
+
+    Clients have tracks of what they do where the scenario said record: {timeline: true}, links where it said
+    record: {messages: true}.
+    """
+    from simfl.records import read
+    from simfl.report.trace import TABLES, parse_clients, write_trace
+    from simfl.scenario.units import parse_time
+
+    opened = read(run)
+    limits = {"start_s": since, "end_s": until}
+    try:
+        interval = {name: parse_time(_number(value)) for name, value in limits.items() if value is not None}
+    except ValueError as error:
+        raise ScenarioError(f"trace: --from, --until: {error}") from error
+    chosen = None if clients is None else parse_clients(clients)
+    written = write_trace(opened, out or opened.folder / "trace.json", clients=chosen, **interval)
+    for table in written.missing:
+        say(f"{opened.folder}: no table of {table}: the trace does not show {TABLES[table]}")
+    print(f"{written.path}: {written.events:,} events; open it in a trace viewer")
+
+
+def _number(text: str) -> str | float:
+    """A plain number counts seconds, as in scenarios."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

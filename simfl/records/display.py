@@ -1,0 +1,118 @@
+"""How numbers are written for readers, the same on the terminal, in figures and on pages.
+
+Every `show_*` writes a mean with half of its interval behind it where half is known: `88.44 ± 0.21 %`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NOTHING = "–"
+"""In the place of a value that does not exist."""
+
+_ROUNDING = 1e-9  # relative to the mean; half an interval below it is rounding
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a quantity is shown: values are divided by `divisor`, and the axis says `unit`."""
+
+    divisor: float
+    unit: str
+
+
+def scale_time(largest_s: float) -> Scale:
+    """Choose the unit in which times up to `largest_s` seconds read best."""
+    for limit_s, divisor, unit in (
+        (1e-3, 1e-6, "µs"),
+        (1.0, 1e-3, "ms"),
+        (600.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172800.0, 3600.0, "h"),
+    ):
+        if largest_s < limit_s:
+            return Scale(divisor, unit)
+    return Scale(86400.0, "d")
+
+
+def scale_bytes(largest: float) -> Scale:
+    """Choose the decimal (SI) unit for up to so many bytes."""
+    power = 0 if not largest > 0 else min(max(math.floor(math.log10(largest) / 3), 0), 5)
+    return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])
+
+
+def show_time(seconds: float | None, half: float = math.nan) -> str:
+    """Write a duration with four digits and the unit that reads best."""
+    return NOTHING if seconds is None else _scaled(seconds, half, scale_time(abs(seconds) or 1.0))
+
+
+def show_bytes(count: float, half: float = math.nan) -> str:
+    """Write a number of bytes with an SI unit."""
+    return _scaled(count, half, scale_bytes(count))
+
+
+def _scaled(mean: float, half: float, scale: Scale) -> str:
+    if not math.isfinite(mean):
+        return NOTHING
+    return f"{show_number(mean / scale.divisor, half / scale.divisor)} {scale.unit}"
+
+
+def show_share(value: float | None, half: float = math.nan) -> str:
+    """Write an accuracy in per cent."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:.2%}" if math.isnan(half) else f"{100 * value:.2f} ± {100 * half:.2f} %"
+
+
+def show_points(difference: float, half: float = math.nan) -> str:
+    """Write a difference of accuracies, in percentage points."""
+    return NOTHING if math.isnan(difference) else f"{show_fixed(100 * difference, 100 * half, sign=True)} points"
+
+
+def show_count(value: float, half: float = math.nan) -> str:
+    """Write a whole number with its thousands apart."""
+    return f"{value:,.0f}" + ("" if math.isnan(half) else f" ± {half:,.0f}") if math.isfinite(value) else NOTHING
+
+
+def show_number(value: float, half: float = math.nan) -> str:
+    """Write a real number with four digits."""
+    if not math.isfinite(value):
+        return NOTHING if math.isnan(value) else "∞" if value > 0 else "-∞"
+    return f"{value:.4g}" + ("" if math.isnan(half) else f" ± {show_half(half, value)}")
+
+
+def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool = False) -> str:
+    """Write a real number with so many digits after the point."""
+    return f"{value:{'+' if sign else ''}.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
+
+
+def show_half(half: float, mean: float) -> str:
+    """Write half of an interval with two digits and no power of ten; what is rounding beside the mean is 0."""
+    return "0" if half <= _ROUNDING * abs(mean) else f"{float(f'{half:.2g}'):,.10g}"
+
+
+def show_factor(factor: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Write a ratio with the bounds of its interval, which is not symmetric."""
+    if math.isnan(factor):
+        return NOTHING
+    return f"{factor:.3g} x" + ("" if math.isnan(low) or low == high else f" ({low:.3g} to {high:.3g})")
+
+
+def show_range(low: float, high: float, show: Callable[[float], str] = show_number) -> str:
+    """Write the smallest and the largest of several values, one where both read alike."""
+    ends = show(low), show(high)
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def show_about(seconds: float) -> str:
+    """Write an estimate of time: two digits."""
+    return show_time(float(f"{seconds:.2g}"))
+
+
+def show_clock(seconds: float) -> str:
+    """Write what is left of a run: minutes and seconds, hours before them."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
