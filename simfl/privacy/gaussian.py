@@ -13,7 +13,7 @@ https://arxiv.org/abs/1905.02383.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -143,27 +143,6 @@ def classic_limit(delta: float) -> float:
     return _root(lambda epsilon: _log_delta(epsilon, epsilon / factor) - log_delta, high / 2.0, high)
 
 
-def composed_mu(pairs: Iterable[tuple[float, float]]) -> float:
-    """Return mu of several Gaussian releases together: one Gaussian with mu^2 = sum of (s_j / std_j)^2.
-
-    Exact, also if later releases depend on earlier ones. Dong, Roth and Su 2019, Corollary 3.3.
-
-    Args:
-        pairs: (sensitivity >= 0, standard deviation >= 0) of each release, both in the same unit.
-
-    Returns:
-        mu >= 0; infinite if a release that depends on data has no noise.
-    """
-    total = 0.0
-    for sensitivity, std in pairs:
-        _check_sensitivity(sensitivity)
-        if not std >= 0.0:
-            raise ValueError(f"standard deviation: expected a number >= 0, found {std:g}")
-        if sensitivity > 0.0:
-            total += (sensitivity / std) ** 2 if std > 0.0 else math.inf
-    return math.sqrt(total)
-
-
 # -- many sampled Gaussians: a diagnostic ----------------------------------------------------
 
 
@@ -225,49 +204,6 @@ def gdp_central_limit_epsilon(
 
 
 # -- pure releases ---------------------------------------------------------------------------
-
-
-def advanced_composition(epsilon: float, steps: int, delta_slack: float) -> float:
-    """Return the epsilon of `steps` epsilon-private releases by advanced composition, at the price of delta_slack.
-
-    eps_total = eps sqrt(2 T ln(1/delta')) + T eps (e^eps - 1), and delta' is added to delta.
-    Dwork and Roth 2014, Theorem 3.20. For few steps or large epsilon the plain sum T eps is smaller.
-
-    Args:
-        epsilon: of one release, >= 0.
-        steps: T >= 0.
-        delta_slack: delta' in (0, 1).
-    """
-    _check_epsilon(epsilon, least=0.0)
-    if steps < 0:
-        raise ValueError(f"steps: expected an integer >= 0, found {steps}")
-    if not 0.0 < delta_slack < 1.0:
-        raise ValueError(f"delta_slack: expected a number between 0 and 1, found {delta_slack:g}")
-    if steps == 0:
-        return 0.0
-    if epsilon > 700.0:  # e^700 is about the largest number there is
-        return math.inf
-    return epsilon * (math.sqrt(-2.0 * steps * math.log(delta_slack)) + steps * math.expm1(epsilon))
-
-
-def amplified_pure(epsilon: float, sampling_rate: float) -> float:
-    """Return the epsilon of an epsilon-private release on a random sample: ln(1 + q (e^eps - 1)).
-
-    Balle, Barthe and Gaboardi 2018, "Privacy amplification by subsampling", https://arxiv.org/abs/1807.01647; for
-    Poisson sampling under add_or_remove and for a sample of fixed size under replace_one.
-
-    Args:
-        epsilon: of the release on the whole data, >= 0.
-        sampling_rate: q in [0, 1].
-    """
-    _check_epsilon(epsilon, least=0.0)
-    _check_rate(sampling_rate)
-    if epsilon < 30.0:
-        return math.log1p(sampling_rate * math.expm1(epsilon))
-    if sampling_rate == 0.0:
-        return 0.0
-    rest = math.log1p(-sampling_rate) if sampling_rate < 1.0 else -math.inf
-    return float(np.logaddexp(rest, epsilon + math.log(sampling_rate)))
 
 
 # -- inside ----------------------------------------------------------------------------------

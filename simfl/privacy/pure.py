@@ -52,31 +52,13 @@ def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
     return epsilon * math.sqrt(-2.0 * releases * math.log(delta)) + (releases * epsilon * growth if releases else 0.0)
 
 
-def composed_delta(epsilon: float, releases: int, total: float) -> float:
-    """Return the smallest delta at which T releases of epsilon each are together (total, delta)-private.
-
-    Of T randomized responses, each right with probability p = e^eps / (1 + e^eps), the privacy loss is (2 J - T) eps
-    with J right answers: delta = P[J > j] - e^total P'[J > j], j = (total/eps + T)/2, where J is binomial with p under
-    one data set and with 1 - p under its neighbor. Attained by them, a bound for all others.
-
-    Args:
-        epsilon: >= 0, of one release.
-        releases: T >= 0.
-        total: >= 0, the epsilon in question.
-    """
-    _check(epsilon, releases, 0.5)
-    _check_epsilon(total)
-    if epsilon == 0.0 or total >= releases * epsilon:
-        return 0.0
-    here, there = _tails(epsilon, releases)
-    j = math.floor(0.5 * (total / epsilon + releases))
-    return float(_difference(here[j], there[j], total))
-
-
 def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     """Return the smallest epsilon such that T releases of epsilon each are together (that, delta)-private.
 
-    Exact, the inverse of `composed_delta`: at most T eps, and never more than `advanced_epsilon`.
+    Of T randomized responses, each right with probability p = e^eps / (1 + e^eps), the privacy loss is (2 J - T) eps
+    with J right answers: delta = P[J > j] - e^total P'[J > j], j = (total/eps + T)/2, where J is binomial with p under
+    one data set and with 1 - p under its neighbor. Exact: attained by them, a bound for all others; at most T eps, and
+    never more than `advanced_epsilon`.
 
     Args:
         epsilon: >= 0, of one release.

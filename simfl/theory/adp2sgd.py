@@ -12,7 +12,7 @@ What one has to know before using a number from here:
 - Theorem 2 counts on nobody knowing which worker was active, with sampling rate B / (K n). The exchange protocol shows
   it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
-- Remark 1 lacks a condition on the order, which is checked here.
+- Remark 1 lacks a condition on the order, which `Theorem2.remark1_from_step` adds.
 """
 
 from __future__ import annotations
@@ -275,35 +275,6 @@ def minimal_steps(problem: Problem, *, as_printed: bool = False) -> float:
     return problem.smoothness**2 * K**2 * max(terms)
 
 
-def proposition1(problem: Problem, *, steps: int, noise_std: float = 0.0, as_printed: bool = False) -> Convergence:
-    """Return Proposition 1's bound, Theorem 1 with eta = K / (B sqrt(T)).
-
-    [2 (F(w0) - F*) + 2 L (varsigma²/B + 6 upsilon² + d sigma²/B²)] / sqrt(T)
-
-    Args:
-        problem: the problem and the network.
-        steps: T >= 1, mini-batches of all workers together.
-        noise_std: sigma on the sum; it is B times that of the mean.
-        as_printed: take the condition on T as the paper prints it (see `minimal_steps`).
-
-    Raises:
-        ConditionError: T is less than `minimal_steps`.
-    """
-    _check_steps(steps)
-    _check_noise(noise_std)
-    needed = minimal_steps(problem, as_printed=as_printed)
-    if steps < needed:
-        raise ConditionError(
-            f"Proposition 1: condition T >= {needed:.4g}: T is {steps}; "
-            f"use Theorem 1 with a step size of at most {largest_step_size(problem):.4g}"
-        )
-    return _bound(problem, _rate(problem, steps), steps, noise_std)
-
-
-def _rate(problem: Problem, steps: int) -> float:
-    return problem.num_workers / (problem.batch_size * math.sqrt(steps))
-
-
 # -- privacy ---------------------------------------------------------------------------------
 
 
@@ -373,29 +344,12 @@ class Theorem2:
     view: View = "global_hidden"
 
     def remark1_from_step(self) -> int:
-        """Return the first step t to which Remark 1 applies: alpha_t = 1 + (alpha - 1) sqrt(T/t) must satisfy (7)."""
+        """Return the first step t to which Remark 1 applies: w^t is (sqrt(t/T) epsilon, delta)-private.
+
+        The order alpha_t = 1 + (alpha - 1) sqrt(T/t), at which it is proven, must satisfy (7); the paper omits that.
+        """
         share = ((self.alpha - 1.0) / (self.largest_alpha - 1.0)) ** 2
         return max(1, math.ceil(self.steps * share * (1.0 - 1e-12)))
-
-    def remark1(self, step: int) -> float:
-        """Return the epsilon of the models after t of the T steps: sqrt(t/T) epsilon, with the same delta.
-
-        Args:
-            step: t, from 1 to T.
-
-        Raises:
-            ConditionError: the order alpha_t = 1 + (alpha - 1) sqrt(T/t), at which the remark is proven, exceeds what
-                condition (7) allows. The paper does not mention it.
-        """
-        if not 1 <= step <= self.steps:
-            raise ValueError(f"step: expected an integer from 1 to {self.steps}, found {step}")
-        order = 1.0 + (self.alpha - 1.0) * math.sqrt(self.steps / step)
-        if order > self.largest_alpha * (1.0 + 1e-12):
-            raise ConditionError(
-                f"Remark 1: condition (7) for alpha_t = 1 + (alpha - 1) sqrt(T/t): found {order:.4g} at t = {step}, "
-                f"expected at most {self.largest_alpha:.4g}; it applies from step {self.remark1_from_step()} on"
-            )
-        return math.sqrt(step / self.steps) * self.epsilon
 
     def accounted(self, accountant: Accountant = "tightest") -> tuple[Accounted, ...]:
         """Return what an accountant says about this noise, for both views and both neighboring relations.
@@ -618,135 +572,7 @@ def _smallest_epsilon(setting: _Setting) -> float:
 # -- privacy and convergence together --------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Proposition2:
-    """What Proposition 2 claims about a run as long as its privacy is worth.
-
-    Attributes:
-        steps: T of equation (8).
-        bound: C4 G sqrt(d L (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) ln(1/delta)) / (K n eps), for a random iterate.
-        c4: the constant in it.
-        exact_bound: Proposition 1's bound at T with Theorem 2's own noise; the closed form drops the 1 in alpha.
-        step_size: eta = K / (B sqrt(T)).
-        theorem2: the noise.
-        minimal_steps: T_min of Proposition 1.
-        long_enough: whether T >= T_min, without which the bound is proven for no run.
-    """
-
-    steps: int
-    bound: float
-    c4: float
-    exact_bound: float
-    step_size: float
-    theorem2: Theorem2
-    minimal_steps: float
-    long_enough: bool
-
-
-def proposition2(
-    problem: Problem,
-    epsilon: float,
-    delta: float,
-    *,
-    examples: int,
-    gradient_bound: float = 1.0,
-    as_printed: bool = False,
-) -> Proposition2:
-    """Return Proposition 2's number of steps and bound.
-
-    T = 2 (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) K² n² eps² / (40 d L G² ln(1/delta)), rounded down.
-
-    With the noise where it belongs, B sigma on the sum, C4 = 4 sqrt(5) (1 + 1/(mu (1-mu))). The paper has sigma on the
-    sum and C4 = 4 sqrt(5) (1 + 1/(B² mu (1-mu))), for which there is no privacy.
-    The bound is that of an iterate drawn at random: the paper's sum over theta^t is a misprint.
-
-    Args:
-        problem: the problem and the network.
-        epsilon: > 0, to be claimed.
-        delta: in (0, 1).
-        examples: n, examples of the worker who has fewest.
-        gradient_bound: G > 0, to which each example's gradient is clipped.
-        as_printed: the paper's C4, its sigma on the sum, and its condition on T.
-
-    Raises:
-        ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or there is no step to take.
-            That T is below Proposition 1's (it always is, in practice) is no error but `long_enough`.
-    """
-    K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
-    _setting(delta, K, examples, B, 1)
-    if not epsilon > 0.0:
-        raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
-    if not gradient_bound > 0.0:
-        raise ValueError(f"gradient_bound: expected a number > 0, found {gradient_bound:g}")
-    gap = problem.initial_gap + L * (problem.sampling_variance / B + 6.0 * problem.worker_variance)
-    log_delta = -math.log(delta)
-    budget = (K * examples * epsilon) ** 2 / (d * L * gradient_bound**2 * log_delta)
-    steps = math.floor(gap * budget / 20.0)
-    if steps < 1:
-        raise ConditionError(
-            f"Proposition 2: condition T >= 1: equation (8) gives T = {gap * budget / 20.0:.4g}; "
-            "ask for a larger epsilon, or take more examples or fewer parameters"
-        )
-    noise = theorem2(
-        epsilon,
-        delta,
-        num_workers=K,
-        examples=examples,
-        batch_size=B,
-        steps=steps,
-        gradient_bound=gradient_bound,
-    )
-    on_sum = noise.noise_std_for_mean if as_printed else noise.noise_std_for_sum
-    c4 = 4.0 * math.sqrt(5.0) * (1.0 + 1.0 / ((B**2 if as_printed else 1.0) * noise.mu * (1.0 - noise.mu)))
-    needed = minimal_steps(problem, as_printed=as_printed)
-    step_size = _rate(problem, steps)
-    return Proposition2(
-        steps=steps,
-        bound=c4 * gradient_bound * math.sqrt(d * L * gap * log_delta) / (K * examples * epsilon),
-        c4=c4,
-        exact_bound=_bound(problem, step_size, steps, on_sum).bound,
-        step_size=step_size,
-        theorem2=noise,
-        minimal_steps=needed,
-        long_enough=steps >= needed,
-    )
-
-
 # -- time ------------------------------------------------------------------------------------
-
-
-def speedup_random_slowdown(num_workers: int, slowdown: float = 2.0) -> float:
-    """Return how much faster A(DP)²SGD processes mini-batches than SYNC in Case I, communication being free.
-
-    In every iteration one random worker takes `slowdown` times as long: SYNC waits for it, the others do not.
-    slowdown / (1 + (slowdown - 1) / K), 1.882 for 16 workers and a factor of 2.
-
-    Args:
-        num_workers: K >= 1.
-        slowdown: >= 1.
-    """
-    _check_speed(num_workers, slowdown)
-    return slowdown / (1.0 + (slowdown - 1.0) / num_workers)
-
-
-def speedup_one_slow_worker(num_workers: int, slowdown: float = 10.0) -> float:
-    """Return how much faster A(DP)²SGD processes mini-batches than SYNC in Case II, communication being free.
-
-    One worker always takes `slowdown` times as long: (K - 1 + 1/slowdown) slowdown / K, 9.44 for 16 workers and 10.
-
-    Args:
-        num_workers: K >= 1.
-        slowdown: >= 1.
-    """
-    _check_speed(num_workers, slowdown)
-    return (num_workers - 1 + 1.0 / slowdown) * slowdown / num_workers
-
-
-def _check_speed(num_workers: int, slowdown: float) -> None:
-    if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
-    if not slowdown >= 1.0:
-        raise ValueError(f"slowdown: expected a number >= 1, found {slowdown:g}")
 
 
 def _check_steps(steps: int) -> None:

@@ -43,8 +43,6 @@ Rule = Literal["algorithm1", "text", "table2"]
 """The next stage's dS: theta dS (Algorithm 1); 2 sqrt(2 D/(P (tau+1)))/b (Section 6.2), which is theta dS where P > 1;
 2 sqrt(D)/b, with P of the first dS in all stages (Table 2). D is Delta_b."""
 
-_SLACK = 1.0 + 1e-12
-
 
 def _check(name: str, value: float, least: float = 0.0, *, strict: bool = True) -> None:
     if not ((value > least if strict else value >= least) and math.isfinite(value)):
@@ -418,29 +416,6 @@ def theorem2(problem: Problem, variance: float, *, radius: float, gradient_bound
     rest = ((4.0 + radius**2) * math.sqrt(variance + 1.0) + radius**2 / first) / (2.0 * math.sqrt(steps))
     drift = growth * (1.0 + math.log(steps))
     return Theorem2(delay, drift, rest, delay + drift + rest, delay + growth * math.log(steps) + rest)
-
-
-def theorem4_bound(problem: Problem, variance: float, *, step_size: float, steps: int) -> float:
-    """Return Theorem 4's bound of (1/T) sum_t E||grad f(x_t)||²: 2 (f(x_1) - f*)/(T gamma) + 2 Delta_b L gamma.
-
-    Args:
-        problem: the problem and the system; f need not be convex.
-        variance: Delta_b.
-        step_size: gamma, constant.
-        steps: T.
-
-    Raises:
-        ConditionError: (13), 1/gamma >= 2 L (tau+1), does not hold.
-    """
-    _check("variance", variance, strict=False)
-    _check("step_size", step_size)
-    _check_count("steps", steps)
-    if step_size > problem.largest_step_size * _SLACK:
-        raise ConditionError(
-            f"Theorem 4: condition (13), 1/gamma >= 2 L (tau + 1): found gamma = {step_size:.6g}, expected at most "
-            f"{problem.largest_step_size:.6g}; take a smaller step size"
-        )
-    return 2.0 * problem.initial_gap / (steps * step_size) + 2.0 * variance * problem.smoothness * step_size
 
 
 # -- privacy ---------------------------------------------------------------------------------

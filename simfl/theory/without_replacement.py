@@ -21,7 +21,6 @@ The paper forgets the dimension d in its bounds (E||N||² = d std²); `as_printe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -220,97 +219,6 @@ def _std(epsilon: float, delta: float, sensitivity: float, calibration: Calibrat
     raise ValueError(f"calibration: expected classic or analytic, found {calibration!r}")
 
 
-@dataclass(frozen=True)
-class GlobalStep:
-    """The noise that one Global step of Algorithm 2 needs.
-
-    Attributes:
-        step: t, counted from 1 in the node's own sequence.
-        local_steps: j, the node's Local steps since it last published; their batches are protected by this noise, too.
-        sensitivity: by how much one example of any of these batches moves the new global model.
-        scaled_noise_std: standard deviation of eta_t N_t, on the model.
-        noise_std: std(N_t), on the mean gradient.
-    """
-
-    step: int
-    local_steps: int
-    sensitivity: float
-    scaled_noise_std: float
-    noise_std: float
-
-
-def algorithm2_noise(
-    epsilon: float,
-    delta: float,
-    *,
-    batch_size: int,
-    step_sizes: Sequence[float],
-    global_steps: Sequence[int],
-    loss: LossConstants,
-    calibration: Calibration = "classic",
-    expansion: bool = False,
-) -> tuple[GlobalStep, ...]:
-    """Return the noise of every Global step of one node in Algorithm 2.
-
-    Lemma 5: if eta <= 1/(2 mu), one example of the batches since the node last published moves the global model by at
-    most max over k in [t-j, t] of 2 eta_k L/b; so std(N_t) = c 2L max eta_k / (eta_t b epsilon), Algorithm 1's for
-    constant steps and more for decreasing ones. Theorem 5: the whole run is (epsilon, delta)-private, if what decides
-    between Local and Global does not depend on data.
-
-    Args:
-        epsilon: > 0.
-        delta: in (0, 1).
-        batch_size: b >= 1.
-        step_sizes: eta_t > 0 of the node's own steps, Local and Global, in order.
-        global_steps: which of them are Global, counted from 1, increasing.
-        loss: L, mu and gamma.
-        calibration: of the noise.
-        expansion: follow an example's influence through the Local steps instead of using Lemma 5: a Local step, of size
-            2 eta, changes distances by a factor of up to max(|1 - 2 eta gamma|, |1 - 2 eta mu|). It holds for every
-            step size, at the price of very much noise where steps are too large.
-
-    Raises:
-        ConditionError: eta > 1/(2 mu) somewhere, and not `expansion`.
-    """
-    if not step_sizes or not all(step > 0.0 for step in step_sizes):
-        raise ValueError("step_sizes: expected at least one, all of them > 0")
-    if not all(1 <= t <= len(step_sizes) for t in global_steps) or list(global_steps) != sorted(set(global_steps)):
-        raise ValueError(f"global_steps: expected increasing numbers from 1 to {len(step_sizes)}")
-    gradient = _sensitivity(batch_size, loss.lipschitz)
-    factor = _std(epsilon, delta, 1.0, calibration)
-    if not expansion:
-        _check_lemma5(step_sizes, loss.smoothness)
-    found = []
-    begin = 0  # of the batches that nobody has seen anything of yet
-    for t in global_steps:
-        window = step_sizes[begin:t]
-        largest = window[-1]
-        if expansion:
-            influence = 0.0  # of the most influential example on (local model)/2
-            for eta in window[:-1]:
-                stretch = max(abs(1.0 - 2.0 * eta * loss.strong_convexity), abs(1.0 - 2.0 * eta * loss.smoothness))
-                influence = max(stretch * influence, eta)
-            largest = max(largest, influence)
-        else:
-            largest = max(window)
-        moved = gradient * largest
-        found.append(GlobalStep(t, len(window) - 1, moved, factor * moved, factor * moved / step_sizes[t - 1]))
-        begin = t
-    return tuple(found)
-
-
-def _check_lemma5(step_sizes: Sequence[float], smoothness: float) -> None:
-    most = 1.0 / (2.0 * smoothness)
-    too_large = [t for t, eta in enumerate(step_sizes, start=1) if eta > most * (1.0 + 1e-12)]
-    if too_large:
-        first = too_large[0]
-        raise ConditionError(
-            f"Lemma 5: condition eta <= 1/(2 mu) = {most:g}: eta is {step_sizes[first - 1]:g} at step {first} "
-            f"(violated at {len(too_large)} of {len(step_sizes)} steps, last at {too_large[-1]}); "
-            "clip the step sizes, or take noise from the expansion of the steps"
-        )
-
-
 # -- convergence -----------------------------------------------------------------------------
 
 
@@ -472,80 +380,6 @@ def theorem6(
         noise=noise if as_printed else noise / steps,
         sampling=_sampling(examples, batch_size, steps, radius, lipschitz),
     )
-
-
-@dataclass(frozen=True)
-class Theorem7:
-    """What Theorem 7 says of E||w - w*||², summed over all local models and the global one: three orders of magnitude.
-
-    The bound is an unknown constant times `order`.
-
-    Attributes:
-        order: the sum of the parts.
-        start: M B²/(a² t).
-        sampling: M B² ln t/(a² b t).
-        noise: d M L² ln(1.25/delta)/(a² b² eps² t).
-        step_size: eta_t = 1/(a gamma t), of this step.
-    """
-
-    order: float
-    start: float
-    sampling: float
-    noise: float
-    step_size: float
-
-
-def theorem7(
-    step: int,
-    epsilon: float,
-    delta: float,
-    *,
-    examples: int,
-    batch_size: int,
-    nodes: int,
-    least_probability: float,
-    strong_convexity: float,
-    dimension: int = 1,
-    gradient_bound: float = 1.0,
-    lipschitz: float = 1.0,
-    as_printed: bool = False,
-) -> Theorem7:
-    """Return Theorem 7's orders: Algorithm 2, gamma-strongly convex loss, every node acting once per step.
-
-    O(M B²/(a² t) + M B² ln t/(a² b t) + M L² ln(1.25/delta)/(a² b² eps² t)) with eta_t = 1/(a gamma t).
-
-    Args:
-        step: t, at most n/(b M).
-        epsilon: > 0.
-        delta: in (0, 1).
-        examples: n, of all nodes.
-        batch_size: b.
-        nodes: M.
-        least_probability: a in (0, 1/2], of either action, at any node and time; at least half the exploration rate.
-        strong_convexity: gamma > 0.
-        dimension: d, parameters of the model.
-        gradient_bound: B, of the norm of every gradient.
-        lipschitz: L.
-        as_printed: without the factor d, as in the paper.
-
-    Raises:
-        ConditionError: t > n/(b M): a node would use an example twice.
-    """
-    if nodes < 1:
-        raise ValueError(f"nodes: expected an integer >= 1, found {nodes}")
-    _check_utility("Theorem 7", examples, batch_size * nodes, step, 0.0, dimension)
-    if not 0.0 < least_probability <= 0.5:
-        raise ValueError(f"least_probability: expected a number in (0, 0.5], found {least_probability:g}")
-    if not strong_convexity > 0.0:
-        raise ValueError(f"strong_convexity: expected a number > 0, found {strong_convexity:g}; use Theorem 6")
-    # std² = 8 ln(1.25/delta) L²/(b² eps²) of the classical calibration; the theorem keeps the order only.
-    variance = _std(epsilon, delta, _sensitivity(batch_size, lipschitz), "classic") ** 2 / 8.0
-    share = nodes / (least_probability**2 * step)
-    start = share * gradient_bound**2
-    sampling = start * math.log(step) / batch_size
-    noise = _dimension(dimension, as_printed) * share * variance
-    step_size = 1.0 / (least_probability * strong_convexity * step)
-    return Theorem7(start + sampling + noise, start, sampling, noise, step_size)
 
 
 def _utility(start: float, gradients: float, noise: float, sampling: float) -> Utility:

@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.gaussian import (
-    advanced_composition,
-    amplified_pure,
     analytic_std,
     classic_limit,
     classic_std,
-    composed_mu,
     gaussian_delta,
     gaussian_epsilon,
     gdp_central_limit_epsilon,
@@ -21,7 +18,7 @@ from simfl.privacy.gaussian import (
 )
 
 QUICK = settings(max_examples=60)
-MNIST_DELTA = 1 / 60000**2  # paper B's delta
+MNIST_DELTA = 1 / 60000**2  # of without_replacement
 
 epsilons = st.floats(1e-4, 60.0)
 mus = st.floats(1e-6, 20.0)
@@ -130,22 +127,10 @@ def test_the_classical_theorem_ends_below_one():
     assert "\n" not in str(found.value)
 
 
-@QUICK
-@given(pairs=st.lists(st.tuples(st.floats(0.1, 5.0), st.floats(0.1, 50.0)), min_size=1, max_size=6))
-def test_several_gaussians_are_one(pairs):
-    assert composed_mu(pairs) == pytest.approx(math.sqrt(sum((s / std) ** 2 for s, std in pairs)), rel=1e-12)
-    assert composed_mu(pairs[:1]) == pytest.approx(pairs[0][0] / pairs[0][1], rel=1e-12)
-
-
 def test_composition_is_what_numerical_composition_finds():
     one = privacy_loss_distribution.from_gaussian_mechanism(3.0, value_discretization_interval=1e-4)
     several = one.self_compose(7).get_epsilon_for_delta(1e-6)
-    assert gaussian_epsilon(1e-6, composed_mu([(1.0, 3.0)] * 7)) == pytest.approx(several, rel=1e-3)
-
-
-def test_composition_without_noise():
-    assert composed_mu([(1.0, 2.0), (1.0, 0.0)]) == math.inf
-    assert composed_mu([(0.0, 0.0)]) == composed_mu([]) == 0.0
+    assert gaussian_epsilon(1e-6, math.sqrt(7) / 3.0) == pytest.approx(several, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -165,35 +150,11 @@ def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta,
 
 def test_central_limit_without_sampling_is_nearly_composition():
     z, steps = 40.0, 9
-    assert gdp_central_limit_mu(z, 1.0, steps) == pytest.approx(composed_mu([(1.0, z)] * steps), rel=1e-3)
+    assert gdp_central_limit_mu(z, 1.0, steps) == pytest.approx(math.sqrt(steps) / z, rel=1e-3)
     for sampling in ("poisson", "uniform"):  # with much noise both approach q sqrt(T) / z
         assert gdp_central_limit_mu(1e5, 0.5, 4, sampling) == pytest.approx(0.5 * 2 / 1e5, rel=1e-4)
     assert gdp_central_limit_mu(0.01, 0.5, 1) == math.inf
     assert gdp_central_limit_mu(1.0, 0.0, 10) == 0.0
-
-
-def test_advanced_composition():
-    # By hand: 0.1 sqrt(2 * 100 * ln 1e5) = 4.798526 and 100 * 0.1 (e^0.1 - 1) = 1.051709
-    assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(4.798526 + 1.051709, abs=1e-6)
-    assert advanced_composition(0.1, 0, 1e-5) == 0.0
-    assert advanced_composition(1.0, 1, 1e-5) > 1.0, "for a single release the plain sum is smaller"
-    assert advanced_composition(1e4, 2, 1e-5) == math.inf
-
-
-@QUICK
-@given(epsilon=st.floats(0.0, 200.0), rate=st.floats(1e-6, 1.0))
-def test_amplification_of_pure_releases(epsilon, rate):
-    found = amplified_pure(epsilon, rate)
-    with mpmath.workdps(60):
-        exact = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(epsilon)))
-    assert found == pytest.approx(float(exact), rel=1e-12, abs=1e-300)
-    assert 0.0 <= found <= epsilon * (1 + 1e-12)
-
-
-def test_amplification_at_the_edges():
-    assert amplified_pure(2000.0, 0.5) == pytest.approx(2000.0 - math.log(2))
-    assert amplified_pure(2000.0, 0.0) == amplified_pure(1.0, 0.0) == 0.0
-    assert amplified_pure(50.0, 1.0) == 50.0
 
 
 @pytest.mark.parametrize(
@@ -207,13 +168,10 @@ def test_amplification_at_the_edges():
         (lambda: analytic_std(1.0, 1e-5, -1.0), r"^sensitivity: "),
         (lambda: classic_std(0.0, 1e-5), r"^epsilon: expected a number > 0, found 0$"),
         (lambda: classic_limit(0.7), r"^delta: expected a number between 0 and 0\.5"),
-        (lambda: composed_mu([(1.0, -1.0)]), r"^standard deviation: "),
         (lambda: gdp_central_limit_mu(0.0, 0.1, 1), r"^noise_multiplier: "),
         (lambda: gdp_central_limit_mu(1.0, 1.1, 1), r"^sampling_rate: "),
         (lambda: gdp_central_limit_mu(1.0, 0.1, -1), r"^steps: "),
         (lambda: gdp_central_limit_mu(1.0, 0.1, 1, "all"), r"^sampling: expected poisson or uniform, found 'all'$"),
-        (lambda: advanced_composition(0.1, -1, 1e-5), r"^steps: "),
-        (lambda: advanced_composition(0.1, 1, 1.0), r"^delta_slack: "),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

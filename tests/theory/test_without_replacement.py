@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,19 +11,16 @@ from simfl.theory.without_replacement import (
     SAMPLING_CONSTANT,
     LossConstants,
     algorithm1_noise,
-    algorithm2_noise,
     dp_sgd_noise,
     logistic_constants,
     theorem3,
     theorem4,
     theorem6,
-    theorem7,
 )
 
 QUICK = settings(max_examples=50)
 DELTA = 1 / 60000**2
 MNIST = {"examples": 60000, "batch_size": 50, "steps": 1200}
-LOGISTIC = logistic_constants()
 both = pytest.mark.parametrize("calibration", ["classic", "analytic"])
 
 
@@ -98,96 +94,6 @@ def test_records_that_several_nodes_hold():
 # -- Algorithm 2 -----------------------------------------------------------------------------
 
 
-@both
-def test_constant_steps_need_the_noise_of_algorithm_1(calibration):
-    one = algorithm1_noise(1.0, 1e-5, batch_size=50, calibration=calibration)
-    steps = algorithm2_noise(
-        1.0, 1e-5, batch_size=50, step_sizes=[0.1] * 9, global_steps=[1, 4, 9], loss=LOGISTIC, calibration=calibration
-    )
-    assert [step.local_steps for step in steps] == [0, 2, 4]
-    for step in steps:
-        assert step.noise_std == pytest.approx(one.noise_std)
-        assert step.scaled_noise_std == pytest.approx(one.scaled(0.1))
-        assert step.sensitivity == pytest.approx(0.1 * 2 / 50)
-
-
-def test_decreasing_steps_pay_for_the_largest_since_the_last_release():
-    etas = [0.4 / t for t in range(1, 7)]
-    found = algorithm2_noise(1.0, 1e-5, batch_size=50, step_sizes=etas, global_steps=[2, 5, 6], loss=LOGISTIC)
-    base = algorithm1_noise(1.0, 1e-5, batch_size=50).noise_std
-    # max eta over [t-j, t] / eta_t: steps 1..2, 3..5, 6
-    assert [step.noise_std / base for step in found] == pytest.approx([2 / 1, 5 / 3, 1.0])
-
-
-def test_strongly_convex_steps_of_the_paper_break_lemma_5():
-    loss = logistic_constants(1e-4)
-    etas = [2 / (1e-4 * t) for t in range(1, 1201)]
-    assert etas[0] == pytest.approx(20000)
-    with pytest.raises(ConditionError) as found:
-        algorithm2_noise(1.0, DELTA, batch_size=50, step_sizes=etas, global_steps=[1200], loss=loss)
-    assert str(found.value) == (
-        "Lemma 5: condition eta <= 1/(2 mu) = 0.49995: eta is 20000 at step 1 (violated at 1200 of 1200 steps, last at "
-        "1200); clip the step sizes, or take noise from the expansion of the steps"
-    )
-    clipped = [min(eta, 0.499) for eta in etas]
-    algorithm2_noise(1.0, DELTA, batch_size=50, step_sizes=clipped, global_steps=[1200], loss=loss)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.3])
-def test_expansion_is_lemma_5_or_less_where_that_holds(gamma):
-    loss = LossConstants(1.0, 1.0 + gamma, gamma)
-    rng = np.random.default_rng(5)
-    etas = (rng.random(40) * 0.5 / loss.smoothness).tolist()
-    arguments = {"batch_size": 10, "step_sizes": etas, "global_steps": [3, 17, 40], "loss": loss}
-    plain = algorithm2_noise(1.0, 1e-5, **arguments)
-    followed = algorithm2_noise(1.0, 1e-5, **arguments, expansion=True)
-    for one, other in zip(plain, followed, strict=True):
-        assert other.noise_std <= one.noise_std * (1 + 1e-12)
-    if gamma == 0.0:
-        assert [step.sensitivity for step in followed] == pytest.approx([step.sensitivity for step in plain])
-
-
-@QUICK
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.3, 1.0, 3.0]),
-    l2=st.sampled_from([0.0, 0.2]),
-    length=st.integers(1, 6),
-    batch_size=st.sampled_from([1, 3]),
-)
-def test_no_example_moves_the_global_model_further(seed, scale, l2, length, batch_size):
-    """Algorithm 2 on logistic loss, twice with the same noise, one example of one batch being replaced."""
-    rng = np.random.default_rng(seed)
-    radius = 3.0
-    loss = logistic_constants(l2, radius)
-    etas = (scale * rng.random(length) * 0.5 / loss.smoothness).tolist()
-    x = rng.normal(size=(length, batch_size, 3))
-    x /= np.linalg.norm(x, axis=-1, keepdims=True)
-    y = rng.choice([-1.0, 1.0], size=(length, batch_size))
-    start, other_global = rng.normal(size=(2, 3)) * 0.3
-
-    def gradient(w, features, labels):
-        each = -(labels / (1 + np.exp(labels * (features @ w))))[:, None] * features + l2 * w
-        return each.mean(0)
-
-    def end(features, labels):
-        local = start.copy()
-        for t in range(length - 1):
-            local = local - 2 * etas[t] * gradient(local, features[t], labels[t])
-        return (other_global + local) / 2 - etas[-1] * gradient(other_global, features[-1], labels[-1])
-
-    found = algorithm2_noise(
-        1.0, 1e-5, batch_size=batch_size, step_sizes=etas, global_steps=[length], loss=loss, expansion=scale > 1
-    )
-    where = rng.integers(length)
-    features, labels = x.copy(), y.copy()
-    if rng.random() < 0.5:
-        labels[where, 0] *= -1
-    else:
-        features[where, 0] = -features[where, 0] @ np.diag([1.0, -1.0, 1.0])
-    assert np.linalg.norm(end(x, y) - end(features, labels)) <= found[0].sensitivity * (1 + 1e-9)
-
-
 # -- convergence -----------------------------------------------------------------------------
 
 
@@ -254,27 +160,6 @@ def test_theorem_6_is_theorem_3_with_fewer_noisy_steps():
     assert printed.noise == pytest.approx(third.noise * 1200 / 50), "without d and without 1/T"
 
 
-def test_theorem_7_by_hand():
-    found = theorem7(
-        20,
-        2.0,
-        1e-5,
-        examples=60000,
-        batch_size=50,
-        nodes=10,
-        least_probability=0.05,
-        strong_convexity=1e-4,
-        dimension=50,
-        gradient_bound=2.0,
-        lipschitz=2.0,
-    )
-    assert found.start == pytest.approx(10 * 4 / (0.0025 * 20))
-    assert found.sampling == pytest.approx(10 * 4 * math.log(20) / (0.0025 * 50 * 20))
-    assert found.noise == pytest.approx(50 * 10 * 4 * math.log(1.25e5) / (0.0025 * 2500 * 4 * 20))
-    assert found.order == pytest.approx(found.start + found.sampling + found.noise)
-    assert found.step_size == pytest.approx(1 / (0.05 * 1e-4 * 20))
-
-
 @QUICK
 @given(steps=st.integers(1, 1200), noise=st.floats(0.0, 5.0), more=st.floats(1.01, 4.0))
 def test_more_noise_or_parameters_never_help(steps, noise, more):
@@ -294,11 +179,6 @@ def test_bounds_are_for_one_pass():
     message = r"^Theorem 3: condition of one pass: 1201 steps of 50 examples need 60050, found 60000; take at most 1200"
     with pytest.raises(ConditionError, match=message):
         theorem3(**{**MNIST, "steps": 1201}, step_size=0.1, noise_std=0.0)
-    with pytest.raises(ConditionError, match=r"^Theorem 7: condition of one pass"):
-        theorem7(121, 1.0, 1e-5, examples=60000, batch_size=50, nodes=10, least_probability=0.1, strong_convexity=0.1)
-
-
-SEVEN = {"examples": 600, "batch_size": 5, "nodes": 2, "least_probability": 0.1, "strong_convexity": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -317,14 +197,6 @@ SEVEN = {"examples": 600, "batch_size": 5, "nodes": 2, "least_probability": 0.1,
             r"^models: expected an integer >= 1, found 0",
         ),
         (lambda: dp_sgd_noise(1.0, 1e-5, batch_size=5, visits=0), r"^visits: "),
-        (
-            lambda: algorithm2_noise(1.0, 1e-5, batch_size=5, step_sizes=[], global_steps=[], loss=LOGISTIC),
-            r"^step_sizes: ",
-        ),
-        (
-            lambda: algorithm2_noise(1.0, 1e-5, batch_size=5, step_sizes=[0.1] * 3, global_steps=[3, 2], loss=LOGISTIC),
-            r"^global_steps: expected increasing numbers from 1 to 3$",
-        ),
         (lambda: theorem3(**MNIST, step_size=0.0, noise_std=0.0), r"^step_size: "),
         (lambda: theorem3(**MNIST, step_size=0.1, noise_std=-1.0), r"^noise_std: "),
         (lambda: theorem3(**MNIST, step_size=0.1, noise_std=0.0, dimension=0), r"^dimension: "),
@@ -337,9 +209,6 @@ SEVEN = {"examples": 600, "batch_size": 5, "nodes": 2, "least_probability": 0.1,
             lambda: theorem6(**MNIST, step_size=0.1, noise_std=0.0, nodes=1, global_steps=1201),
             r"^global_steps: expected a number from 0 to 1200",
         ),
-        (lambda: theorem7(1, 1.0, 1e-5, **{**SEVEN, "nodes": 0}), r"^nodes: "),
-        (lambda: theorem7(1, 1.0, 1e-5, **{**SEVEN, "least_probability": 0.6}), r"^least_probability: "),
-        (lambda: theorem7(1, 1.0, 1e-5, **{**SEVEN, "strong_convexity": 0.0}), r"^strong_convexity: "),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

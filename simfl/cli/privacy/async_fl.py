@@ -102,6 +102,7 @@ def command(
         "theorem3": found.theorem_3,
         "delta": at,
         "moment_epsilon": found.moments,
+        "theorem3_sigma": found.noise,
         "certified_epsilon": found.certified,
         "constant_sizes": found.alternatives,
         "gate": gated,
@@ -117,7 +118,7 @@ class _Found:
 
     def __init__(self, plan: Plan, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool) -> None:
         from simfl.errors import ConditionError
-        from simfl.theory.async_fl.privacy import theorem_3
+        from simfl.theory.async_fl.privacy import theorem_3, theorem_3_noise
         from simfl.theory.async_fl.selection import certified_epsilon, constant_alternative
         from simfl.theory.moments import explicit_moment_epsilon
 
@@ -125,10 +126,12 @@ class _Found:
         sizes = plan.sizes().first(plan.rounds)
         self.theorem_3: Theorem3 | None = None
         self.moments: float | None = None
+        self.noise: float | None = None
         self.why_not: list[str] = []
         try:
             self.theorem_3 = theorem_3(sizes, setting.num_examples, setting.epsilon, setting.sigma)
             self.moments = explicit_moment_epsilon(sizes, setting.num_examples, setting.sigma, delta)
+            self.noise = theorem_3_noise(sizes, setting.num_examples, setting.epsilon, delta)
         except ConditionError as error:
             self.why_not.append(str(error))
         how: dict[str, Any] = {"neighbors": neighbors.value, "accountant": accountant.value}
@@ -200,6 +203,7 @@ def _epsilon_rows(plan: Plan, found: _Found, neighbors: Neighbors) -> list[Row |
         ("asked for", plan.setting.epsilon, ""),
         ("claim of the moments", found.moments, "best integer lambda of Lemma 4"),
         ("certified", found.certified, f"{part}; {_RELATION[neighbors.value]}"),
+        ("sigma by Theorem 3", found.noise, "claim, for what is asked for"),
     ]
 
 

@@ -223,18 +223,12 @@ def _checked_factor(sigma: float, r0: float, theorem: str) -> float:
 # -- the constants of Theorems 4 and 6 -------------------------------------------------------
 
 
-def privacy_budget(epsilon: float, delta: float, *, as_printed: bool = False) -> float:
-    """Return the sigma that (epsilon, delta) costs at least: sqrt(2 (epsilon + ln(1/delta)) / epsilon).
-
-    The paper calls sqrt(2 ln(1/delta) / epsilon) the budget, which forgets that lambda is an integer (`as_printed`).
-    """
-    _check_positive("epsilon", epsilon)
-    _check_delta(delta)
-    return math.sqrt(2.0 * ((0.0 if as_printed else epsilon) - math.log(delta)) / epsilon)
-
-
 def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> float:
-    """Return the delta of a budget at epsilon, the inverse of `privacy_budget`; 1 where nothing is claimed."""
+    """Return the delta of a budget at epsilon, at most 1.
+
+    It is sqrt(2 (epsilon + ln(1/delta)) / epsilon); the paper's sqrt(2 ln(1/delta) / epsilon) forgets that lambda is an
+    integer (`as_printed`).
+    """
     return min(1.0, math.exp(-(budget**2 - (0.0 if as_printed else 2.0)) * epsilon / 2.0))
 
 
@@ -486,7 +480,7 @@ class Setting:
         return Thresholds(r0, r, b, a, d, b * scale, a * scale, k_star)
 
     def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> Claim:
-        """Return what is claimed for rates q (i + m)^p if the conditions hold, which `theorem_6` checks.
+        """Return what is claimed for rates q (i + m)^p if the conditions hold, which `selection` lists.
 
         Args:
             q: > 0.
@@ -509,41 +503,6 @@ class Setting:
         return Claim(q, m, rounds, gamma, largest, limits, case, factor, budget, delta, claimed)
 
 
-def theorem_6(setting: Setting, q: float, m: float) -> Claim:
-    """Return what Theorem 6 (Theorem 4 if r0 is not given) claims for rates q (i + m)^p.
-
-    Args:
-        setting: p, N, epsilon, sigma, K/N, r0 and form.
-        q: > 0.
-        m: shift >= 0.
-
-    Raises:
-        ConditionError: q (T + m)^p > r0 / sigma (corrected) or K > K*; K^- < K < K^+; r0 > 1/e; u0 or u1 not below 1.
-    """
-    _check_positive("q", q)
-    _check_shift(m)
-    claim = setting.claim(q, m)
-    limits, gradients = claim.thresholds, setting.gradients
-    if setting.form == "corrected":
-        allowed = limits.r0 / setting.sigma
-        if claim.largest_rate > allowed * (1.0 + _CLOSE):
-            raise ConditionError(
-                f"condition q (T+m)^p <= r0/sigma of Theorem 6: q (T+m)^p is {claim.largest_rate:.6g}, r0/sigma is "
-                f"{allowed:.6g}; take smaller batches or a larger r0 (at most 1/e)"
-            )
-    elif gradients > limits.k_star * (1.0 + _CLOSE):
-        raise ConditionError(
-            f"condition K <= K* of Theorem 6: K is {gradients:.6g}, K* is {limits.k_star:.6g}; "
-            "take smaller batches or a larger r0 (at most 1/e)"
-        )
-    if claim.case == 0:
-        raise ConditionError(
-            f"condition K <= K^- or K >= K^+ of Theorem 6: K is {gradients:.6g}, between K^- = {limits.k_minus:.6g} "
-            f"and K^+ = {limits.k_plus:.6g}; take a slightly smaller q"
-        )
-    return claim
-
-
 # -- checks ----------------------------------------------------------------------------------
 
 
@@ -560,8 +519,3 @@ def _check_delta(delta: float) -> None:
 def _check_power(p: float) -> None:
     if not 0.0 <= p < math.inf:
         raise ValueError(f"p: expected a finite number >= 0, found {p}")
-
-
-def _check_shift(m: float) -> None:
-    if not 0.0 <= m < math.inf:
-        raise ValueError(f"m: expected a finite number >= 0, found {m}")

@@ -10,18 +10,14 @@ stay s_0; against constant sizes of as many rounds there is nothing to gain (`si
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 from simfl.errors import ConditionError
 from simfl.privacy import accounting
 from simfl.privacy.calibration import noise_multiplier_for
-from simfl.theory.async_fl.privacy import Claim, Setting, privacy_budget, rounds_of
+from simfl.theory.async_fl.privacy import Claim, Setting, rounds_of
 from simfl.theory.async_fl.sizes import ShiftedPowerSizes
 from simfl.theory.moments import u0, u1
 
@@ -302,63 +298,3 @@ def constant_alternative(
 def aggregated_noise(sigma: float, rounds: float) -> float:
     """Return sqrt(T) sigma, the standard deviation of the noise of T rounds together, over C."""
     return math.sqrt(rounds) * sigma
-
-
-def least_aggregated_noise(setting: Setting, first_size: int, m: float, delta: float) -> float:
-    """Return the smallest sqrt(T) sigma that Theorem 6's inequalities claim (epsilon, delta) for.
-
-    As a function of p, for m/T small: it varies with ((p+1) K / (q N))^(1/(2+2p)) up to p^- (Theorem 4 prints the
-    exponent 1/(1+2p)), jumps by 1.21, and then varies with (p+1) / sqrt(2p+1). The budget is the paper's, without
-    lambda being an integer.
-
-    Args:
-        setting: p, N, epsilon, K/N, r0 and form; its sigma decides about r0(sigma) and alpha only.
-        first_size: s_0.
-        m: shift > 0.
-        delta: in (0, 1).
-
-    Raises:
-        ConditionError: K^- < K < K^+, or what `Setting.thresholds` raises.
-    """
-    _check_shift(m)
-    claim = setting.claim(first_size / setting.num_examples / m**setting.p, m)
-    if claim.case == 0:
-        raise ConditionError(
-            f"condition K <= K^- or K >= K^+ of Theorem 6: p = {setting.p:g} is between p^- and p^+; take another p"
-        )
-    budget = privacy_budget(setting.epsilon, delta, as_printed=True)
-    return aggregated_noise(claim.factor * budget, claim.rounds)
-
-
-def transition(setting: Setting, first_size: int, m: float, *, most: float = 4.0) -> tuple[float | None, float | None]:
-    """Return (p^-, p^+), the smallest powers with K = K^- and K = K^+ where q = s_0 / (N m^p) and gamma = m/T.
-
-    p <= p^- is case 1, p >= p^+ case 2, and p^+ - p^- is of order m/T.
-
-    Args:
-        setting: N, epsilon, sigma, K/N, r0 and form; its p is not used.
-        first_size: s_0.
-        m: shift > 0.
-        most: largest p to look at; None stands for a power that is not between 0 and it.
-    """
-    _check_shift(m)
-
-    def log_ratio(p: float, upper: bool) -> float:
-        at = dataclasses.replace(setting, p=p)
-        q = first_size / setting.num_examples / m**p
-        limits = at.thresholds(q, m / at.rounds(q, m))
-        return math.log(setting.gradients / (limits.k_plus if upper else limits.k_minus))
-
-    def root(upper: bool) -> float | None:
-        grid = [most * step / 200 for step in range(201)]
-        for low, high in itertools.pairwise(grid):  # for large p, K^+ may grow again with gamma
-            if log_ratio(low, upper) <= 0.0 < log_ratio(high, upper):
-                return float(brentq(log_ratio, low, high, args=(upper,), xtol=1e-12))
-        return None
-
-    return root(False), root(True)
-
-
-def _check_shift(m: float) -> None:
-    if not 0.0 < m < math.inf:
-        raise ValueError(f"m: expected a finite number > 0, found {m}")

@@ -23,12 +23,6 @@ import numpy as np
 
 from simfl.errors import ConditionError
 
-Delay = Callable[[float], float]
-"""tau(t): number of iterations before t -> number of updates the model of iteration t may lack."""
-
-StepSize = Callable[[float], float]
-"""eta_t: number of iterations before t -> step size."""
-
 _ROUNDING = 1e-12
 
 
@@ -286,96 +280,7 @@ def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
     return sizes.total(i + 1) - sizes.total(i - d)
 
 
-def first_violation(sizes: AbstractSizes, delay: Delay, d: int, rounds: int) -> int | None:
-    """Return the first round d + 1 <= i < rounds that violates condition (3), or None if there is none.
-
-    (3): tau(s_0 + ... + s_i) >= s_(i-d) + ... + s_i. It lets the gate i <= k + d take the place of the comparison of
-    delays in Algorithm 1: no model lacks more than tau allows (appendix B.2).
-    """
-    for i in range(d + 1, rounds):
-        if delay(float(sizes.total(i + 1))) < gate_delay(sizes, d, i):
-            return i
-    return None
-
-
-def check_gate(sizes: AbstractSizes, delay: Delay, d: int, rounds: int) -> None:
-    """Check condition (3) in rounds d + 1 to rounds - 1.
-
-    Raises:
-        ConditionError: sizes grow faster than the delay function allows.
-    """
-    i = first_violation(sizes, delay, d, rounds)
-    if i is not None:
-        allowed, lacks = delay(float(sizes.total(i + 1))), gate_delay(sizes, d, i)
-        raise ConditionError(
-            f"condition (3) tau(s_0+...+s_i) >= s_(i-d)+...+s_i: in round i = {i} a model may lack {lacks} updates "
-            f"under gate d = {d}, and tau allows {allowed:.1f}; take sizes that grow more slowly or a smaller d"
-        )
-
-
 # -- step sizes ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class InverseTime:
-    """eta_t = eta_0 / (1 + beta t), Table 1, for strongly convex problems.
-
-    Args:
-        initial: eta_0 > 0.
-        beta: >= 0; the paper takes 0.001.
-    """
-
-    initial: float
-    beta: float
-
-    def __post_init__(self) -> None:
-        _check_decay(self.initial, self.beta)
-
-    def __call__(self, t: float) -> float:
-        """Return eta_t for t >= 0."""
-        return self.initial / (1.0 + self.beta * t)
-
-
-@dataclass(frozen=True)
-class InverseRoot:
-    """eta_t = eta_0 / (1 + beta sqrt(t)), Table 1, for plain convex and non-convex problems.
-
-    Args:
-        initial: eta_0 > 0.
-        beta: >= 0; the paper takes 0.01.
-    """
-
-    initial: float
-    beta: float
-
-    def __post_init__(self) -> None:
-        _check_decay(self.initial, self.beta)
-
-    def __call__(self, t: float) -> float:
-        """Return eta_t for t >= 0."""
-        return self.initial / (1.0 + self.beta * math.sqrt(t))
-
-
-def diminishing_1(step: StepSize, sizes: AbstractSizes, i: int, h: int, num_clients: int) -> float:
-    """Return the step size of a client's h-th gradient in round i, eta_t at t = S_i + n h: "diminishing_1".
-
-    Appendix E.2.3, for n clients with s_i / n gradients each.
-
-    Args:
-        step: eta_t.
-        sizes: s_i, of all clients together.
-        i: round >= 0.
-        h: gradients that the client has computed in this round, >= 0.
-        num_clients: n >= 1.
-    """
-    _check_count("h", h)
-    _check_count("num_clients", num_clients, least=1)
-    return step(float(sizes.total(i) + num_clients * h))
-
-
-def diminishing_2(step: StepSize, sizes: AbstractSizes, i: int) -> float:
-    """Return the step size of round i, etabar_i = eta_t at t = S_i: "diminishing_2", appendix E.2.3."""
-    return step(float(sizes.total(i)))
 
 
 @dataclass(frozen=True)
@@ -427,15 +332,6 @@ class RoundSteps:
             self._offsets.append(now)
         return float(self.numerator / (self.sizes.total(i) + self._offsets[i]) ** self.power)
 
-    @property
-    def largest_numerator(self) -> float:
-        """a1 = a0 max(3, 1 + ((m + 2) / (m + 1))^(1/(g-1)))^q, the largest alpha_t; at most 3 a0 if g >= 2 and q <= 1.
-
-        The lemma prints its last parenthesis before the exponent; its proof ends with it where it is here.
-        """
-        m, g = self.sizes.m, self.sizes.g
-        return float(self.numerator * max(3.0, 1.0 + ((m + 2) / (m + 1)) ** (1.0 / (g - 1.0))) ** self.power)
-
 
 ALPHA = 36.0
 """alpha of Theorem 5, three times the least alpha_t that its rate is proved for."""
@@ -486,19 +382,6 @@ class StronglyConvexRecipe:
             self, "steps", RoundSteps(sizes, functools.partial(_twice_delay, sizes), 12.0 / self.strong_convexity)
         )
 
-    def rate(self, t: float, gradient_noise: float) -> float:
-        """Return the bound of E||w_t - w*||^2 for t >= T_0: (8 36^2 N / mu^2) t / (t + 2 tau(t) - 1)^2.
-
-        T_0 = exp(2 sqrt(Delta) (1 + (L + mu) alpha / mu)) is astronomically large; the paper expects the bound to hold
-        much earlier.
-
-        Args:
-            t: iterations.
-            gradient_noise: N = 2 E||grad f(w*; xi)||^2.
-        """
-        scale = 8.0 * ALPHA**2 * gradient_noise / self.strong_convexity**2
-        return scale * t / (t + 2.0 * self.sizes.delay(t) - 1.0) ** 2
-
 
 def _twice_delay(sizes: DelaySizes, t: float) -> float:
     return 2.0 * sizes.delay(t)
@@ -506,115 +389,6 @@ def _twice_delay(sizes: DelaySizes, t: float) -> float:
 
 def _four_log(z: float) -> float:
     return max(8.0, 4.0 * math.log(z)) if z > 0.0 else 8.0
-
-
-def largest_constant_size(step: float, strong_convexity: float, d: int) -> int:
-    """Return the largest constant s with a delay (d + 1) s <= 1 / (eta mu), equation (13): floor(1 / (eta mu (d + 1))).
-
-    The main text prints a / (L mu (d + 1)), which is not what appendix C.2.1 derives.
-
-    Args:
-        step: eta > 0.
-        strong_convexity: mu > 0.
-        d: gate, integer >= 0.
-
-    Raises:
-        ConditionError: not even s = 1 is allowed.
-    """
-    _check_positive("step", step)
-    _check_positive("strong_convexity", strong_convexity)
-    _check_count("d", d)
-    size = math.floor((1.0 + _ROUNDING) / (step * strong_convexity * (d + 1)))
-    if size < 1:
-        raise ConditionError(
-            f"condition (d + 1) s <= 1/(eta mu) (13): 1/(eta mu) is {1.0 / (step * strong_convexity):.4g}, d + 1 is "
-            f"{d + 1}; take a smaller step size or gate"
-        )
-    return size
-
-
-@dataclass(frozen=True)
-class ConstantStep:
-    """Constant step size eta = a / L under delay tau: Leblond et al. 2018, as quoted in appendix C.2.1.
-
-    E||w_t - w*||^2 <= 2 (1 - rho)^t ||w_0 - w*||^2 + b with rho = a mu / L,
-    b = (4 eta (C1 + tau C2) / mu + 2 eta^2 C1 tau) N, C1 = 1 + sqrt(Delta) tau, C2 = sqrt(Delta) + eta mu C1,
-    if tau <= 1 / (eta mu) (13) and a <= 1 / (5 (1 + 2 tau sqrt(Delta)) sqrt(1 + (mu / 2L) min(1 / sqrt(Delta), tau))).
-    The paper prints rho = a L / mu, which would not shrink with the conditioning.
-
-    Args:
-        a: > 0, no unit.
-        smoothness: L.
-        strong_convexity: mu in (0, L].
-        delay: tau >= 0, iterations.
-        sparsity: Delta in (0, 1], share of examples that touch the most frequent coordinate; 1 for dense data.
-        gradient_noise: N = 2 E||grad f(w*; xi)||^2 >= 0.
-
-    Raises:
-        ConditionError: the delay or a is too large.
-    """
-
-    a: float
-    smoothness: float
-    strong_convexity: float
-    delay: float
-    sparsity: float = 1.0
-    gradient_noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_positive("a", self.a)
-        _check_curvature(self.smoothness, self.strong_convexity)
-        _check_number("delay", self.delay)
-        _check_number("gradient_noise", self.gradient_noise)
-        if not 0.0 < self.sparsity <= 1.0:
-            raise ValueError(f"sparsity: expected a number in (0, 1], found {self.sparsity}")
-        most = largest_a(self.smoothness, self.strong_convexity, self.delay, self.sparsity)
-        if self.a > most * (1.0 + _ROUNDING):
-            raise ConditionError(
-                f"condition on a of Leblond et al.: a = eta L is {self.a:g}, at most {most:.6g} is covered at delay "
-                f"{self.delay:g}; take a smaller step size"
-            )
-        allowed = 1.0 / (self.step * self.strong_convexity)
-        if self.delay > allowed * (1.0 + _ROUNDING):
-            raise ConditionError(
-                f"condition tau <= 1/(eta mu) (13): tau is {self.delay:g}, 1/(eta mu) is {allowed:.6g}; "
-                "take a smaller step size or smaller rounds"
-            )
-
-    @property
-    def step(self) -> float:
-        """eta = a / L."""
-        return self.a / self.smoothness
-
-    @property
-    def contraction(self) -> float:
-        """rho = a mu / L."""
-        return self.a * self.strong_convexity / self.smoothness
-
-    @property
-    def radius(self) -> float:
-        """b, what is left of E||w_t - w*||^2 in the limit."""
-        eta, mu, tau, root = self.step, self.strong_convexity, self.delay, math.sqrt(self.sparsity)
-        c1 = 1.0 + root * tau
-        c2 = root + eta * mu * c1
-        return (4.0 * eta * (c1 + tau * c2) / mu + 2.0 * eta**2 * c1 * tau) * self.gradient_noise
-
-    def rate(self, t: float, distance: float) -> float:
-        """Return the bound of E||w_t - w*||^2 after t iterations.
-
-        Args:
-            t: iterations >= 0.
-            distance: ||w_0 - w*||^2.
-        """
-        return float(2.0 * (1.0 - self.contraction) ** t * distance + self.radius)
-
-
-def largest_a(smoothness: float, strong_convexity: float, delay: float, sparsity: float = 1.0) -> float:
-    """Return the largest a = eta L that the bound of `ConstantStep` covers; its arguments as there."""
-    _check_curvature(smoothness, strong_convexity)
-    root = math.sqrt(sparsity)
-    spread = 1.0 + strong_convexity / (2.0 * smoothness) * min(1.0 / root, delay)
-    return 1.0 / (5.0 * (1.0 + 2.0 * delay * root) * math.sqrt(spread))
 
 
 # -- checks ----------------------------------------------------------------------------------
@@ -655,11 +429,6 @@ def _check_number(name: str, value: float) -> None:
 def _check_positive(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
         raise ValueError(f"{name}: expected a finite number > 0, found {value}")
-
-
-def _check_decay(initial: float, beta: float) -> None:
-    _check_positive("initial", initial)
-    _check_number("beta", beta)
 
 
 def _check_curvature(smoothness: float, strong_convexity: float) -> None:

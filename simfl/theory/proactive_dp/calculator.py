@@ -8,8 +8,7 @@ and if that is not enough takes less noise and plans more gradients, as long as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,6 @@ from simfl.theory.proactive_dp.theorems import (
     Plan,
     Schedule,
     check_positive,
-    claimed_epsilon,
     conditions_b4,
     epsilon_of,
     g,
@@ -52,9 +50,8 @@ class Stop:
 class Calculator:
     """A client that plans ahead, knowing what it has done.
 
-    Values do not change; `perform` and `lower_noise` return the calculator of afterwards. With less noise than before,
-    all earlier rounds are accounted as if they had had the new, smaller sigma too, which only overstates what they gave
-    away.
+    With less noise than before, all earlier rounds are accounted as if they had had the new, smaller sigma too, which
+    only overstates what they gave away.
 
     The paper tries s' = 1, 2, ... and ends before the first size that fails. But the sizes that do not fail need
     neither begin at 1 nor be in a row: after rounds with large batches, small ones make theta = max s_i / mean s_i
@@ -89,39 +86,12 @@ class Calculator:
             if self.sigma is None:
                 raise ValueError("sigma: expected the noise multiplier of the rounds that were done, found none")
 
-    def claim(self) -> float:
-        """Return the epsilon that Theorem B.4 claims for the rounds done; 0 before the first.
-
-        Raises:
-            ConditionError: see `claimed_epsilon`.
-        """
-        if not self.done or self.sigma is None:
-            return 0.0
-        return claimed_epsilon(self.done, self.num_examples, sigma=self.sigma, delta=self.delta, exact=self.exact)
-
-    def lower_noise(self, sigma: float) -> Calculator:
-        """Return the calculator for a smaller sigma', to be used where the accuracy was not reached."""
-        if self.sigma is not None and not sigma < self.sigma:
-            raise ValueError(f"sigma: expected less noise than the {self.sigma:g} there was, found {sigma:g}")
-        return replace(self, sigma=sigma)
-
-    def perform(self, plan: Plan) -> Calculator:
-        """Return the calculator after the rounds of a plan that it made."""
-        if plan.done != tuple(self.done) or plan.num_examples != self.num_examples:
-            raise ValueError("plan: expected one that this calculator made, after the same rounds")
-        return replace(self, sigma=plan.sigma, done=plan.schedule)
-
-    def next_plan(self, gradients: int, *, within: float | None = None) -> Plan | Stop:
+    def next_plan(self, gradients: int) -> Plan | Stop:
         """Return the plan with the largest batch for K' further gradients, or Stop where every size fails.
 
         Args:
             gradients: K' > 0.
-            within: how much of the budget all rounds up to the end of this series may take; all of it by default, as in
-                the paper, after which little is left for another series.
         """
-        if within is not None:
-            check_positive("within", within)
-            return replace(self, budget=min(within, self.budget)).next_plan(gradients)
         best = self._largest(gradients)
         if best is not None:
             return self.try_batch(best, gradients)
@@ -317,66 +287,3 @@ def _own_epsilons(
         below = lacking(middle)
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.where(enough.any(axis=1), high[:, 0], np.inf)
-
-
-@dataclass(frozen=True)
-class Participation:
-    """How a client's part in the training went.
-
-    Attributes:
-        plans: what it ran, series after series.
-        accuracies: what it measured after each.
-        reached: whether the last accuracy was enough.
-        stop: why it stopped short of that; None where it did not, or where there was no further stage.
-        calculator: its state at the end.
-    """
-
-    plans: tuple[Plan, ...]
-    accuracies: tuple[float, ...]
-    reached: bool
-    stop: Stop | None
-    calculator: Calculator
-
-
-def participate(
-    calculator: Calculator,
-    stages: Iterable[tuple[float | None, int]],
-    train: Callable[[Plan], float],
-    target_accuracy: float,
-) -> Participation:
-    """Run the flow of Figure 15: plan, train, test; with less noise again until the accuracy or the budget ends it.
-
-    The largest batch within the whole budget, which is what Appendix E.1 takes, leaves nothing for a second series. A
-    series is therefore planned within the epsilon of its sigma by the main equation, which is what its noise costs in
-    any case, and within the whole budget only where no batch size does with less.
-
-    Args:
-        calculator: the client before its first round.
-        stages: (sigma', K') of each series, from the utility graph, with decreasing sigma'; sigma' None keeps what the
-            calculator has.
-        train: runs the rounds of a plan and returns the test accuracy afterwards.
-        target_accuracy: what is enough.
-    """
-    plans: list[Plan] = []
-    accuracies: list[float] = []
-    for sigma, gradients in stages:
-        if sigma is not None and sigma != calculator.sigma:
-            calculator = calculator.lower_noise(sigma)
-        plan = calculator.next_plan(gradients, within=_least(calculator))
-        if isinstance(plan, Stop):
-            plan = calculator.next_plan(gradients)
-        if isinstance(plan, Stop):
-            return Participation(tuple(plans), tuple(accuracies), False, plan, calculator)
-        accuracies.append(train(plan))
-        plans.append(plan)
-        calculator = calculator.perform(plan)
-        if accuracies[-1] >= target_accuracy:
-            return Participation(tuple(plans), tuple(accuracies), True, None, calculator)
-    return Participation(tuple(plans), tuple(accuracies), False, None, calculator)
-
-
-def _least(calculator: Calculator) -> float | None:
-    """Return the epsilon of the main equation, None where sigma is open or too small for one."""
-    if calculator.sigma is None or calculator.sigma**2 <= 2.0:
-        return None
-    return epsilon_of(calculator.sigma, calculator.delta)

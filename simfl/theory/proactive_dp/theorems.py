@@ -215,36 +215,6 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a theorem claims for a course of rounds, and the conditions under which it does.
-
-    Attributes:
-        theorem: its name.
-        epsilon, delta: under add-or-remove-one, Poisson sampling, local view.
-        sigma: noise multiplier.
-        gamma: the constant of the bound on T.
-        rounds: T.
-        gradients: K.
-        epochs: k = K / N.
-        theta: max s_i over mean s_i.
-        largest_batch: max s_i.
-        conditions: all of the theorem's, in its order.
-    """
-
-    theorem: str
-    epsilon: float
-    delta: float
-    sigma: float
-    gamma: float
-    rounds: int
-    gradients: int
-    epochs: float
-    theta: float
-    largest_batch: int
-    conditions: tuple[Condition, ...]
-
-
-@dataclass(frozen=True)
 class Course:
     """A schedule as far as Theorem B.4 looks at it.
 
@@ -329,53 +299,6 @@ def conditions_b4(course: Course, epsilon: float, delta: float, sigma: float, ga
     )
 
 
-def theorem_b4(
-    schedule: Schedule,
-    num_examples: int,
-    *,
-    epsilon: float,
-    delta: float,
-    sigma: float,
-    gamma: GammaRule = "fixed-point",
-    exact: bool = False,
-) -> Claim:
-    """Return the claim that the rounds are (epsilon, delta)-DP, by Theorem B.4.
-
-    Args:
-        schedule: (size, rounds) pairs, in any order.
-        num_examples: N.
-        epsilon: > 0, of any size.
-        delta: in (0, 1).
-        sigma: noise multiplier.
-        gamma: the smallest solution (fixed-point), or the cruder bound of it that the paper's tables use (one-shot).
-        exact: Gam without the paper's slip.
-
-    Raises:
-        ConditionError: names the first of (32), (33), (34), (35) that does not hold.
-    """
-    course = Course.of(schedule, num_examples)
-    value = _gamma(gamma, sigma, epsilon, course.epochs, exact)
-    conditions = conditions_b4(course, epsilon, delta, sigma, value)
-    for condition in conditions:
-        condition.require("Theorem B.4")
-    return _claim("Theorem B.4", course, epsilon, delta, sigma, value, conditions)
-
-
-def _claim(
-    theorem: str,
-    course: Course,
-    epsilon: float,
-    delta: float,
-    sigma: float,
-    gamma: float,
-    conditions: tuple[Condition, ...],
-) -> Claim:
-    return Claim(
-        theorem, epsilon, delta, sigma, gamma, course.rounds, course.gradients, course.epochs, course.theta,
-        course.largest, conditions,
-    )  # fmt: skip
-
-
 def claimed_epsilon(schedule: Schedule, num_examples: int, *, sigma: float, delta: float, exact: bool = False) -> float:
     """Return the smallest epsilon that Theorem B.4 claims for the rounds.
 
@@ -407,41 +330,6 @@ def condition_32(course: Course, sigma: float) -> Condition:
         course.theta * course.epochs / g(sigma),
         f"take batches of at most {math.floor(course.num_examples * g(sigma)):,} examples",
     )
-
-
-def theorem_31(
-    schedule: Schedule,
-    num_examples: int,
-    *,
-    epsilon: float,
-    gamma: GammaRule = "fixed-point",
-    exact: bool = False,
-) -> Claim:
-    """Return the claim of Theorem 3.1: epsilon < 1/2, delta = 1/N, and sigma by equation (6).
-
-    Its conditions are (7), (2/e)^2 k^2 - 1/2 >= ln N, which stands for (32) and (33), and (8), which is (34).
-    (7) implies (32) where 1 / (e sigma) <= h(sigma), that is sigma >= 2.468: so it is for every N from 3 on at such
-    an epsilon.
-
-    Raises:
-        ConditionError: names what does not hold.
-    """
-    course = Course.of(schedule, num_examples)
-    if not 0.0 < epsilon < 0.5:
-        raise ConditionError(
-            f"condition epsilon < 1/2 of Theorem 3.1: epsilon is {epsilon:g}; use Theorem B.4, which takes any epsilon"
-        )
-    delta = 1.0 / num_examples
-    sigma = sigma_of(epsilon, delta)
-    k = course.epochs
-    seventh = _condition_7(num_examples, k)
-    seventh.require("Theorem 3.1")
-    large = Condition("sigma", "h(sigma) >= 1 / (e sigma)", h(sigma), 1.0 / (math.e * sigma), "use Theorem B.4")
-    large.require("Theorem 3.1")
-    value = _gamma(gamma, sigma, epsilon, k, exact)
-    eighth = replace(conditions_b4(course, epsilon, delta, sigma, value)[2], name="(8)")
-    eighth.require("Theorem 3.1")
-    return _claim("Theorem 3.1", course, epsilon, delta, sigma, value, (seventh, eighth))
 
 
 def _condition_7(num_examples: int, epochs: float) -> Condition:

@@ -87,26 +87,6 @@ class Task:
 # --- training without noise -------------------------------------------------------------------------------------------
 
 
-def diminishing_steps(
-    initial: float, beta: float, batch_size: int, rounds: int, *, root: bool = False
-) -> NDArray[np.float64]:
-    """Return eta_i = eta_0 / (1 + beta t) or eta_0 / (1 + beta sqrt(t)), t = i B gradients before round i, [T].
-
-    Proactive DP, Table 2: the first for strongly convex losses, the root for plain convex and non-convex ones.
-
-    Args:
-        initial: eta_0 > 0, on the mean gradient of a batch.
-        beta: >= 0.
-        batch_size: B.
-        rounds: T.
-        root: take the square root of t.
-    """
-    if not initial > 0.0 or not beta >= 0.0:
-        raise ValueError(f"steps: expected eta_0 > 0 and beta >= 0, found {initial:g} and {beta:g}")
-    t = np.arange(rounds, dtype=np.float64) * batch_size
-    return initial / (1.0 + beta * (np.sqrt(t) if root else t))
-
-
 def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.random.Generator) -> NDArray[np.int32]:
     """Draw the mini-batches of T rounds, int32 [T, B]: the examples in a fresh order for every pass.
 

@@ -39,6 +39,7 @@ def test_example_3_of_the_paper(simfl_):
         r"claim of Theorem 3 +2\.08797e-14 +for the sizes as they are",
         r"claim of the moments +0\.396774 ",
         r"certified +0\.1234\d* +12% of it; one more or less",
+        r"sigma by Theorem 3 +5\.91608 +claim",
         r"q \(T\+m\)\^p ≤ r0/sigma +holds +0\.02737 ≤ 0\.04598 \(printed T\)",
         r"max s_i/N ≤ 1/\(e sigma\^2\) +violated +0\.0257 > 0\.005748",
         r"these sizes +108\.222 +183 rounds, 8 each",

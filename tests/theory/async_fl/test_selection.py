@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory.async_fl.privacy import Setting, budget_delta, general_b, theorem_3, theorem_6
+from simfl.theory.async_fl.privacy import Setting, budget_delta, general_b, theorem_3
 from simfl.theory.async_fl.selection import (
     aggregated_noise,
-    least_aggregated_noise,
     select_parameters,
-    transition,
 )
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
@@ -201,7 +199,8 @@ def test_corrected_examples(example, budget, rounds):
     assert plan.claim.budget < worked.budget
     broken = {c.name for c in plan.conditions if not c.holds}
     assert broken <= {"max s_i/N <= 1/(e sigma^2)", "2 <= budget^2"}
-    assert theorem_6(setting, plan.claim.q, plan.claim.m) == plan.claim
+    assert setting.claim(plan.claim.q, plan.claim.m) == plan.claim
+    assert all(condition.holds for condition in plan.conditions if condition.what_for == "Theorem 6")
 
 
 def test_theorem_3_gives_more_than_the_selection_takes():
@@ -311,45 +310,6 @@ def test_increasing_is_better_than_s0_and_not_than_constant_sizes_of_as_many_rou
     assert linear == pytest.approx(21.5, abs=0.1)
 
 
-def test_least_aggregated_noise_follows_the_paper_s_laws():
-    """m/T ~ 0: ((p+1) K / s)^(1/(2+2p)) up to p^-, times 1.21 at the transition, then (p+1) / sqrt(2p+1)."""
-    setting = Setting(0.0, 10_000, 1.0, 8.0, 10.0, form="worked")
-    first_size, m, delta = 16, 0.01, 5.5e-8
-    minus, plus = transition(setting, first_size, m)
-    assert minus == pytest.approx(0.32594, abs=1e-5)
-    assert 0.0 < plus - minus < 3e-5
-
-    def noise(p):
-        at = dataclasses.replace(setting, p=p)
-        value = least_aggregated_noise(at, first_size, m, delta)
-        return value * math.sqrt(1 - at.chosen_r0 / 8)  # without what r0(sigma) changes with p
-
-    below, above = minus - 1e-6, plus + 1e-6
-    for p in (0.1, 0.2, below):
-        law = ((p + 1) * 100_000 * m**p / 16) ** (1 / (2 + 2 * p)) / math.sqrt(100_000 / 16)
-        assert noise(p) / noise(0.0) == pytest.approx(law, rel=1e-3)
-    assert noise(above) / noise(below) == pytest.approx(2 * math.sqrt((math.sqrt(3) - 1) / 2), rel=1e-3)
-    for p in (0.5, 0.7, 1.0):
-        law = (p + 1) / math.sqrt(2 * p + 1) / (above + 1) * math.sqrt(2 * above + 1)
-        assert noise(p) / noise(above) == pytest.approx(law, rel=3e-3)
-    with pytest.raises(ConditionError, match=r"condition K <= K\^- or K >= K\^\+ .* between p\^- and p\^\+"):
-        least_aggregated_noise(dataclasses.replace(setting, p=0.5 * (minus + plus)), first_size, m, delta)
-
-
-def test_transition_is_where_k_meets_k_minus_and_k_plus():
-    setting = Setting(0.0, 10_000, 1.0, 8.0, 10.0, form="worked")
-    m = 5.0
-    minus, plus = transition(setting, 16, m)
-    assert transition(setting, 16, m, most=6.0) == (pytest.approx(minus, rel=1e-9), pytest.approx(plus, rel=1e-9))
-    assert minus < plus < minus + 0.05
-    for p, upper in ((minus, False), (plus, True)):
-        at = dataclasses.replace(setting, p=p)
-        claim = at.claim(16 / 10_000 / m**p, m, case=1)
-        k = claim.thresholds.k_plus if upper else claim.thresholds.k_minus
-        assert k == pytest.approx(100_000, rel=1e-9)
-    assert transition(setting, 16, 1e6) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -375,8 +335,6 @@ def test_what_cannot_be_planned(call, message):
         (lambda s: select_parameters(s, 0), r"first_size: expected an integer from 1 to 9999, found 0"),
         (lambda s: select_parameters(s, 16, excess=0.5), r"excess: expected a finite number >= 1, found 0\.5"),
         (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, found 0"),
-        (lambda s: transition(s, 16, 0.0), r"m: expected a finite number > 0, found 0"),
-        (lambda s: least_aggregated_noise(s, 16, -1.0, 1e-5), r"m: expected a finite number > 0, found -1"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
 from simfl.theory.proactive_dp import theorems as proactive
-from simfl.theory.proactive_dp.calculator import Calculator, Stop, participate
+from simfl.theory.proactive_dp.calculator import Calculator, Stop
 
 QUICK = settings(max_examples=30, deadline=None, derandomize=True)
 
@@ -146,26 +146,25 @@ def test_every_plan_fulfils_the_theorem(num_examples, epochs, budget, noise, bef
         assert plan.reason.endswith("stop participating")
         return
     assert plan.epsilon <= budget * (1 + 1e-9)
-    claim = proactive.theorem_b4(
-        plan.schedule, num_examples, epsilon=plan.epsilon, delta=delta, sigma=plan.sigma, exact=exact
-    )
-    assert claim.gamma == pytest.approx(plan.gamma, rel=1e-9)
-    after = calculator.perform(plan)
-    assert after.claim() == pytest.approx(plan.epsilon, rel=1e-6), "what was planned is what it cost"
+    course = proactive.Course.of(plan.schedule, num_examples)
+    gamma = proactive.gamma_fixed_point(plan.sigma, plan.epsilon, course.epochs, exact=exact)
+    assert gamma == pytest.approx(plan.gamma, rel=1e-9)
+    claimed = proactive.claimed_epsilon(plan.schedule, num_examples, sigma=plan.sigma, delta=delta, exact=exact)
+    assert claimed == pytest.approx(plan.epsilon, rel=1e-6), "what was planned is what it cost"
 
 
 # --- the feedback loop ------------------------------------------------------------------------------------------------
 
 
+def after(calculator, plan):
+    """The calculator once a plan was run."""
+    return dataclasses.replace(calculator, sigma=plan.sigma, done=plan.schedule)
+
+
 def test_earlier_rounds_are_accounted_with_the_lower_noise():
     first = libsvm(budget=0.5, sigma=19.3)
     plan = first.next_plan(50000)
-    after = first.perform(plan)
-    assert after.done == plan.schedule
-    lower = after.lower_noise(10.0)
-    assert lower.claim() == pytest.approx(
-        proactive.claimed_epsilon(plan.schedule, 10000, sigma=10.0, delta=1e-4), rel=1e-12
-    )
+    lower = dataclasses.replace(after(first, plan), sigma=10.0)
     more = lower.next_plan(10000)
     assert more.sigma == 10.0
     assert more.done == plan.schedule
@@ -176,68 +175,20 @@ def test_earlier_rounds_are_accounted_with_the_lower_noise():
 
 def test_the_budget_ends_it():
     calculator = libsvm(budget=0.5, sigma=19.3)
-    calculator = calculator.perform(calculator.next_plan(50000))
-    stop = calculator.lower_noise(5.0).next_plan(10000)
+    calculator = after(calculator, calculator.next_plan(50000))
+    stop = dataclasses.replace(calculator, sigma=5.0).next_plan(10000)
     assert isinstance(stop, Stop)
     assert stop.condition == "(35)"
     assert stop.reason == (
         "condition (35) of Theorem B.4: within epsilon 0.5 sigma must be at least 6.23228, and it is 5; "
         "stop participating"
     )
-    assert calculator.lower_noise(1.2).next_plan(10000).condition == "(35)"
+    assert dataclasses.replace(calculator, sigma=1.2).next_plan(10000).condition == "(35)"
     exhausted = libsvm(budget=0.5, sigma=7.0, done=((30, 10000),)).next_plan(10**6)
     assert exhausted.condition == "(34)"
     assert "the budget is 0.5" in exhausted.reason
     assert libsvm(budget=2.0, sigma=5.0, done=((900, 1),)).next_plan(10).condition == "(32)"
     assert libsvm(budget=1e-3).next_plan(10**6).condition == "(34)"
-
-
-def test_a_series_may_be_kept_within_a_part_of_the_budget():
-    calculator = libsvm(budget=0.5, sigma=19.3)
-    greedy = calculator.next_plan(50000)
-    assert greedy.batch == 133
-    assert greedy.epsilon > 0.49, "the largest batch leaves nothing for later"
-    modest = calculator.next_plan(50000, within=0.05)
-    assert modest == libsvm(budget=0.05, sigma=19.3).next_plan(50000)
-    assert (modest.batch, modest.epsilon) == (31, pytest.approx(0.0497198, abs=5e-8))
-    assert calculator.next_plan(50000, within=3.0) == greedy
-    with pytest.raises(ValueError, match=r"^within: expected a number > 0"):
-        calculator.next_plan(50000, within=0.0)
-
-
-def test_nothing_done_costs_nothing():
-    assert libsvm().claim() == 0.0
-    assert libsvm(sigma=5.0).claim() == 0.0
-
-
-def test_the_flow_of_the_paper():
-    seen = []
-
-    def train(plan):
-        seen.append(plan)
-        return 0.7 + 0.1 * len(seen)
-
-    stages = [(19.3, 50000), (15.0, 20000), (12.0, 20000), (10.0, 20000)]
-    went = participate(libsvm(budget=0.2), stages, train, target_accuracy=0.85)
-    assert went.reached
-    assert went.stop is None
-    assert went.plans == tuple(seen)
-    assert went.accuracies == pytest.approx((0.8, 0.9))
-    assert [plan.sigma for plan in seen] == [19.3, 15.0]
-    assert went.calculator.done == seen[1].schedule
-    assert went.plans[0].epsilon == proactive.epsilon_of(19.3, 1e-4)
-    assert went.plans[1].epsilon == pytest.approx(proactive.epsilon_of(15.0, 1e-4))
-    never = participate(libsvm(budget=0.2), stages, lambda plan: 0.1, target_accuracy=0.85)
-    assert (never.reached, never.stop, len(never.plans)) == (False, None, 4)
-    short = participate(libsvm(budget=0.06), stages, lambda plan: 0.1, target_accuracy=0.85)
-    assert (short.reached, len(short.plans)) == (False, 1)
-    assert short.stop.condition == "(35)"
-
-
-def test_the_flow_may_keep_its_noise():
-    went = participate(libsvm(budget=0.5), [(None, 20000), (None, 20000)], lambda plan: 0.0, target_accuracy=1.0)
-    assert len(went.plans) + (went.stop is not None) == 2
-    assert len({plan.sigma for plan in went.plans}) == 1
 
 
 @pytest.mark.parametrize(
@@ -250,11 +201,6 @@ def test_the_flow_may_keep_its_noise():
         (lambda: libsvm(sigma=5.0, done=((10000, 1),)), r"^schedule: expected batches of 1 to 9999 examples"),
         (lambda: libsvm().next_plan(0), r"^gradients: expected at least one, found 0"),
         (lambda: libsvm().try_batch(11, 10), r"^batch: expected 1 to 10 examples, found 11"),
-        (lambda: libsvm(sigma=5.0).lower_noise(5.0), r"^sigma: expected less noise than the 5 there was, found 5"),
-        (
-            lambda: libsvm(sigma=5.0, done=((26, 1),)).perform(libsvm(sigma=19.3).try_batch(26, 5000)),
-            r"^plan: expected one that this calculator made",
-        ),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -16,7 +16,6 @@ from simfl.theory.proactive_dp.utility import (
     UtilityGraph,
     accuracy_of,
     check_grid,
-    diminishing_steps,
     draw_batches,
     frontier,
     noise_factors,
@@ -60,15 +59,6 @@ def made_up(ratios, *, accuracies=None, sigmas=SIGMAS, unclipped=0.9):
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_steps_fall_as_in_the_paper():
-    np.testing.assert_allclose(diminishing_steps(0.1, 0.001, 50, 3), [0.1, 0.1 / 1.05, 0.1 / 1.1], rtol=1e-14)
-    np.testing.assert_allclose(
-        diminishing_steps(0.1, 0.01, 25, 3, root=True)[1:], [0.1 / 1.05, 0.1 / (1 + 0.01 * 50**0.5)]
-    )
-    with pytest.raises(ValueError, match="eta_0 > 0 and beta >= 0, found 0 and 1"):
-        diminishing_steps(0.0, 1.0, 1, 1)
-
-
 def test_every_pass_uses_every_example_once():
     drawn = draw_batches(12, 5, 7, np.random.default_rng(0))
     assert drawn.shape == (7, 5)
@@ -82,7 +72,7 @@ def test_every_pass_uses_every_example_once():
 @pytest.mark.parametrize("clipping_norm", [0.3, math.inf])
 def test_training_is_that_of_a_textbook(clipping_norm):
     problem, rows = task(l2=0.01), batches(4, size=8)
-    steps = diminishing_steps(0.5, 0.1, 8, 4)
+    steps = 0.5 / (1 + 0.1 * 8 * np.arange(4))
     params = np.zeros(650)
     x, y = np.asarray(problem.train_x), np.asarray(problem.train_y)
     for batch, eta in zip(rows, steps, strict=True):
@@ -148,7 +138,7 @@ def test_a_regression_has_no_accuracy():
 
 def test_factors_are_the_noise_that_rounds_leave_in_the_mean_model():
     generator, n, size, rounds, sigma = np.random.default_rng(2), 4, 20, 50, 3.0
-    steps = diminishing_steps(0.5, 0.01, size, rounds)
+    steps = 0.5 / (1 + 0.01 * size * np.arange(rounds))
     model = np.zeros(20_000)
     for eta in steps:
         model += eta / size * sigma * generator.standard_normal((n, 20_000)).mean(axis=0)
