@@ -11,6 +11,7 @@ nothing; where they matter and the gradient does not, `NumpyExecutor` interprets
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
@@ -20,10 +21,11 @@ import numpy as np
 from simfl.algorithms import ALGORITHMS, Training
 from simfl.models import build_model
 from simfl.streams import Streams
-from simfl.tape import Executor, Problem, Tape
+from simfl.tape import Executor, LearningProblem, Tape
 from simfl.tape.draws import batch_positions
 from simfl.tape.executor import choose_device
 from simfl.tape.packing import Bank, pack
+from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
 from simfl.world import Availability, Clock, Compute, Network, World
 from simfl.world.links import LinkModel
 from simfl.world.topology import build_topology
@@ -105,30 +107,41 @@ def make_problem(
     seed=0,
     noise=None,
     clip="example",
-    **local,
+    own_clipping=False,
+    gradient_examples=0,
+    local=False,
+    power=1.0,
+    proximal=0.0,
+    blocks=1,
 ):
     """Return softmax regression (d = 650) on digits; by default 320 examples dealt out evenly."""
     (train_x, train_y), (test_x, test_y) = digits()
     sizes = [320 // num_clients] * num_clients if sizes is None else list(sizes)
     streams = Streams(seed)
-    return Problem(
+    sampler = "gaussian" if noisy else noise
+    return LearningProblem(
         model=build_model("softmax", input_shape=(64,), num_classes=10, l2=l2),
-        train_x=train_x,
-        train_y=train_y,
-        test_x=test_x,
-        test_y=test_y,
-        indices=streams.generator("partition").permutation(400)[: sum(sizes)].astype(np.int32),
-        offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        batch_size=batch_size,
-        sampling=sampling,
-        clipping_norm=clipping_norm,
-        noise="gaussian" if noisy else noise,
-        clip=clip,
-        data_key=streams.key("data"),
-        noise_key=streams.key("noise"),
-        loss_examples=np.arange(200),
-        **local,
+        data=ClientData(
+            train_x,
+            train_y,
+            test_x,
+            test_y,
+            indices=streams.generator("partition").permutation(400)[: sum(sizes)].astype(np.int32),
+            offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        ),
+        batches=Batches(sampling, batch_size),
+        keys=Keys(streams.key("data"), streams.key("noise")),
+        measured=Measured(np.arange(200), gradient_examples),
+        clipping=Clipping(clipping_norm, clip, own_clipping),
+        noise=None if sampler is None else Noise(sampler),
+        rounds=LocalRounds(power, proximal) if local else None,
+        blocks=blocks,
     )
+
+
+def replace_data(problem, **arrays):
+    """Return the problem with other data."""
+    return dataclasses.replace(problem, data=dataclasses.replace(problem.data, **arrays))
 
 
 def make_training(sizes, *, d=4, batch_size=8, sampling="shuffle", step_size=0.5, l2=0.0, noise_std=0.0, initial=None):
@@ -156,9 +169,7 @@ class Lab(contextlib.AbstractContextManager):
             self.executor,
             window=window,
             reads=reads,
-            max_batch=problem.max_batch,
-            local=problem.local,
-            own_clipping=problem.own_clipping,
+            **problem.recorded,
         )
 
     def training(self, *, step_size=0.5, noise_std=0.0, spread=0.1, seed=1):
@@ -166,9 +177,9 @@ class Lab(contextlib.AbstractContextManager):
         problem = self.problem
         initial = spread * np.random.default_rng(seed).standard_normal(problem.model.size)
         return make_training(
-            problem.sizes,
-            batch_size=problem.batch_size,
-            sampling=problem.sampling,
+            problem.data.sizes,
+            batch_size=problem.batches.size,
+            sampling=problem.batches.sampling,
             step_size=step_size,
             l2=problem.model.l2,
             noise_std=noise_std,
@@ -189,11 +200,11 @@ def _positions(sampling, batch_size, lanes):
 
 def batch_examples(problem, client, draw, size):
     """Return the rows of the training set in a client's mini-batch number `draw`, int [size]."""
-    n = int(problem.sizes[client])
-    lanes = problem.batch_size if problem.sampling == "shuffle" else max(64, problem.max_batch)
-    positions = _positions(problem.sampling, problem.batch_size, lanes)
-    found = positions(problem.data_key, np.int32(client), np.int32(draw), np.int32(n))
-    return problem.indices[problem.offsets[client] + np.asarray(found)[:size]]
+    n = int(problem.data.sizes[client])
+    lanes = problem.batches.size if problem.batches.sampling == "shuffle" else max(64, problem.max_batch)
+    positions = _positions(problem.batches.sampling, problem.batches.size, lanes)
+    found = positions(problem.keys.data, np.int32(client), np.int32(draw), np.int32(n))
+    return problem.data.indices[problem.data.offsets[client] + np.asarray(found)[:size]]
 
 
 def softmax_gradient(params, x, y, clipping_norm=None):
@@ -218,7 +229,7 @@ def softmax_gradient(params, x, y, clipping_norm=None):
 def batch_gradient(problem, params, client, draw, size):
     """Return what `Tape.gradient` promises, without noise, computed independently in float64."""
     rows = batch_examples(problem, client, draw, size)
-    return softmax_gradient(params, problem.train_x[rows], problem.train_y[rows], problem.clipping_norm)
+    return softmax_gradient(params, problem.data.train_x[rows], problem.data.train_y[rows], problem.clipping.norm)
 
 
 # -- executors that compute nothing, or plainly ------------------------------------------------

@@ -136,9 +136,9 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
         assert other.topology.edges == base.topology.edges
         assert other.shares.indices.tolist() == base.shares.indices.tolist()
         assert durations(other) == expected
-        assert (other.problem.data_key == base.problem.data_key).all()
-        assert (other.problem.noise_key == base.problem.noise_key).all()
-    assert base.problem.data_key.tolist() != base.problem.noise_key.tolist()
+        assert (other.problem.keys.data == base.problem.keys.data).all()
+        assert (other.problem.keys.noise == base.problem.keys.noise).all()
+    assert base.problem.keys.data.tolist() != base.problem.keys.noise.tolist()
     assert others[2].model.kind == "mlp"
     for other in others[:2]:
         assert (other.training.initial == base.training.initial).all()

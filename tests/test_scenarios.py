@@ -53,7 +53,7 @@ def test_it_runs_shortened(path, tmp_path):
     scenario = simfl.load(path, SHORT)
     _needs_its_data(scenario)
     setup = simfl.prepare(scenario)
-    assert setup.problem.train_x.shape[1:] == setup.dataset.input_shape
+    assert setup.problem.data.train_x.shape[1:] == setup.dataset.input_shape
     if scenario.model.kind in LARGE:
         return
     run = simfl.run(setup, out=tmp_path)

@@ -87,7 +87,7 @@ class AsyncFL(ServerAlgorithm):
             decay: (eta_0, beta) of step sizes that fall from gradient to gradient ("diminishing_1"), with local steps
                 only; None: one step size per round ("diminishing_2").
             mask: D, each update has a random 1/D of the entries, D times as large; what is computed is the tape's
-                matter (`Problem.blocks`), here it decides about bytes.
+                matter (`LearningProblem.blocks`), here it decides about bytes.
             aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
             aggregators: how many there are on each level, from the server down.
             levels: what the ledger calls the noise of each client's releases, [K]; None: no account.

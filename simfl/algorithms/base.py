@@ -46,7 +46,7 @@ class Training:
             one for each.
         noise_scale: what multiplies the noise of unit scale, [K]; that is noise_std for Gaussian noise, the default.
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
-        tasks: models that are trained on the same data, each on its own, of which `initial` is one; see `Problem`.
+        tasks: models that are trained on the same data, each on its own, of which `initial` is one.
         update_examples: examples behind an update, on average, where that is a round of several mini-batches; 0: B.
         clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
     """

@@ -207,8 +207,8 @@ class Audit:
         self._generator = streams.generator("canaries")
         self.setup: Setup = assemble(self.scenario, self._plant)
         #: Bound C; None where nothing is clipped.
-        self.clipping_norm = self.setup.problem.clipping_norm
-        if self.setup.problem.local:
+        self.clipping_norm = self.setup.problem.clipping.norm
+        if self.setup.problem.rounds is not None:
             raise ScenarioError(
                 "algorithm.kind: expected an algorithm whose clients send gradients, found "
                 f"{self.scenario.algorithm.kind}, whose clients train locally; an audit does not know what a canary "
@@ -314,13 +314,13 @@ class Audit:
     def _batch_of(self, draw: int, size: int) -> NDArray[np.bool_]:
         """Return which canaries are in a mini-batch of the client, bool [m]; they are the last of its examples."""
         problem, client = self.setup.problem, self.client
-        examples = int(problem.sizes[client])
+        examples = int(problem.data.sizes[client])
         first, present = examples - self.canaries, np.zeros(examples, dtype=np.bool_)
         lanes = min(examples, problem.max_batch)
-        program = positions_program(problem.sampling, problem.batch_size, lanes)
+        program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
         for at in range(0, size, lanes):
             numbers = (np.int32(number) for number in (client, draw, at, examples))
-            found = np.asarray(program(problem.data_key, *numbers))
+            found = np.asarray(program(problem.keys.data, *numbers))
             present[found[: size - at]] = True
         return present[first:]
 

@@ -145,12 +145,12 @@ def _kernel(setup: Any, device: Any) -> Callable[[], float]:
     from simfl.privacy.noise import SAMPLERS
 
     problem = setup.problem
-    model, batch = problem.model, problem.batch_size
-    x, y = jax.device_put(problem.train_x, device), jax.device_put(problem.train_y, device)
-    keys = jax.device_put(problem.noise_key, device)
-    clip = problem.clipping_norm
+    model, batch = problem.model, problem.batches.size
+    x, y = jax.device_put(problem.data.train_x, device), jax.device_put(problem.data.train_y, device)
+    keys = jax.device_put(problem.keys.noise, device)
+    clip = problem.clipping.norm
     scale = np.float32(setup.training.each_noise_std()[0])
-    sampler = None if problem.noise is None else SAMPLERS[problem.noise]
+    sampler = None if problem.noise is None else SAMPLERS[problem.noise.sampler]
 
     def gradient(params: Any, index: Any, weight: Any, draw: Any) -> Any:
         a, b = x[index], y[index]
@@ -163,7 +163,7 @@ def _kernel(setup: Any, device: Any) -> Callable[[], float]:
 
     def build(width: int, steps: int) -> Callable[[], Any]:
         generator = np.random.default_rng(0)
-        indices = jax.device_put(generator.integers(0, len(problem.train_x), (steps, width, batch)), device)
+        indices = jax.device_put(generator.integers(0, len(problem.data.train_x), (steps, width, batch)), device)
         draws = jax.device_put(np.arange(steps * width, dtype=np.int32).reshape(steps, width), device)
         start = jax.device_put(np.tile(setup.training.initial, (width, 1)), device)
         ones = jnp.ones(batch, jnp.float32)
@@ -221,9 +221,8 @@ class _PerCallTape:
         from simfl.tape.kernels import gradient_of_batch, positions_of_batch
 
         problem = setup.problem
-        clip = None if problem.clipping_norm is None else problem.clip
-        gradient = gradient_of_batch(problem.model, problem.max_batch, clip, problem.noise)
-        positions = positions_of_batch(problem.sampling, problem.batch_size, problem.max_batch)
+        proximal = 0.0 if problem.rounds is None else problem.rounds.proximal
+        gradient, positions = gradient_of_batch(problem.operation), positions_of_batch(problem.operation)
         self._device = device
         data = jax.device_put(problem.arrays(), device)
 
@@ -235,14 +234,14 @@ class _PerCallTape:
 
         def local_step(w: Any, start: Any, ints: Any, eta: Any, data: Any) -> Any:
             total = gradient(w, data, ints, positions(data, ints), jnp.float32(0.0))
-            change = total / problem.batch_size + problem.proximal * (w - start)
+            change = total / problem.batches.size + proximal * (w - start)
             return w - eta * (change + problem.model.l2 * w if problem.model.l2 else change)
 
         self._local_step: Any = jax.jit(local_step)
         self._linear: Any = jax.jit(linear)
         self._step: Any = jax.jit(step)
         self._data = data
-        self._norm = problem.clipping_norm or 0.0
+        self._norm = problem.clipping.norm or 0.0
 
     def constant(self, values: Any) -> Any:
         """The values themselves, on the device."""
@@ -374,7 +373,7 @@ def _run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
 
 def _steps_per_update(setup: Any) -> float:
     """Mini-batches behind an update: those of a round where clients train locally, else 1."""
-    return float((setup.training.update_examples or setup.problem.batch_size) / setup.problem.batch_size)
+    return float((setup.training.update_examples or setup.problem.batches.size) / setup.problem.batches.size)
 
 
 def measure(name: str, device: str | None = None, updates: int | None = None) -> dict[str, Any]:
@@ -408,10 +407,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
             child.stdin.flush()
             best["per_call"] = min(best["per_call"], float(child.stdout.readline()))
             with tuned_interpreter():
-                problem = setup.problem
-                tape = Tape(
-                    _Nothing(), max_batch=problem.max_batch, local=problem.local, own_clipping=problem.own_clipping
-                )
+                tape = Tape(_Nothing(), **setup.problem.recorded)
                 seconds, events, _ = _run_world(setup, tape, min(total, 50_000))
             best["event"] = min(best["event"], seconds / events)
         child.stdin.close()

@@ -39,7 +39,8 @@ from simfl.simulation.privacy import Protection, protect
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import speeds, topology_of
 from simfl.streams import Streams
-from simfl.tape import Problem, Tape
+from simfl.tape import LearningProblem, Tape
+from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise, Tasks
 from simfl.world import World
 
 #: Options of algorithms that are settled here: the algorithm does not see them.
@@ -106,32 +107,26 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
         noise = protect(scenario, sizes, sampling, noisy or model.size, local=config.trains_locally)
     warnings += stage_remarks(scenario, noisy or model.size)
     chosen = streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES]
-    problem = Problem(
+    power = federated.power_of(scenario) if isinstance(config, AsyncFl) else config.decay_power
+    problem = LearningProblem(
         model=model,
-        train_x=dataset.train_x,
-        train_y=dataset.train_y,
-        test_x=dataset.test_x,
-        test_y=dataset.test_y,
-        indices=np.asarray(shares.indices, dtype=np.int32),
-        offsets=np.asarray(shares.offsets, dtype=np.int64),
-        batch_size=config.batch_size,
-        sampling=sampling,
-        clipping_norm=noise.clipping_norm,
-        noise=noise.sampler if max(noise.scales) > 0.0 else None,
-        data_key=streams.key("data"),
-        noise_key=streams.key("noise"),
-        loss_examples=np.sort(chosen),
-        clip=noise.clip,
-        tasks=tasks,
-        whole=whole if tasks > 1 else None,
-        local=config.trains_locally,
-        power=federated.power_of(scenario) if isinstance(config, AsyncFl) else config.decay_power,
-        proximal=config.proximal_weight,
-        own_clipping=algorithm.own_clipping,
-        noisy=noisy,
+        data=ClientData(
+            dataset.train_x,
+            dataset.train_y,
+            dataset.test_x,
+            dataset.test_y,
+            np.asarray(shares.indices, dtype=np.int32),
+            np.asarray(shares.offsets, dtype=np.int64),
+        ),
+        batches=Batches(sampling, config.batch_size),
+        keys=Keys(streams.key("data"), streams.key("noise")),
+        measured=Measured(np.sort(chosen), _gradient_examples(scenario, dataset)),
+        clipping=Clipping(noise.clipping_norm, noise.clip, algorithm.own_clipping),
+        noise=Noise(noise.sampler, noisy) if max(noise.scales) > 0.0 else None,
+        tasks=Tasks(tasks, whole) if tasks > 1 else None,
+        rounds=LocalRounds(power, config.proximal_weight) if config.trains_locally else None,
         blocks=config.mask if isinstance(config, AsyncFl) else 1,
         radius=config.radius(model.l2) if isinstance(config, PassedModels) else None,
-        gradient_examples=_gradient_examples(scenario, dataset),
     )
     allowances = noise.allowances
     if isinstance(config, AsyncFl) and allowances is not None and noise.ledger is not None:
@@ -180,7 +175,7 @@ def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[
     if isinstance(config, AsyncFl):
         options = federated.options_of(setup)
     if isinstance(config, Mapa):
-        options["stages"] = stage_rules(setup.scenario, setup.problem.noisy or setup.model.size)
+        options["stages"] = stage_rules(setup.scenario, _noisy(setup.scenario, setup.problem.model) or setup.model.size)
     if isinstance(config, GossipLearning):
         own_s = config.batch_size * setup.scenario.clients.seconds_per_example
         options["period_s"] = own_s if config.period is None else config.period

@@ -26,7 +26,7 @@ from simfl.scenario.privacy import (
     OnePassGaussian,
     UnclippedGaussian,
 )
-from simfl.tape.kernels import Clip
+from simfl.tape.problem import Clip
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,8 @@ class Simulation:
         self.tape = tape(
             None,
             window=self.window,
-            max_batch=setup.problem.max_batch,
             on_flush=self._tell,
-            local=setup.problem.local,
-            own_clipping=setup.problem.own_clipping,
+            **setup.problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
         self.width = (
@@ -150,7 +148,7 @@ class Simulation:
         names += ["client_metrics"] * setup.scenario.evaluate.clients
         if setup.ledger is not None:
             names += ["releases"] + ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
-        measured = GRADIENTS if setup.problem.gradient_examples else None
+        measured = GRADIENTS if setup.problem.measured.gradient_examples else None
         self._tables = {"metrics": folder.table("metrics", further=measured)}
         self._tables.update({name: folder.table(name) for name in names})
         if record.updates:
@@ -336,7 +334,7 @@ class Simulation:
                 messages,
                 epsilon,
                 time.perf_counter() - self._started,
-                *(gradients if self.setup.problem.gradient_examples else ()),
+                *(gradients if self.setup.problem.measured.gradient_examples else ()),
             )
         )
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:

@@ -10,7 +10,7 @@ from simfl.models import AbstractModel
 from simfl.privacy.ledger import Ledger
 from simfl.scenario import Scenario
 from simfl.streams import Streams
-from simfl.tape import Problem
+from simfl.tape import LearningProblem
 from simfl.world import Topology
 
 
@@ -37,7 +37,7 @@ class Setup:
     shares: Partition
     model: AbstractModel
     topology: Topology
-    problem: Problem
+    problem: LearningProblem
     training: Training
     ledger: Ledger | None
     algorithm: type[Algorithm]

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import kernels
-from simfl.tape.draws import Sampling
 from simfl.tape.packing import Bank, Steps, pack
+from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Window
 
 #: Models as the tape describes them: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
@@ -67,96 +67,6 @@ def choose_device(kind: str | None) -> jax.Device:
             f"({', '.join(sorted({d.platform for d in jax.devices()}))}); "
             "a GPU needs the extra for it: pip install 'simfl[cuda12]'"
         ) from error
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What the arithmetic is about: model, data of every client, and how a mini-batch is drawn.
-
-    Attributes:
-        model: pure functions of a flat vector of d parameters.
-        train_x: f32 [n, ...]; train_y: int32 [n] or f32 [n].
-        test_x: f32 [m, ...]; test_y: as train_y.
-        indices: int32 [total], examples of client 0, then of client 1, ...
-        offsets: int [K + 1], where each client's part of `indices` begins.
-        batch_size: nominal size B.
-        sampling: see `simfl.tape.draws`.
-        clipping_norm: C > 0, bound on what is clipped; None for no clipping.
-        noise: name of the sampler of the noise that operations carry, None for no noise.
-        data_key, noise_key: uint32 [2], keys of the two device streams.
-        loss_examples: how many training examples (a fixed random part) measure the training loss.
-        clip: what is clipped, each example's gradient or the mean over a mini-batch.
-        tasks: c > 1 trains a binary model for each of c classes, on its own: `model` is that of one task, what the
-            tape calls a client is node * c + task, and indices and offsets are those of the nodes.
-        whole: the model that is evaluated where it is made of several rows, one of each task; None: `model`.
-        local: whether clients train locally, in rounds of many steps, rather than send single gradients.
-        power: p of the decay of the steps within rounds, see `simfl.tape.recording.Round`.
-        proximal: mu of the pull towards the model a round began with (FedProx).
-        own_clipping: every gradient has a clipping norm of its own; `clipping_norm` only says that there is one.
-        noisy: how many parameters, the first ones, carry noise; None: all.
-        blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
-        gradient_examples: how many training examples, the first ones, measure gradients at evaluations; 0: none.
-        radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
-    """
-
-    model: AbstractModel
-    train_x: NDArray[np.float32]
-    train_y: NDArray[Any]
-    test_x: NDArray[np.float32]
-    test_y: NDArray[Any]
-    indices: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    batch_size: int
-    sampling: Sampling
-    clipping_norm: float | None
-    noise: str | None
-    data_key: NDArray[np.uint32]
-    noise_key: NDArray[np.uint32]
-    loss_examples: NDArray[np.int64]
-    clip: kernels.Clip = "example"
-    tasks: int = 1
-    whole: AbstractModel | None = None
-    radius: float | None = None
-    local: bool = False
-    power: float = 1.0
-    proximal: float = 0.0
-    own_clipping: bool = False
-    noisy: int | None = None
-    blocks: int = 1
-    gradient_examples: int = 0
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Examples per client, int64 [K]."""
-        return np.diff(self.offsets)
-
-    def arrays(self) -> dict[str, Any]:
-        """What the programs of `simfl.tape.kernels` call `data`, on the host."""
-        return {
-            "x": self.train_x,
-            "y": self.train_y,
-            "table": self.indices.astype(np.int32),
-            "offsets": self.offsets[:-1].astype(np.int32),
-            "sizes": self.sizes.astype(np.int32),
-            "data_key": self.data_key,
-            "noise_key": self.noise_key,
-            "clipping_norm": np.float32(self.clipping_norm or 0.0),
-            "radius": np.float32(self.radius or 0.0),
-            "power": np.float32(self.power),
-            "proximal": np.float32(self.proximal),
-        }
-
-    @property
-    def max_batch(self) -> int:
-        """Examples that one operation processes (lanes of the batch).
-
-        A Poisson batch has B examples on average; about one in a hundred exceeds this width and
-        takes a second operation.
-        """
-        if self.sampling != "poisson":
-            return self.batch_size
-        widest = int(np.ceil(self.batch_size + 2.4 * np.sqrt(self.batch_size)))
-        return min(-(-widest // 8) * 8, int(max(self.sizes.max(), 1)))
 
 
 @dataclass(frozen=True)
@@ -219,7 +129,7 @@ class Executor:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: LearningProblem,
         *,
         reads: int = 4,
         width: int = 8,
@@ -237,22 +147,15 @@ class Executor:
         self.bank = Bank(capacity)
         model = problem.model
         put = self._put
-        self._program = kernels.window_program(
-            model, problem.sampling, problem.batch_size, problem.max_batch,
-            None if problem.clipping_norm is None else problem.clip, problem.noise, reads, width, combines,
-            problem.tasks, problem.radius is not None, problem.local, problem.own_clipping, problem.noisy,
-            problem.blocks,
-        )  # fmt: skip
-        self._probe = kernels.probe_program(
-            model, problem.sampling, problem.batch_size, problem.batch_size, problem.tasks, reads
-        )
+        self._program = kernels.window_program(problem.operation, reads, width, combines)
+        self._probe = kernels.probe_program(problem.operation, reads)
         self._average = kernels.average_program(reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(reads)
         self._data = put(problem.arrays())
         self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
-        self._test = self._padded(problem.test_x, problem.test_y)
-        chosen = problem.loss_examples
-        self._train = self._padded(problem.train_x[chosen], problem.train_y[chosen])
+        data, chosen = problem.data, problem.measured.loss_examples
+        self._test = self._padded(data.test_x, data.test_y)
+        self._train = self._padded(data.train_x[chosen], data.train_y[chosen])
         self._gradients = self._gradient_program()
         self._rows_bank = jax.numpy.zeros((self.bank.capacity + 1, model.size), dtype="float32", device=self.device)
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
@@ -319,7 +222,7 @@ class Executor:
             rows: int32 [k, reads], -1 for none.
             coefs: f32 [k, reads].
             clients: whether to evaluate each of these models as well, or the forms of others to evaluate one by one.
-            clipping_norm: the one in force, inf for none, where gradients are measured (`Problem.gradient_examples`).
+            clipping_norm: the one in force, inf for none, where gradients are measured (`Measured.gradient_examples`).
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
@@ -380,14 +283,14 @@ class Executor:
 
     def _gradient_program(self) -> Callable[[jax.Array, float], tuple[float, float]] | None:
         """Return what measures gradients, (mean model, clipping norm) -> (norm of the mean, share clipped), or None."""
-        problem, count = self.problem, self.problem.gradient_examples
+        problem, count = self.problem, self.problem.measured.gradient_examples
         if not count:
             return None
-        whole = problem.model.size * problem.tasks
+        whole = problem.model.size * problem.num_tasks
         chunk = min(self._chunk, count, max(1, CHUNK_GRADIENTS // whole))
-        x, y, weight = self._padded(problem.train_x[:count], problem.train_y[:count], chunk)
-        clip = None if problem.clipping_norm is None else problem.clip
-        program = kernels.gradients_program(problem.model, chunk, clip == "example", problem.tasks)
+        x, y, weight = self._padded(problem.data.train_x[:count], problem.data.train_y[:count], chunk)
+        clip = problem.clipping.clip
+        program = kernels.gradients_program(problem.model, chunk, clip == "example", problem.num_tasks)
 
         def measure(params: jax.Array, clipping_norm: float) -> tuple[float, float]:
             norm, share = program(params, x, y, weight, np.float32(clipping_norm))
@@ -439,7 +342,7 @@ class Executor:
     def _evaluate(
         self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
     ) -> Evaluation:
-        if self.problem.tasks > 1:
+        if self.problem.num_tasks > 1:
             models = self._joined(rows, coefs)
             mean = models.mean(axis=0)
             distance = jax.numpy.sqrt(((models - mean) ** 2).sum(axis=1).mean())
@@ -457,7 +360,7 @@ class Executor:
         client_loss = client_accuracy = None
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
-            tasks = self.problem.tasks
+            tasks = self.problem.num_tasks
             count = len(rows) // tasks
             client_loss, client_accuracy = np.empty(count), np.empty(count)
             for k in range(count):
@@ -470,11 +373,11 @@ class Executor:
     def _joined(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
         """Return the numbers of models, f32 [k, d of a whole model], the rows of all tasks of a model joined."""
         models = self._rows(self._rows_bank, self.bank.places(rows), coefs)
-        return models.reshape(len(rows) // self.problem.tasks, -1)
+        return models.reshape(len(rows) // self.problem.num_tasks, -1)
 
     def _measure(self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[float, float]:
         x, y, weight = examples
-        program = kernels.evaluation_program(self.problem.whole or self.problem.model, min(self._chunk, len(weight)))
+        program = kernels.evaluation_program(self.problem.evaluated, min(self._chunk, len(weight)))
         loss, correct = program(params, x, y, weight)
         return float(loss), float(correct)
 

@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from simfl.models import AbstractModel
 from simfl.privacy.noise import SAMPLERS
-from simfl.tape.draws import Sampling, batch_positions, mix
-
-Clip = Literal["example", "update"]
+from simfl.tape.draws import batch_positions, mix
+from simfl.tape.problem import Operation
 
 
 def positions_of_batch(
-    sampling: Sampling, batch_size: int, lanes: int, tasks: int = 1
+    operation: Operation, lanes: int | None = None
 ) -> Callable[[dict[str, jax.Array], jax.Array], jax.Array]:
     """Return the function that draws one operation's mini-batch: (data, ints) -> positions int32 [lanes].
 
     With several tasks, `client` is node * tasks + task: each task goes through the node's data in an order of its own.
     """
+    batches, tasks = operation.batches, operation.tasks
+    width = operation.lanes if lanes is None else lanes
 
     def positions(data: dict[str, jax.Array], ints: jax.Array) -> jax.Array:
         client, draw, first = ints[0], ints[1], ints[2]
         size = data["sizes"][client if tasks == 1 else client // tasks]
-        return batch_positions(sampling, data["data_key"], client, draw, first, batch_size, lanes, size)
+        return batch_positions(batches.sampling, data["data_key"], client, draw, first, batches.size, width, size)
 
     return positions
 
@@ -45,30 +46,15 @@ def examples_of(
     return x, y if tasks == 1 else (y == client % tasks).astype(jnp.int32)
 
 
-def gradient_of_batch(
-    model: AbstractModel,
-    lanes: int,
-    clip: Clip | None,
-    noise: str | None,
-    tasks: int = 1,
-    noisy: int | None = None,
-) -> Callable[..., jax.Array]:
+def gradient_of_batch(operation: Operation) -> Callable[..., jax.Array]:
     """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d].
 
     It takes the parameters f32[d], the data, the operation's integers (client, draw, first, size),
     the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm where it
     is the operation's own.
-
-    Args:
-        model: what the gradient is of.
-        lanes: examples that one operation can process.
-        clip: each example's gradient to norm C, or the mean over the mini-batch, or nothing.
-        noise: the sampler in `simfl.privacy.noise`, None for no noise.
-        tasks: binary tasks, one per class; with more than one, `client` is node * tasks + task and y is whether the
-            label is the task's.
-        noisy: how many parameters, the first ones, carry noise; None: all.
     """
-    sampler = None if noise is None else SAMPLERS[noise]
+    model, clip, noise, tasks = operation.model, operation.clip, operation.noise, operation.tasks
+    lanes = operation.lanes
 
     def gradient(
         params: jax.Array,
@@ -89,13 +75,13 @@ def gradient_of_batch(
         if clip == "update":
             bound = norm * size.astype(jnp.float32)
             total = total * jnp.minimum(1.0, bound / jnp.sqrt(jnp.sum(total * total)))
-        if sampler is None:
+        if noise is None:
             return total
-        if noisy is not None:
-            return total.at[:noisy].add(noise_scale * sampler(data["noise_key"], client, draw, noisy))
-        return total + noise_scale * sampler(data["noise_key"], client, draw, model.size)
+        count = model.size if noise.first is None else noise.first
+        added = noise_scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, count)
+        return total + added if noise.first is None else total.at[:count].add(added)
 
-    return gradient
+    return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
 
 
 def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) -> jax.Array:
@@ -128,26 +114,14 @@ def masked(gradient: Callable[..., jax.Array], model: AbstractModel, blocks: int
     return kept
 
 
-def change_of_round(
-    model: AbstractModel,
-    sampling: Sampling,
-    lanes: int,
-    clip: Clip | None,
-    noise: str | None,
-) -> Callable[..., jax.Array]:
+def change_of_round(operation: Operation) -> Callable[..., jax.Array]:
     """Return the function of one lane: the clipped and noised change of a model by local SGD steps, f32[d].
 
     As `simfl.tape.recording.Round` says. It takes the parameters f32[d], the data, the operation's integers (client,
     draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of all lanes.
-
-    Args:
-        model: what the gradients are of.
-        sampling: how mini-batches are drawn; not poisson, whose batches have sizes of their own.
-        lanes: B, examples of a mini-batch.
-        clip: each example's gradient to norm C, or the whole change, or nothing.
-        noise: the sampler in `simfl.privacy.noise`, None for no noise.
+    Sampling is not poisson, whose batches have sizes of their own.
     """
-    sampler = None if noise is None else SAMPLERS[noise]
+    model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
 
     def change(
         params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, floats: jax.Array, most: jax.Array
@@ -159,7 +133,9 @@ def change_of_round(
         share = 1.0 / jnp.maximum(size, 1).astype(jnp.float32)
 
         def step(h: jax.Array, w: jax.Array) -> jax.Array:
-            at = batch_positions(sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples)
+            at = batch_positions(
+                operation.batches.sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples
+            )
             # Fused into the gather that uses it, the permutation would not vectorise.
             x, y = examples_of(data, client, jax.lax.optimization_barrier(at), 1)
             if clip == "example":
@@ -176,8 +152,8 @@ def change_of_round(
         moved = jax.lax.fori_loop(0, most, step, params) - params
         if clip == "update":
             moved = moved * jnp.minimum(1.0, data["clipping_norm"] / jnp.sqrt(jnp.sum(moved * moved)))
-        if sampler is not None:
-            moved = moved + scale * sampler(data["noise_key"], client, draw, model.size)
+        if noise is not None:
+            moved = moved + scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, model.size)
         return moved
 
     return change
@@ -240,43 +216,25 @@ NARROW = 32
 
 
 @functools.lru_cache(maxsize=32)
-def window_program(
-    model: AbstractModel,
-    sampling: Sampling,
-    batch_size: int,
-    lanes: int,
-    clip: Clip | None,
-    noise: str | None,
-    reads: int,
-    width: int,
-    combines: int,
-    tasks: int = 1,
-    project: bool = False,
-    local: bool = False,
-    own_clipping: bool = False,
-    noisy: int | None = None,
-    blocks: int = 1,
-) -> Any:
+def window_program(operation: Operation, reads: int, width: int, combines: int) -> Any:
     """Return the program that runs a packed window: (bank, steps, arrays, serial operations, data) -> bank.
 
-    With `project`, what an operation with a gradient writes is scaled to a norm of at most data["radius"]. With
-    `local`, a round of local steps stands in the place of the gradient. With `own_clipping`, every gradient has a
-    clipping norm of its own. With more than one of `blocks`, a random block of a gradient's entries is kept, see
-    `masked`.
+    Args:
+        operation: what operations with a gradient compute.
+        reads: rows per operation.
+        width, combines: gradients, and linear combinations, per step.
 
     bank is f32 [places + 1, d] and donated. The body scatters once, after all that it reads: with two
     scatters on the carried bank XLA would copy all of it in every step.
     """
-    gradient = gradient_of_batch(model, lanes, clip, noise, tasks, noisy)
-    if blocks > 1:
-        gradient = masked(gradient, model, blocks)
-    change = change_of_round(model, sampling, lanes, clip, noise)
-    axes = (0, None, 0, 0, 0, 0) if own_clipping else (0, None, 0, 0, 0)
+    gradient, change = gradient_of_batch(operation), change_of_round(operation)
+    local, own_norms = operation.local, operation.own_norms
+    axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
     each_gradient: Callable[..., jax.Array] = jax.vmap(gradient, axes)
     each_change: Callable[..., jax.Array] = jax.vmap(change, (0, None, 0, 0, None))
     narrow = width <= NARROW
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
-    draw_positions = jax.vmap(jax.vmap(positions_of_batch(sampling, batch_size, lanes, tasks), (None, 0)), (None, 0))
+    draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
 
     def run(
         bank: jax.Array,
@@ -307,7 +265,7 @@ def window_program(
                 return each_change(read, data, gi[:, reads + 2 :], gf[:, reads + 1 :], most)
             assert positions is not None
             at = positions[s]
-            own = (gf[:, reads + 2],) if own_clipping else ()
+            own = (gf[:, reads + 2],) if own_norms else ()
             if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
                 alone = (norm[0] for norm in own)
                 return gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *alone)[None]
@@ -317,7 +275,7 @@ def window_program(
             gi, gf, ci, cf = g_ints[s], g_floats[s], c_ints[s], c_floats[s]
             total = totals(take(bank, gi[:, 0]), gi, gf, s)
             stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
-            if project:
+            if operation.projects:
                 stepped = into_ball(stepped, data["radius"])
             combined = mix(bank, cf, ci[:, :reads])
             writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
@@ -371,13 +329,14 @@ def rows_program(reads: int) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def probe_program(model: AbstractModel, sampling: Sampling, batch_size: int, lanes: int, tasks: int, reads: int) -> Any:
+def probe_program(operation: Operation, reads: int) -> Any:
     """Return (bank, places [k, reads], coefs [k, reads], clients [k], draws [k, m], data) -> (models, losses).
 
     models is f32 [k, d], losses f32 [k, m]: of each model on the client's mini-batches of these numbers, the mean over
     the examples, with the regulariser. A number below 0 stands for no mini-batch and gives 0.
     """
-    positions = positions_of_batch(sampling, batch_size, lanes, tasks)
+    model, tasks, lanes = operation.model, operation.tasks, operation.batches.size
+    positions = positions_of_batch(operation, lanes)
 
     def loss(params: jax.Array, client: jax.Array, draw: jax.Array, data: dict[str, jax.Array]) -> jax.Array:
         ints = jnp.stack([client, jnp.maximum(draw, 0), jnp.int32(0)])

@@ -451,7 +451,7 @@ def local_steps(problem, w, client, draw, count, step):
     eta, beta, t, dt = step
     for h in range(count):
         gradient = batch_gradient(problem, w, client, draw + h, 8) / 8 + problem.model.l2 * w
-        w = w - eta / (1 + beta * (t + dt * h) ** problem.power) * gradient
+        w = w - eta / (1 + beta * (t + dt * h) ** problem.rounds.power) * gradient
     return w
 
 
@@ -549,8 +549,8 @@ def test_shuffled_rounds_of_any_size_use_every_example_once_per_pass():
     sizes = sizes_of(ConstantSizes(20), each_client=True)  # 4 rounds are a pass over 80 examples
     start = Lab.training(_Holder(problem), step_size=1e-4).initial.astype(np.float64)
     ours, _ = final("async_fl", problem, 4 * K, sizes=sizes, step_size=1e-6, gate=RoundsGate(0))
-    rows = problem.indices
-    whole = softmax_gradient(start, problem.train_x[rows], problem.train_y[rows])
+    rows = problem.data.indices
+    whole = softmax_gradient(start, problem.data.train_x[rows], problem.data.train_y[rows])
     np.testing.assert_allclose((start - ours) / 1e-6, whole, rtol=0, atol=0.2)
 
 

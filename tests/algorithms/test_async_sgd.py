@@ -71,7 +71,7 @@ class Script:
         x = self.training.initial.astype(np.float64)
         version, sent, under_way = 0, {}, {}
         for event, client, *rest in self.events:
-            rule = StageRule(0, problem.clipping_norm or np.inf, 1.0, STEP) if rule_at is None else rule_at(version)
+            rule = StageRule(0, problem.clipping.norm or np.inf, 1.0, STEP) if rule_at is None else rule_at(version)
             if event == "sent":
                 sent[client] = x.copy(), rule
             elif event == "computed":
@@ -79,11 +79,11 @@ class Script:
             else:
                 read, given, draw, size = under_way.pop(client)
                 rows = batch_examples(problem, client, draw, size)
-                g = softmax_gradient(read, problem.train_x[rows], problem.train_y[rows], given.clipping_norm)
+                g = softmax_gradient(read, problem.data.train_x[rows], problem.data.train_y[rows], given.clipping_norm)
                 if noise:
-                    unit = UNIT_NOISE(problem.noise_key, np.int32(client), np.int32(draw), len(x))
+                    unit = UNIT_NOISE(problem.keys.noise, np.int32(client), np.int32(draw), len(x))
                     g = g + noise * given.noise * np.asarray(unit, np.float64)
-                x = x - rule.step_size * (g / problem.batch_size + problem.model.l2 * read)
+                x = x - rule.step_size * (g / problem.batches.size + problem.model.l2 * read)
                 version += 1
         return x
 

@@ -30,7 +30,7 @@ def replay(run, decay=None):
     """Algorithm 2 in float64, in the order of the run; returns the global and the local models, and their history."""
     problem, initial = run.problem, run.training.initial.astype(np.float64)
     together = [initial] * TASKS
-    local = [initial] * (len(problem.sizes) * TASKS)
+    local = [initial] * (len(problem.data.sizes) * TASKS)
     used = [0] * len(local)
     history = [[(initial, None)] for _ in local]
     for kind, node, task, _, _, step_size, noise_std in run.events:
@@ -41,7 +41,7 @@ def replay(run, decay=None):
             new = local[pair] - step_size * pair_gradient(problem, local[pair], pair, draw)  # it is 2 eta already
         else:
             direction = pair_gradient(problem, together[task], pair, draw)
-            direction += noise_std * pair_noise(problem, pair, draw) / problem.batch_size
+            direction += noise_std * pair_noise(problem, pair, draw) / problem.batches.size
             new = (together[task] + local[pair]) / 2 - step_size * direction
             together[task] = into_ball(new, problem.radius)
         local[pair] = into_ball(new, problem.radius)

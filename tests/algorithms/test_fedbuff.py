@@ -23,7 +23,7 @@ def change(problem, start, client, draw, steps, proximal=0.0):
     """w_H - w_0 of one round, f64."""
     w = start.copy()
     for h in range(steps):
-        gradient = batch_gradient(problem, w, client, draw + h, problem.batch_size) / problem.batch_size
+        gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
         w = w - ETA * (gradient + proximal * (w - start))
     return w - start
 

@@ -75,7 +75,7 @@ class Script:
                 a = 0.5 if merge == "average" or t + age[client] == 0 else t / (t + age[client])
                 w[client], age[client] = (1 - a) * w[client] + a * other, max(t, age[client])
             elif event == "read":
-                reads[client] = batch_gradient(self.problem, w[client], client, *rest) / self.problem.batch_size
+                reads[client] = batch_gradient(self.problem, w[client], client, *rest) / self.problem.batches.size
             else:
                 w[client], age[client] = w[client] - step * reads.pop(client), age[client] + 1
         return np.array(w), age

@@ -16,8 +16,8 @@ def test_every_example_is_visited_so_often_and_the_numbers_are_those_of_a_plain_
     for _, _, _, version, staleness, step_size, _ in run.events:
         assert staleness == 0
         assert step_size == 1.0 / np.sqrt(version + 1)
-    for node, size in enumerate(problem.sizes.tolist()):
-        own = problem.indices[problem.offsets[node] : problem.offsets[node + 1]]
+    for node, size in enumerate(problem.data.sizes.tolist()):
+        own = problem.data.indices[problem.data.offsets[node] : problem.data.offsets[node + 1]]
         batches = visits * size // 8
         assert sum(event[1] == node for event in run.events) == batches * TASKS
         for pair in (node * TASKS, node * TASKS + 7):

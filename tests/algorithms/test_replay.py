@@ -77,7 +77,7 @@ class Script:
     def gradient(self, params, client, draw, size):
         """The step's direction: mean gradient over the nominal batch, and the penalty's."""
         data = batch_gradient(self.problem, params, client, draw, size)
-        return data / self.problem.batch_size + self.problem.model.l2 * np.asarray(params)
+        return data / self.problem.batches.size + self.problem.model.l2 * np.asarray(params)
 
     def start(self):
         return [self.training.initial.astype(np.float64) for _ in range(K)]

@@ -62,7 +62,7 @@ class Script:
         for event, client, *rest in self.events:
             if event == "read":
                 at = x[client] / w[client]
-                reads[client] = batch_gradient(self.problem, at, client, *rest) / self.problem.batch_size
+                reads[client] = batch_gradient(self.problem, at, client, *rest) / self.problem.batches.size
             elif event == "update":
                 x[client] = x[client] - step * reads.pop(client)
             elif event == "push":

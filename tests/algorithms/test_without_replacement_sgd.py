@@ -38,7 +38,7 @@ def replay(run):
         draw = draws[pair] = draws.get(pair, -1) + 1
         read = versions[task][version - staleness]
         direction = pair_gradient(problem, read, pair, draw)
-        direction += noise_std * pair_noise(problem, pair, draw) / problem.batch_size
+        direction += noise_std * pair_noise(problem, pair, draw) / problem.batches.size
         versions[task].append(into_ball(versions[task][-1] - step_size * direction, problem.radius))
     return np.array([models[-1] for models in versions])
 
@@ -71,8 +71,8 @@ def test_every_example_is_used_exactly_once_for_every_task(contention):
     count = {}
     for _, node, task, *_ in run.events:
         count[node, task] = count.get((node, task), 0) + 1
-    for node, size in enumerate(problem.sizes.tolist()):
-        own = problem.indices[problem.offsets[node] : problem.offsets[node + 1]]
+    for node, size in enumerate(problem.data.sizes.tolist()):
+        own = problem.data.indices[problem.data.offsets[node] : problem.data.offsets[node + 1]]
         for task in range(TASKS):
             assert count[node, task] == size // 8
             pair = node * TASKS + task

@@ -18,6 +18,7 @@ from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.simulation.runner import Simulation
 from simfl.tape.executor import choose_device
+from simfl.tape.problem import Clipping, Noise
 
 SCENARIO = """
 name: audited
@@ -74,7 +75,7 @@ half_the_noise, no_noise = noise_times(0.5), noise_times(0.0)
 
 def no_clipping(setup):
     """A bound that nothing exceeds: what clipping forgotten would do."""
-    return dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, clipping_norm=1e6))
+    return dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, clipping=Clipping(1e6)))
 
 
 def audited(breaking=None, *, canaries=1438, in_place=True, scenario_options=None, **options):
@@ -118,7 +119,7 @@ def test_noise_on_some_of_the_parameters_is_refuted(monkeypatch):
 
     monkeypatch.setitem(SAMPLERS, "first_half", first_half)
     report = audited(
-        lambda setup: dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, noise="first_half"))
+        lambda setup: dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, noise=Noise("first_half")))
     )
     assert report.refuted
 

@@ -37,7 +37,7 @@ def test_one_call_per_event_computes_the_same(kind):
     _, _, plain = bench._run_world(setup, bench._PerCallTape(setup, device), 40)
     executor = Executor(setup.problem, width=4, device=device)
     problem = setup.problem
-    tape = Tape(executor, max_batch=problem.max_batch, local=problem.local, own_clipping=problem.own_clipping)
+    tape = Tape(executor, **problem.recorded)
     _, _, recorded = bench._run_world(setup, tape, 40)
     found = tape.values(list(recorded.models()))
     executor.close()
@@ -49,5 +49,5 @@ def test_one_call_per_event_computes_the_same(kind):
 def test_a_round_counts_all_its_steps():
     setup = prepare(bench.scenario_of("mnist-softmax-fedbuff", updates=10, workers=100))
     assert bench._steps_per_update(setup) == 10.0
-    assert setup.problem.local
+    assert setup.problem.rounds is not None
     assert bench._steps_per_update(prepare(bench.scenario_of("digits-softmax-adpsgd-16", updates=10))) == 1.0

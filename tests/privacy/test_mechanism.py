@@ -11,6 +11,7 @@ from scipy import stats
 from simfl.privacy.ledger import Releases
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
+from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_gradient, make_problem, make_world, run_algorithm
 
 D = 650
@@ -113,10 +114,10 @@ def setup(privacy, sampling="auto"):
 
 def test_a_scenarios_noise_is_the_multiplier_times_the_clipping_norm():
     found = setup("{mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3.0, delta: 1.0e-6}")
-    assert found.problem.clipping_norm == 0.5
+    assert found.problem.clipping.norm == 0.5
     assert found.training.noise_std == [1.5] * 8
-    assert found.problem.noise == "gaussian"
-    assert found.problem.sampling == found.training.sampling == "poisson"
+    assert found.problem.noise == Noise("gaussian")
+    assert found.problem.batches.sampling == found.training.sampling == "poisson"
     assert found.ledger.certified
     assert (found.ledger.levels, found.ledger.delta) == ([3.0] * 8, 1e-6)
     ((release, count),) = found.ledger.compositions(Releases([1] * 8))[0]
@@ -126,7 +127,7 @@ def test_a_scenarios_noise_is_the_multiplier_times_the_clipping_norm():
 
 def test_the_papers_literal_setting_is_not_certified():
     found = setup("{mechanism: gaussian_unclipped, noise_std: 2.0}")
-    assert found.problem.clipping_norm is None
+    assert found.problem.clipping.norm is None
     assert found.training.noise_std == [2.0] * 8
     assert not found.ledger.certified
     assert any("never certified" in line for line in found.warnings)
@@ -135,9 +136,9 @@ def test_the_papers_literal_setting_is_not_certified():
 
 def test_without_privacy_nothing_is_clipped_noised_or_accounted():
     found = setup("null")
-    assert (found.problem.clipping_norm, found.problem.noise, found.ledger) == (None, None, None)
+    assert (found.problem.clipping.norm, found.problem.noise, found.ledger) == (None, None, None)
     assert found.training.noise_std == [0.0] * 8
     assert found.training.sampling == "shuffle"
     silent = setup("{mechanism: gaussian, noise_multiplier: 0.0}")
-    assert (silent.problem.clipping_norm, silent.problem.noise) == (1.0, None)
+    assert (silent.problem.clipping.norm, silent.problem.noise) == (1.0, None)
     assert silent.ledger.largest(Releases([1] * 8)) == math.inf

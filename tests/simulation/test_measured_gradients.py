@@ -54,7 +54,7 @@ def evaluated(monkeypatch):
 
 def expected(problem, count, models, norms):
     """The columns `gradient_norm` and `clipped_share`, in float64."""
-    x, y = problem.train_x[:count], problem.train_y[:count]
+    x, y = problem.data.train_x[:count], problem.data.train_y[:count]
     rows = []
     for model, norm in zip(models, norms, strict=True):
         each = np.array([softmax_gradient(model, x[i : i + 1], y[i : i + 1]) for i in range(count)])
@@ -102,19 +102,19 @@ def test_the_norm_is_that_of_the_servers_stage(tmp_path, evaluated, monkeypatch)
 def test_tasks_are_measured_at_the_joined_model(tmp_path):
     model = "{kind: one_vs_all, intercept: false}"
     setup = prepare(scenario(50, PASSING, model=model, stop="{updates: 400}", evaluate=EVALUATE_ONCE))
-    assert setup.problem.tasks == 10
+    assert setup.problem.num_tasks == 10
     found = run(setup, out=tmp_path)
     first = found.metrics.iloc[0]
-    x, y = setup.problem.train_x[:50], setup.problem.train_y[:50]
+    x, y = setup.problem.data.train_x[:50], setup.problem.data.train_y[:50]
     mean = ((0.5 - (y[:, None] == np.arange(10)))[:, :, None] * x[:, None, :].astype(float)).mean(axis=0)
     assert first["gradient_norm"] == pytest.approx(np.linalg.norm(mean), rel=1e-5), "all tasks begin at zero"
     assert np.isfinite(found.metrics["gradient_norm"]).all()
 
 
 def test_more_examples_than_there_are():
-    count = len(prepare(scenario(0)).problem.train_x)
+    count = len(prepare(scenario(0)).problem.data.train_x)
     message = rf"^evaluate\.gradients: expected at most {count}, .* found {count + 1}; lower it$"
-    assert prepare(scenario(count)).problem.gradient_examples == count
+    assert prepare(scenario(count)).problem.measured.gradient_examples == count
     with pytest.raises(ScenarioError, match=message):
         prepare(scenario(count + 1))
     with pytest.raises(ScenarioError, match=r"evaluate\.gradients: expected an integer >= 0, found -1"):

@@ -1,6 +1,5 @@
 import threading
 import time
-from dataclasses import replace
 
 import jax
 import numpy as np
@@ -17,6 +16,7 @@ from tests.helpers import (
     lognormal,
     make_problem,
     make_world,
+    replace_data,
     run_algorithm,
     softmax_gradient,
 )
@@ -74,8 +74,8 @@ def test_a_poisson_batch_that_is_too_wide_is_not_cut():
     assert not nothing.any()
     np.testing.assert_allclose(some, batch_gradient(problem, np.zeros(650), 3, 0, 5), atol=1e-5)
     np.testing.assert_allclose(more, batch_gradient(problem, np.zeros(650), 3, 0, 21), atol=1e-5)
-    own = problem.indices[problem.offsets[3] : problem.offsets[4]]
-    whole = softmax_gradient(np.zeros(650), problem.train_x[own], problem.train_y[own])
+    own = problem.data.indices[problem.data.offsets[3] : problem.data.offsets[4]]
+    whole = softmax_gradient(np.zeros(650), problem.data.train_x[own], problem.data.train_y[own])
     np.testing.assert_allclose(everything, whole, atol=2e-5)
 
 
@@ -83,7 +83,7 @@ def test_max_batch_leaves_room_for_most_poisson_batches():
     generator = np.random.default_rng(0)
     for batch_size, n in ((8, 100), (32, 400), (256, 5000)):
         problem = make_problem(sampling="poisson", batch_size=batch_size)
-        problem = replace(problem, offsets=np.array([0, n]))
+        problem = replace_data(problem, offsets=np.array([0, n]))
         wide = (generator.binomial(n, batch_size / n, 20_000) > problem.max_batch).mean()
         assert wide < 0.02
         assert problem.max_batch < 2.5 * batch_size
@@ -94,7 +94,7 @@ def test_max_batch_leaves_room_for_most_poisson_batches():
 @pytest.mark.parametrize("tests", [100, 1, 37])
 def test_an_evaluation_measures_the_mean_model(tests):
     problem = make_problem(l2=0.01)
-    problem = replace(problem, test_x=problem.test_x[:tests], test_y=problem.test_y[:tests])
+    problem = replace_data(problem, test_x=problem.data.test_x[:tests], test_y=problem.data.test_y[:tests])
     generator = np.random.default_rng(0)
     models = generator.standard_normal((19, 650)).astype(np.float32)  # more than one chunk of models
     with Lab(problem) as lab:
@@ -105,9 +105,9 @@ def test_an_evaluation_measures_the_mean_model(tests):
         found = lab.executor.evaluate(*lab.tape.forms(held), clients=True).result()
     mean = models.mean(axis=0, dtype=np.float64)
     penalty = 0.005 * (mean @ mean)
-    chosen = problem.loss_examples
-    train_loss, _ = softmax_loss(mean, problem.train_x[chosen], problem.train_y[chosen])
-    test_loss, accuracy = softmax_loss(mean, problem.test_x, problem.test_y)
+    chosen = problem.measured.loss_examples
+    train_loss, _ = softmax_loss(mean, problem.data.train_x[chosen], problem.data.train_y[chosen])
+    test_loss, accuracy = softmax_loss(mean, problem.data.test_x, problem.data.test_y)
     assert found.train_loss == pytest.approx(train_loss + penalty, rel=1e-5)
     assert found.test_loss == pytest.approx(test_loss + penalty, rel=1e-5)
     assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
@@ -115,7 +115,7 @@ def test_an_evaluation_measures_the_mean_model(tests):
     assert found.consensus_distance == pytest.approx(spread, rel=1e-5)
     assert found.finite
     for k, model in enumerate(models.astype(np.float64)):
-        loss, accuracy = softmax_loss(model, problem.test_x, problem.test_y)
+        loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
         assert found.client_loss[k] == pytest.approx(loss + 0.005 * (model @ model), rel=1e-5)
         assert found.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
 
@@ -128,7 +128,7 @@ def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
         held = lab.tape.constant(model)
         lab.tape.flush()
         found = lab.executor.evaluate(*lab.tape.forms([held])).result()
-    loss, accuracy = softmax_loss(model, problem.test_x, problem.test_y)
+    loss, accuracy = softmax_loss(model, problem.data.test_x, problem.data.test_y)
     assert found.test_loss == pytest.approx(loss, rel=1e-5)
     assert found.test_accuracy == pytest.approx(accuracy, abs=1e-6)
     assert found.consensus_distance == 0.0

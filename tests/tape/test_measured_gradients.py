@@ -7,6 +7,7 @@ import pytest
 
 from simfl.models import AbstractModel, build_model
 from simfl.tape import kernels
+from simfl.tape.problem import Measured
 from tests.algorithms.tasks import TASKS, make_task_problem
 from tests.helpers import Lab, make_problem, softmax_gradient
 from tests.tape.test_executor import compilations
@@ -29,7 +30,7 @@ def of_each(gradients, norm=float("inf")):
 
 
 def softmax_gradients(problem, count, params):
-    x, y = problem.train_x[:count], problem.train_y[:count]
+    x, y = problem.data.train_x[:count], problem.data.train_y[:count]
     return np.array([softmax_gradient(params, x[i : i + 1], y[i : i + 1]) for i in range(count)])
 
 
@@ -71,9 +72,9 @@ def test_nothing_is_measured_that_was_not_asked_for():
 @pytest.mark.parametrize("clips", [False, True])
 def test_each_task_clips_gradients_of_its_own(clips):
     problem = make_task_problem(clipping_norm=1.0 if clips else None)
-    problem = dataclasses.replace(problem, gradient_examples=50)
+    problem = dataclasses.replace(problem, measured=Measured(np.arange(200), 50))
     rows = [random_model(64) + 0.1 * task for task in range(TASKS)]
-    x, y = problem.train_x[:50].astype(np.float64), problem.train_y[:50]
+    x, y = problem.data.train_x[:50].astype(np.float64), problem.data.train_y[:50]
     means, longer = [], []
     for task, row in enumerate(rows):
         gradients = (1.0 / (1.0 + np.exp(-x @ row)) - (y == task))[:, None] * x
@@ -89,9 +90,9 @@ def test_each_task_clips_gradients_of_its_own(clips):
 def test_one_vs_all_as_one_model_clips_all_tasks_together():
     problem = make_problem(clipping_norm=1.0)
     model = build_model("one_vs_all", input_shape=(64,), num_classes=TASKS, intercept=False)
-    problem = dataclasses.replace(problem, model=model, gradient_examples=50)
+    problem = dataclasses.replace(problem, model=model, measured=Measured(np.arange(200), 50))
     params = random_model(640)
-    x, y = problem.train_x[:50].astype(np.float64), problem.train_y[:50]
+    x, y = problem.data.train_x[:50].astype(np.float64), problem.data.train_y[:50]
     errors = 1.0 / (1.0 + np.exp(-x @ params.reshape(TASKS, 64).T)) - (y[:, None] == np.arange(TASKS))
     gradients = (errors[:, :, None] * x[:, None, :]).reshape(50, -1)
     norm = float(np.median(np.linalg.norm(gradients, axis=1))) * 1.001
@@ -103,9 +104,9 @@ def test_one_vs_all_as_one_model_clips_all_tasks_together():
 def test_a_quadratic_pulls_to_its_points():
     curvature = tuple(np.linspace(0.5, 2.0, 64))
     model = build_model("quadratic", input_shape=(64,), num_classes=0, curvature=curvature)
-    problem = dataclasses.replace(make_problem(clipping_norm=1.0), model=model, gradient_examples=20)
+    problem = dataclasses.replace(make_problem(clipping_norm=1.0, gradient_examples=20), model=model)
     params = random_model(64)
-    gradients = np.array(curvature) * (params.astype(np.float64) - problem.train_x[:20])
+    gradients = np.array(curvature) * (params.astype(np.float64) - problem.data.train_x[:20])
     norm = float(np.median(np.linalg.norm(gradients, axis=1))) * 1.001
     expected = of_each(gradients, norm)
     assert 0.0 < expected[1] < 1.0
@@ -139,9 +140,9 @@ class Unclippable(AbstractModel):
 
 
 def test_a_model_that_cannot_clip_has_a_gradient_norm():
-    problem = dataclasses.replace(make_problem(), model=Unclippable((64,)), gradient_examples=20)
+    problem = dataclasses.replace(make_problem(gradient_examples=20), model=Unclippable((64,)))
     params = random_model(64)
-    x, y = problem.train_x[:20].astype(np.float64), problem.train_y[:20]
+    x, y = problem.data.train_x[:20].astype(np.float64), problem.data.train_y[:20]
     expected = np.linalg.norm((x @ params - y) @ x / 20)
     assert measured(problem, [params]) == (pytest.approx(expected, rel=1e-5), 0.0)
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_examples, make_problem, softmax_gradient
 
 
@@ -21,7 +22,7 @@ def test_each_gradient_is_clipped_to_its_own_norm(width):
         found = lab.tape.values(moved)
     for k, norm in enumerate(norms):
         rows = batch_examples(problem, k % 4, k, 8)
-        expected = softmax_gradient(start, problem.train_x[rows], problem.train_y[rows], norm)
+        expected = softmax_gradient(start, problem.data.train_x[rows], problem.data.train_y[rows], norm)
         np.testing.assert_allclose(found[k], expected, atol=2e-6)
         assert np.linalg.norm(found[k]) <= 8 * norm * (1 + 1e-5)
 
@@ -33,13 +34,13 @@ def test_a_batch_that_takes_several_operations_keeps_its_norm():
         model = lab.tape.constant(start)
         whole = lab.tape.values([lab.tape.combine((1.0, lab.tape.gradient(model, 0, 0, 50, 0.0, 0.05)))])[0]
     rows = batch_examples(problem, 0, 0, 50)
-    expected = softmax_gradient(start, problem.train_x[rows], problem.train_y[rows], 0.05)
+    expected = softmax_gradient(start, problem.data.train_x[rows], problem.data.train_y[rows], 0.05)
     np.testing.assert_allclose(whole, expected, atol=1e-5)
 
 
 def test_noise_on_the_first_parameters_only():
     quiet = make_problem(2)
-    noisy = dataclasses.replace(make_problem(2, noise="laplace_l2"), noisy=100)
+    noisy = dataclasses.replace(make_problem(2), noise=Noise("laplace_l2", first=100))
     totals = []
     for problem in (quiet, noisy):
         with Lab(problem) as lab:

@@ -17,7 +17,7 @@ def train(problem, start, client, draw, steps, *, beta=0.0, t=0.0, dt=0.0, power
     """The change that a round makes, f64 [D]."""
     w = start.copy()
     for h in range(steps):
-        gradient = batch_gradient(problem, w, client, draw + h, problem.batch_size) / problem.batch_size
+        gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
         gradient = gradient + l2 * w + proximal * (w - start)
         w = w - ETA / (1 + beta * (t + dt * h) ** power) * gradient
     return w - start

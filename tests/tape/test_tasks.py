@@ -18,7 +18,7 @@ def test_each_pair_draws_batches_of_its_nodes_data_and_its_own_labels():
         found = lab.tape.values(stepped)
     for pair, values in zip(pairs, found, strict=True):
         node = pair // TASKS
-        own = problem.indices[problem.offsets[node] : problem.offsets[node + 1]]
+        own = problem.data.indices[problem.data.offsets[node] : problem.data.offsets[node + 1]]
         assert set(pair_examples(problem, pair, 2)) <= set(own)
         expected = model + 8 * pair_gradient(problem, model.astype(np.float64), pair, 2)
         assert values == pytest.approx(expected, abs=1e-5)
@@ -52,7 +52,7 @@ def test_evaluation_joins_the_rows_of_a_model():
         both = lab.executor.evaluate(*lab.tape.forms(held[TASKS:])).result()
 
     def accuracy(whole):
-        return (np.argmax(problem.test_x @ whole.T, axis=1) == problem.test_y).mean()
+        return (np.argmax(problem.data.test_x @ whole.T, axis=1) == problem.data.test_y).mean()
 
     groups = rows.reshape(3, TASKS, 64)
     assert found.test_accuracy == pytest.approx(accuracy(groups[0]))

@@ -32,7 +32,7 @@ def setup_of(algorithm, privacy=None, count=5, **sections):
 
 
 def algorithm_of(setup):
-    tape = Tape(NullExecutor(), own_clipping=setup.problem.own_clipping)
+    tape = Tape(NullExecutor(), **setup.problem.recorded)
     return build_algorithm(setup, build_world(setup), tape, lambda row: None)
 
 
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused(algorithm, privacy, count, message):
 def test_noise_on_the_first_convolution_alone_is_never_certified():
     setup = setup_of({"kind": "audp"}, {**CORRECT, "noise_on": "first_convolution"}, model={"kind": "lenet5"})
     size = 6 * (25 + 1)
-    assert setup.problem.noisy == size
+    assert setup.problem.noise.first == size
     assert setup.training.noise_std[0] == pytest.approx(2.0 / 0.1 * math.sqrt(size + 1))
     assert not setup.ledger.certified
     assert "sent as they are" in setup.ledger.statement

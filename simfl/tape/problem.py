@@ -1,0 +1,258 @@
+"""What the arithmetic of a run is about, in plain values and arrays: data, mini-batches, and what is done to gradients.
+
+A `LearningProblem` needs a model, data, batches and keys. What a paper does beyond that is a part of its own (clipping,
+noise, tasks, local rounds, blocks, a ball), neutral by default, so that an algorithm adds what it needs:
+
+    dataclasses.replace(problem, rounds=LocalRounds(proximal=0.1))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.models import AbstractModel
+from simfl.tape.draws import Sampling
+
+Clip = Literal["example", "update"]
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The examples, and which client holds which.
+
+    Attributes:
+        train_x: f32 [n, ...]; train_y: int32 [n] or f32 [n].
+        test_x: f32 [m, ...]; test_y: as train_y.
+        indices: int32 [total], examples of client 0, then of client 1, ...
+        offsets: int [K + 1], where each client's part of `indices` begins.
+    """
+
+    train_x: NDArray[np.float32]
+    train_y: NDArray[Any]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[Any]
+    indices: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Examples per client, int64 [K]."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of the two device streams, uint32 [2] each: of mini-batches, and of noise and blocks."""
+
+    data: NDArray[np.uint32]
+    noise: NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How a mini-batch is drawn: see `simfl.tape.draws`; `size` is the nominal B."""
+
+    sampling: Sampling
+    size: int
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What is clipped in L2 norm.
+
+    Attributes:
+        norm: C > 0; None for no clipping.
+        what: each example's gradient, or the mean over a mini-batch (of local rounds: their change).
+        own: every gradient has a norm of its own; `norm` only says that there is one.
+    """
+
+    norm: float | None = None
+    what: Clip = "example"
+    own: bool = False
+
+    @property
+    def clip(self) -> Clip | None:
+        """What is clipped; None for nothing."""
+        return None if self.norm is None else self.what
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise that operations carry.
+
+    Attributes:
+        sampler: its name in `simfl.privacy.noise`.
+        first: how many parameters, the first ones, carry it; None: all.
+    """
+
+    sampler: str
+    first: int | None = None
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Binary models, one for each of c classes, trained on their own.
+
+    The problem's `model` is that of one task, what the tape calls a client is node * c + task, and indices and offsets
+    are those of the nodes.
+
+    Attributes:
+        count: c > 1.
+        whole: the model that is evaluated, made of one row of each task.
+    """
+
+    count: int
+    whole: AbstractModel
+
+
+@dataclass(frozen=True)
+class LocalRounds:
+    """Clients train locally, in rounds of many steps, rather than send single gradients.
+
+    Attributes:
+        power: p of the decay of the steps within rounds, see `simfl.tape.recording.Round`.
+        proximal: mu of the pull towards the model a round began with (FedProx).
+    """
+
+    power: float = 1.0
+    proximal: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What evaluations look at beside the test set.
+
+    Attributes:
+        loss_examples: int [k], training examples that measure the training loss.
+        gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
+    """
+
+    loss_examples: NDArray[np.int64]
+    gradient_examples: int = 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an operation with a gradient computes, as far as programs are compiled for it; hashable.
+
+    Runs that differ in values alone (norms, noise scales, radius, p and mu of local rounds) share their programs.
+
+    Attributes:
+        model: what the gradient is of.
+        batches: how its mini-batch is drawn.
+        lanes: examples that it can process.
+        clip: each example's gradient, or the mean over the mini-batch, or nothing.
+        own_norms: whether the clipping norm is the operation's own.
+        noise: None for none.
+        tasks: with more than one, `client` is node * tasks + task and y is whether the label is the task's.
+        blocks: with D > 1, one of D blocks of the entries is kept.
+        local: whether a round of local steps stands in the place of the gradient.
+        projects: whether what it writes is projected onto a ball.
+    """
+
+    model: AbstractModel
+    batches: Batches
+    lanes: int
+    clip: Clip | None = None
+    own_norms: bool = False
+    noise: Noise | None = None
+    tasks: int = 1
+    blocks: int = 1
+    local: bool = False
+    projects: bool = False
+
+
+@dataclass(frozen=True)
+class LearningProblem:
+    """What the executor computes with.
+
+    Attributes:
+        model: pure functions of a flat vector of d parameters.
+        data: examples of all clients.
+        batches: how mini-batches are drawn.
+        keys: of the device streams.
+        measured: what evaluations look at.
+        clipping: of gradients.
+        noise: on them; None for none.
+        tasks: None where one model is trained.
+        rounds: None where clients send gradients.
+        blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
+        radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
+    """
+
+    model: AbstractModel
+    data: ClientData
+    batches: Batches
+    keys: Keys
+    measured: Measured
+    clipping: Clipping = Clipping()
+    noise: Noise | None = None
+    tasks: Tasks | None = None
+    rounds: LocalRounds | None = None
+    blocks: int = 1
+    radius: float | None = None
+
+    @property
+    def num_tasks(self) -> int:
+        """Models that are trained on the same data, each on its own."""
+        return 1 if self.tasks is None else self.tasks.count
+
+    @property
+    def evaluated(self) -> AbstractModel:
+        """The model that is evaluated."""
+        return self.model if self.tasks is None else self.tasks.whole
+
+    @property
+    def operation(self) -> Operation:
+        """What programs are compiled for."""
+        return Operation(
+            self.model,
+            self.batches,
+            self.max_batch,
+            self.clipping.clip,
+            self.clipping.own,
+            self.noise,
+            self.num_tasks,
+            self.blocks,
+            self.rounds is not None,
+            self.radius is not None,
+        )
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a `Tape` needs to know of the problem, as its keywords."""
+        return {"max_batch": self.max_batch, "local": self.rounds is not None, "own_clipping": self.clipping.own}
+
+    def arrays(self) -> dict[str, Any]:
+        """What the programs of `simfl.tape.kernels` call `data`, on the host."""
+        data, rounds = self.data, self.rounds or LocalRounds()
+        return {
+            "x": data.train_x,
+            "y": data.train_y,
+            "table": data.indices.astype(np.int32),
+            "offsets": data.offsets[:-1].astype(np.int32),
+            "sizes": data.sizes.astype(np.int32),
+            "data_key": self.keys.data,
+            "noise_key": self.keys.noise,
+            "clipping_norm": np.float32(self.clipping.norm or 0.0),
+            "radius": np.float32(self.radius or 0.0),
+            "power": np.float32(rounds.power),
+            "proximal": np.float32(rounds.proximal),
+        }
+
+    @property
+    def max_batch(self) -> int:
+        """Examples that one operation processes (lanes of the batch).
+
+        A Poisson batch has B examples on average; about one in a hundred exceeds this width and
+        takes a second operation.
+        """
+        size = self.batches.size
+        if self.batches.sampling != "poisson":
+            return size
+        widest = int(np.ceil(size + 2.4 * np.sqrt(size)))
+        return min(-(-widest // 8) * 8, int(max(self.data.sizes.max(), 1)))
