@@ -12,7 +12,7 @@ from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.reproduction import Outcome, Paper
+    from simfl.reproduction import Paper, Reproduction
 
 
 def reproduce(
@@ -38,21 +38,23 @@ def reproduce(
     from simfl.cli.bars import sweep_progress
     from simfl.reproduction import PAPERS, find_paper
     from simfl.reproduction import reproduce as run_study
-    from simfl.reproduction.running import plan_of, scenarios_folder
+    from simfl.reproduction.running import argument_of, plan_of, scenarios_folder
 
     if show_list:
-        console.show_listing("papers", PAPERS, console.output())
+        named = {argument_of(name): text for name, text in PAPERS.items()}
+        console.show_listing("papers", named, console.output())
         return
     chosen = [find_paper(name) for name in dict.fromkeys(papers or PAPERS)]
     check_data(chosen)
     if dry_run:
         for paper in chosen:
             plan, _ = plan_of(paper, quick, scenarios_folder(scenarios))
-            print(f"{paper.name}: {len(plan.runs)} runs, about {paper.minutes[not quick]} minutes on two cores")
+            minutes = f"about {paper.minutes[not quick]} minutes on two cores"
+            print(f"{argument_of(paper.name)}: {len(plan.runs)} runs, {minutes}")
         return
-    outcomes: list[Outcome] = []
+    outcomes: list[Reproduction] = []
     for paper in chosen:
-        with sweep_progress(paper.name, quiet) as tell:
+        with sweep_progress(argument_of(paper.name), quiet) as tell:
             outcomes.append(
                 run_study(paper, quick=quick, out=out, jobs=jobs, device=device, scenarios=scenarios, tell=tell)
             )
@@ -82,7 +84,7 @@ def check_data(papers: Sequence[Paper]) -> None:
         )
 
 
-def show_verdicts(outcome: Outcome) -> None:
+def show_verdicts(outcome: Reproduction) -> None:
     """Print the claims with their verdicts, and where the page is."""
     from rich.table import Table
     from rich.text import Text

@@ -11,7 +11,7 @@ from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after, say
 
 if TYPE_CHECKING:
     from simfl.records.sweeps import Sweep
-    from simfl.scenario.study import Plan
+    from simfl.scenario.study import StudyPlan
 
 
 def sweep(
@@ -63,7 +63,7 @@ def sweep(
     exit_after(swept.runs)
 
 
-def _show_plan(plan: Plan, state: Sweep) -> None:
+def _show_plan(plan: StudyPlan, state: Sweep) -> None:
     """Say how many runs there are, of what, how many are there already, and what the rest may take."""
     from simfl.records.display import show_about
     from simfl.studies.running import estimate

@@ -1,17 +1,18 @@
 """The studies of the five papers: what they measured, measured again, with a verdict for every claim."""
 
-from simfl.reproduction.running import PAPERS, Outcome, find_paper, reproduce
-from simfl.reproduction.study import Claim, Judged, Number, Paper, Runs, Setting, Verdict
+from simfl.reproduction.running import PAPERS, Reproduction, find_paper, reproduce
+from simfl.reproduction.study import Experiment, Judged, Number, Paper, PaperClaim, Runs, Section, Verdict
 
 __all__ = [
     "PAPERS",
-    "Claim",
+    "Experiment",
     "Judged",
     "Number",
-    "Outcome",
     "Paper",
+    "PaperClaim",
+    "Reproduction",
     "Runs",
-    "Setting",
+    "Section",
     "Verdict",
     "find_paper",
     "reproduce",

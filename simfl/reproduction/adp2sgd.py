@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.records import Run, common_accuracy, time_to_accuracy
-from simfl.records.comparison import interval_of, ratio_of
-from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, show
+from simfl.records.comparison import ratio_of
+from simfl.reproduction.drawing import panels
+from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,9 +25,10 @@ CASES = {
     "case II: one worker is 10x slower": "case2",
     "case III: twice the batch and step size": "case3",
 }
-SOFTMAX = "MNIST, softmax regression"
-LENET5 = "MNIST, LeNet-5"
-IDEAL = "times without jitter and communication"
+METHODS = {"sync": "SYNC", "adpsgd": "A(DP)²SGD"}
+SOFTMAX = Section("MNIST, softmax regression")
+LENET5 = Section("MNIST, LeNet-5")
+IDEAL = Section("times without jitter and communication")
 BAR = 1.5
 """Points of accuracy below which two methods count as equal: about what the paper's own columns differ by."""
 
@@ -46,46 +48,35 @@ _IDEAL = (
 )
 
 
-def settings(quick: bool) -> Sequence[Setting]:
-    """Yield pairs of SYNC and AD-PSGD."""
-    seeds = 2 if quick else 5
+def experiments(quick: bool) -> Sequence[Experiment]:
+    """Return pairs of SYNC and AD-PSGD."""
+    seeds, brief = 2 if quick else 5, ("record.updates=false",)
     cases = {name: base for name, base in (NOISE | CASES).items() if not quick or base in ("noise-medium", "case2")}
-    found = []
-    for case, base in cases.items():
-        for kind in ("sync", "adpsgd"):
-            changes = ("record.updates=false",)
-            found.append(Setting(SOFTMAX, f"{case}, {kind}", f"adp2sgd/{base}-{kind}.yaml", changes, seeds))
-    for kind in ("sync", "adpsgd"):
-        for base in ("case1", "case2"):
-            found.append(Setting(IDEAL, f"{base}, {kind}", f"adp2sgd/{base}-{kind}.yaml", _IDEAL, seeds))
+    pairs: list[tuple[Section, str, str, tuple[str, ...], int]]
+    pairs = [(SOFTMAX, case, base, brief, seeds) for case, base in cases.items()]
+    pairs += [(IDEAL, case, case, _IDEAL, seeds) for case in ("case1", "case2")]
     if not quick:
-        for case in ("baseline", "medium"):
-            for kind in ("sync", "adpsgd"):
-                file = f"adp2sgd/lenet5-{case}-{kind}.yaml"
-                found.append(Setting(LENET5, f"{case}, {kind}", file, ("record.updates=false",), 1))
-    return found
+        pairs += [(LENET5, case, f"lenet5-{case}", brief, 1) for case in ("baseline", "medium")]
+    return [
+        Experiment(section, (case, kind), f"adp2sgd/{base}-{kind}.yaml", changes, count)
+        for section, case, base, changes, count in pairs
+        for kind in METHODS
+    ]
 
 
-def cases_of(runs: Runs, part: str = SOFTMAX) -> list[str]:
+def cases_of(runs: Runs, section: Section = SOFTMAX) -> list[str]:
     """Return the cases of which both algorithms were run."""
-    return [name.removesuffix(", sync") for name in runs.names(part) if name.endswith(", sync")]
+    cases = dict.fromkeys(case for case, _ in runs.cells(section))
+    return [case for case in cases if runs.has(section, *((case, kind) for kind in METHODS))]
 
 
-def accuracy_difference(runs: Runs, part: str, case: str) -> tuple[float, ...]:
+def accuracy_difference(runs: Runs, section: Section, case: str) -> tuple[float, ...]:
     """Return A(DP)²SGD's accuracy minus SYNC's, in points, by pairs of one seed."""
-    return runs.pairs(
-        (part, f"{case}, adpsgd"),
-        (part, f"{case}, sync"),
-        lambda one, other: 100 * float(one.metrics["test_accuracy"].iloc[-1] - other.metrics["test_accuracy"].iloc[-1]),
-    )
+    return runs.ahead(section, (case, "adpsgd"), (case, "sync"))
 
 
-def speed_up(runs: Runs, part: str, case: str) -> tuple[float, ...]:
+def speed_up(sync: Run, adpsgd: Run) -> float:
     """Return how many times less virtual time A(DP)²SGD needs to an accuracy that both reach."""
-    return runs.pairs((part, f"{case}, sync"), (part, f"{case}, adpsgd"), _speed_up)
-
-
-def _speed_up(sync: Run, adpsgd: Run) -> float:
     # A quarter of a point below the plateau: the time should not hang on the plateau's last digit.
     target = common_accuracy([sync, adpsgd]) - 0.0025
     return time_to_accuracy(sync, target) / time_to_accuracy(adpsgd, target)
@@ -99,56 +90,46 @@ def throughput(sync: Run, adpsgd: Run) -> float:
 
 def accuracies(runs: Runs) -> Iterator[Number]:
     """Yield accuracy at equal epochs, and what the accountant certifies."""
-    for part in (SOFTMAX, LENET5):
-        for case in cases_of(runs, part) if runs.has(part) else ():
-            title = f"Accuracy after 20 epochs ({part})"
-            yield Number(title, case, "SYNC, %", runs.accuracy(part, f"{case}, sync"))
-            yield Number(title, case, "A(DP)²SGD, %", runs.accuracy(part, f"{case}, adpsgd"))
-            yield Number(title, case, "difference, points", accuracy_difference(runs, part, case))
-            for kind, name in (("sync", "SYNC"), ("adpsgd", "A(DP)²SGD")):
-                if runs.first(part, f"{case}, {kind}").privacy is not None:
-                    epsilons = runs.each(part, f"{case}, {kind}", lambda run: run.epsilon_and_delta()[0])
-                    yield Number(title, case, f"certified epsilon, {name}", epsilons)
+    for section in (SOFTMAX, LENET5):
+        title = f"Accuracy after 20 epochs ({section})"
+        for case in cases_of(runs, section):
+            for kind, name in METHODS.items():
+                yield Number(title, case, f"{name}, %", runs.accuracy(section, (case, kind)))
+            yield Number(title, case, "difference, points", accuracy_difference(runs, section, case))
+            for kind, name in METHODS.items():
+                if runs.first(section, (case, kind)).privacy is not None:
+                    yield Number(title, case, f"certified epsilon, {name}", runs.epsilon(section, (case, kind)))
 
 
 def times(runs: Runs) -> Iterator[Number]:
     """Yield ratios of times."""
-    ideal = {"case1": 2 / (1 + 1 / 16), "case2": (15 + 1 / 10) * 10 / 16}
+    title, ratio = f"Times ({SOFTMAX})", "SYNC over A(DP)²SGD"
     for case in cases_of(runs):
-        yield Number(
-            f"Times ({SOFTMAX})", case, "to equal accuracy, SYNC over A(DP)²SGD", speed_up(runs, SOFTMAX, case)
-        )
-        pair = (SOFTMAX, f"{case}, sync"), (SOFTMAX, f"{case}, adpsgd")
-        yield Number(f"Times ({SOFTMAX})", case, "for equal epochs", runs.pairs(*pair, throughput))
-    for case, expected in ideal.items():
-        pair = (IDEAL, f"{case}, sync"), (IDEAL, f"{case}, adpsgd")
-        yield Number(
-            f"Times of an iteration ({IDEAL}), against the paper's arithmetic",
-            {"case1": "case I", "case2": "case II"}[case],
-            "SYNC over A(DP)²SGD",
-            runs.pairs(*pair, throughput),
-            expected,
-        )
+        pair = SOFTMAX, (case, "sync"), (case, "adpsgd")
+        yield Number(title, case, f"to equal accuracy, {ratio}", runs.pairs(*pair, speed_up))
+        yield Number(title, case, "for equal epochs", runs.pairs(*pair, throughput))
+    title = f"Times of an iteration ({IDEAL}), against the paper's arithmetic"
+    ideal = {"case1": ("case I", 2 / (1 + 1 / 16)), "case2": ("case II", (15 + 1 / 10) * 10 / 16)}
+    for case, (row, expected) in ideal.items():
+        yield Number(title, row, ratio, runs.pairs(IDEAL, (case, "sync"), (case, "adpsgd"), throughput), expected)
 
 
 def equal_accuracy(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether noise costs A(DP)²SGD no more accuracy than it costs SYNC."""
     runs.require(SOFTMAX)
-    held, said = [], []
-    for case in [case for case in cases_of(runs) if case in NOISE]:
-        found = interval_of(accuracy_difference(runs, SOFTMAX, case))
-        held.append(found.mean >= -BAR and found.mean <= BAR)
-        said.append(f"{case}: {show(accuracy_difference(runs, SOFTMAX, case), sign=True)}")
-    return judge(*held), f"A(DP)²SGD minus SYNC, in points of accuracy: {'; '.join(said)} (bar: {BAR} points)"
+    found = {case: accuracy_difference(runs, SOFTMAX, case) for case in cases_of(runs) if case in NOISE}
+    said = "; ".join(f"{case}: {show(values, sign=True)}" for case, values in found.items())
+    return judge(*(abs(mean(values)) <= BAR for values in found.values())), (
+        f"A(DP)²SGD minus SYNC, in points of accuracy: {said} (bar: {BAR} points)"
+    )
 
 
 def noise_costs(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether more noise gives less accuracy."""
     held, said = [], []
-    for kind, name in (("sync", "SYNC"), ("adpsgd", "A(DP)²SGD")):
-        values = [runs.accuracy(SOFTMAX, f"{case}, {kind}") for case in NOISE]
-        means = [interval_of(value).mean for value in values]
-        held.append(all(above > below for above, below in itertools.pairwise(means)))
+    for kind, name in METHODS.items():
+        values = [runs.accuracy(SOFTMAX, (case, kind)) for case in NOISE]
+        held.append(all(above > below for above, below in itertools.pairwise(map(mean, values))))
         said.append(f"{name}: {', '.join(show(value) for value in values)} %")
     return judge(*held), f"none, small, medium, large noise: {'; '.join(said)}"
 
@@ -157,23 +138,24 @@ def slow_learners(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether A(DP)²SGD is faster to the same accuracy where learners are slow."""
     runs.require(SOFTMAX)
     held, said = [], []
-    for case in [case for case in list(CASES)[:2] if runs.has(SOFTMAX, f"{case}, sync")]:
-        found = ratio_of(speed_up(runs, SOFTMAX, case))
-        gap = interval_of(accuracy_difference(runs, SOFTMAX, case)).mean
+    for case, short in _slow(runs).items():
+        found = ratio_of(runs.pairs(SOFTMAX, (case, "sync"), (case, "adpsgd"), speed_up))
+        gap = mean(accuracy_difference(runs, SOFTMAX, case))
         held.append(found.low > 1 and abs(gap) <= BAR)
-        said.append(
-            f"{case.split(':')[0]}: {found.mean:.2f} times faster ({found.low:.2f} to {found.high:.2f}), "
-            f"{gap:+.2f} points"
-        )
+        interval = f"{found.low:.2f} to {found.high:.2f}"
+        said.append(f"{short}: {found.mean:.2f} times faster ({interval}), {gap:+.2f} points")
     return judge(*held), "; ".join(said)
+
+
+def _slow(runs: Runs) -> dict[str, str]:
+    short = zip(CASES, ("case I", "case II"), strict=False)
+    return {case: name for case, name in short if runs.has(SOFTMAX, (case, "sync"))}
 
 
 def large_batches(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether SYNC collapses at twice the batch and step size, and A(DP)²SGD does not."""
-    case = list(CASES)[2]
-    sync, adpsgd = runs.accuracy(SOFTMAX, f"{case}, sync"), runs.accuracy(SOFTMAX, f"{case}, adpsgd")
-    collapsed = interval_of(sync).mean < 20 < interval_of(adpsgd).mean
-    return judge(collapsed), (
+    sync, adpsgd = (runs.accuracy(SOFTMAX, (list(CASES)[2], kind)) for kind in METHODS)
+    return judge(mean(sync) < 20 < mean(adpsgd)), (
         f"SYNC {show(sync)} %, A(DP)²SGD {show(adpsgd)} %: on a convex problem, whose largest stable step is far "
         "away, nothing collapses; the paper saw it on one of nine networks and on speech"
     )
@@ -181,19 +163,15 @@ def large_batches(runs: Runs) -> tuple[Verdict, str]:
 
 def draw_slow(runs: Runs) -> Figure:
     """Draw accuracy over virtual time with one slow worker."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots import plot_groups
 
-    names = [name for name in list(CASES)[:2] if runs.has(SOFTMAX, f"{name}, sync")]
-    figure, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names) + 0.6, 3.6), sharey=True, squeeze=False,
-                                layout="constrained")  # fmt: skip
-    for axis, case in zip(axes[0], names, strict=True):
-        groups = [runs.group(SOFTMAX, f"{case}, {kind}", kind_name)
-                  for kind, kind_name in (("adpsgd", "A(DP)²SGD"), ("sync", "SYNC"))]  # fmt: skip
+    cases = _slow(runs)
+    figure, ((*axes,),) = panels(1, len(cases), (4.2 * len(cases) + 0.6, 3.6), sharey=True)
+    for axis, case in zip(axes, cases, strict=True):
+        groups = [runs.group(SOFTMAX, (case, kind), METHODS[kind]) for kind in ("adpsgd", "sync")]
         plot_groups(groups, x="time", ax=axis)
         axis.set_title(case.replace("in every iteration ", ""), fontsize=10)
-    for axis in axes[0][1:]:
+    for axis in axes[1:]:
         axis.set_ylabel("")
         axis.get_legend().remove()
     return figure
@@ -201,13 +179,11 @@ def draw_slow(runs: Runs) -> Figure:
 
 def draw_noise(runs: Runs) -> Figure:
     """Draw accuracy over epochs for every amount of noise."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots import plot_groups
 
-    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True, layout="constrained")
-    for axis, kind, name in zip(axes, ("sync", "adpsgd"), ("SYNC", "A(DP)²SGD"), strict=True):
-        plot_groups([runs.group(SOFTMAX, f"{case}, {kind}", case) for case in NOISE], x="epochs", ax=axis)
+    figure, (axes,) = panels(1, 2, (8.4, 3.6), sharey=True)
+    for axis, (kind, name) in zip(axes, METHODS.items(), strict=True):
+        plot_groups([runs.group(SOFTMAX, (case, kind), case) for case in NOISE], x="epochs", ax=axis)
         axis.set_title(name)
     axes[1].set_ylabel("")
     return figure
@@ -219,22 +195,15 @@ PAPER = Paper(
     page="adp2sgd.md",
     data=("mnist",),
     minutes=(2, 25),
-    settings=settings,
+    experiments=experiments,
     numbers=(accuracies, times),
     claims=(
-        Claim(
-            "With slow learners A(DP)²SGD is much faster than SYNC to the same accuracy, at the same noise (Figures 2 "
-            "and 3).",
-            slow_learners,
-            headline=True,
-            figure="slow-learners",
-        ),
-        Claim(
-            "At every noise level A(DP)²SGD is as accurate as SYNC after the same epochs (Table 1).", equal_accuracy,
-            figure="noise",
-        ),
-        Claim("More noise costs both of them accuracy (Figure 1).", noise_costs, figure="noise"),
-        Claim("At twice the batch and step size SYNC collapses, A(DP)²SGD converges (Figure 4).", large_batches),
+        PaperClaim("With slow learners A(DP)²SGD is much faster than SYNC to the same accuracy, at the same noise "
+                   "(Figures 2 and 3).", slow_learners, headline=True, figure="slow-learners"),
+        PaperClaim("At every noise level A(DP)²SGD is as accurate as SYNC after the same epochs (Table 1).",
+                   equal_accuracy, figure="noise"),
+        PaperClaim("More noise costs both of them accuracy (Figure 1).", noise_costs, figure="noise"),
+        PaperClaim("At twice the batch and step size SYNC collapses, A(DP)²SGD converges (Figure 4).", large_batches),
     ),
     figures={
         "slow-learners": ("accuracy over virtual time with slow learners, medium noise", draw_slow),
@@ -248,7 +217,7 @@ PAPER = Paper(
         ),
         ("Table 1's loss of an LSTM on 2,000 hours of speech, and Figures 5 to 9.", "the data (SWB300) cannot be had"),
     ),
-    remarks=(
+    deviations=(
         "Softmax regression and LeNet-5 on MNIST take the place of nine networks on CIFAR-10, 20 epochs that of 300.",
         "The paper gives noise of standard deviation 1, 2 and 4 without a clipping norm, which protects nobody; here "
         "they are noise multipliers at clipping norm 1.",

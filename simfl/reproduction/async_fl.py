@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, mean, show
+from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from simfl.records.sweeps import Group
 
-CONSTANT, GROWING, STEPS = "Table 3", "Figures 3, 4 and 8", "Figures 6 and 9"
-PRIVATE, BIASED = "Figures 1b, 12 and 13", "Figures 2, 10 and 11"
-STRONGLY, PLAIN, LENET5 = "strongly convex", "plain convex", "LeNet-5"
-DATA = {STRONGLY: "a9a, strongly convex", PLAIN: "a9a, plain convex", LENET5: "MNIST, LeNet-5"}
+CONSTANT, GROWING = Section("Table 3", ("s = {}",)), Section("Figures 3, 4 and 8")
+STEPS, BIASED = Section("Figures 6 and 9", between=": "), Section("Figures 2, 10 and 11")
+PRIVATE = Section("Figures 1b, 12 and 13", between=": ")
+STRONGLY, PLAIN, LENET5 = "a9a, strongly convex", "a9a, plain convex", "MNIST, LeNet-5"
+PROBLEMS = (STRONGLY, PLAIN, LENET5)
 
 SIZES = (50, 100, 200, 500, 700, 1000)
 TABLE3 = {
@@ -29,7 +30,7 @@ TABLE3 = {
     PLAIN: (84.09, 84.15, 84.17, 82.99, 83.46, 72.76),
     LENET5: (94.50, 94.70, 91.80, 87.40, 87.00, 70.80),
 }
-TABLE3_ROUNDS = (80, 40, 20, 8, 6, 4)
+TABLE3_ROUNDS = dict(zip(SIZES, (80, 40, 20, 8, 6, 4), strict=True))
 TABLE3_FILES = {
     STRONGLY: "async_fl/constant-a9a-strongly.yaml",
     PLAIN: "async_fl/constant-a9a-plain.yaml",
@@ -67,31 +68,33 @@ GROWING_FILES = {
 
 PER_ROUND, PER_GRADIENT = "falling by rounds, growing", "falling by gradients, growing"
 _SAME = "algorithm.sizes=500"  # 20 rounds of all clients, the paper's number
+CONSTANT_STEPS = {f"{eta:g}, constant": eta for eta in (0.0025, 0.01, 0.1)}
+SMALL_CONSTANT_STEPS = {f"{eta:g}, growing": eta for eta in (0.005, 0.01)}
 STEP_CASES = {
     PER_GRADIENT: ("algorithm.step_per=gradient",),
     PER_ROUND: (),
     "falling by rounds, growing, sum": ("algorithm.aggregation=sum",),
-    **{f"{eta:g}, constant": (f"algorithm.step_size={eta}", _SAME) for eta in (0.0025, 0.01, 0.1)},
-    **{f"{eta:g}, growing": (f"algorithm.step_size={eta}",) for eta in (0.005, 0.01)},
+    **{case: (f"algorithm.step_size={eta}", _SAME) for case, eta in CONSTANT_STEPS.items()},
+    **{case: (f"algorithm.step_size={eta}",) for case, eta in SMALL_CONSTANT_STEPS.items()},
 }
 STEP_FILES = {
-    STRONGLY: "async_fl/steps-phishing-strongly.yaml",
-    PLAIN: "async_fl/steps-phishing-plain.yaml",
+    "strongly convex": "async_fl/steps-phishing-strongly.yaml",
+    "plain convex": "async_fl/steps-phishing-plain.yaml",
 }
 
 GROWN, SIXTEEN, AS_MANY = "growing", "16", "constant, as many rounds as growing"
 SMALL_STEPS = {"16, step 0.01": 0.01, "16, step 0.001": 0.001}
-W8A_STRONGLY, W8A_PLAIN, MNIST = "w8a, strongly convex", "w8a, plain convex", "MNIST, LeNet-5"
+W8A_STRONGLY, W8A_PLAIN = "w8a, strongly convex", "w8a, plain convex"
 PRIVATE_FILES = {
     W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml", ()),
     W8A_PLAIN: ("async_fl/dp-w8a-plain.yaml", ()),
     # A fifth of the gradients; at the paper's first step, 0.15, nothing is learnt.
-    MNIST: (
+    LENET5: (
         "async_fl/dp-mnist-lenet5.yaml",
         ("algorithm.gradients=20000", "algorithm.step_size.initial=0.01", "evaluate.every.epochs=0.05"),
     ),
 }
-ALIKE = {W8A_STRONGLY: 137, W8A_PLAIN: 137, MNIST: 66}
+ALIKE = {W8A_STRONGLY: 137, W8A_PLAIN: 137, LENET5: 66}
 """Constant sizes of as many rounds as the growing ones."""
 LARGE_STEP, NO_PRIVACY = "growing, steps from 0.15", "growing, no privacy"
 
@@ -115,7 +118,7 @@ BETTER = 0.5
 _QUIET = ("record.updates=false", "record.epsilon=false")
 
 
-def settings(quick: bool) -> Sequence[Setting]:
+def experiments(quick: bool) -> Sequence[Experiment]:
     """Return what to run; in quick form LeNet-5 with privacy alone, and fewer seeds."""
     convex, seeds, of_network = (STRONGLY, PLAIN), 4 if quick else 6, 2
     w8a, roles = (W8A_STRONGLY, W8A_PLAIN), (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
@@ -129,7 +132,7 @@ def settings(quick: bool) -> Sequence[Setting]:
         return [
             *found,
             *with_privacy(w8a, (GROWN, SIXTEEN, "16, step 0.01", AS_MANY), seeds),
-            *with_privacy((MNIST,), (GROWN, SIXTEEN, AS_MANY), of_network),
+            *with_privacy((LENET5,), (GROWN, SIXTEEN, AS_MANY), of_network),
             *over_bias(list(BIASED_CASES)[:2], seeds),
         ]
     return [
@@ -138,33 +141,33 @@ def settings(quick: bool) -> Sequence[Setting]:
         *over_sizes((LENET5,), (SUM, MEAN), SIZES, of_network),
         *over_sequences((LENET5,), tuple(KINDS), of_network),
         *with_privacy(w8a, (*roles, NO_PRIVACY), seeds),
-        *with_privacy((MNIST,), (*roles, LARGE_STEP), 3),
+        *with_privacy((LENET5,), (*roles, LARGE_STEP), 3),
         *over_bias(list(BIASED_CASES), 4),
     ]
 
 
-def over_sizes(problems: Sequence[str], ways: Sequence[str], sizes: Sequence[int], seeds: int) -> Iterator[Setting]:
+def over_sizes(problems: Sequence[str], ways: Sequence[str], sizes: Sequence[int], seeds: int) -> Iterator[Experiment]:
     """Yield Table 3: constant sizes and step size."""
     for problem, way, size in itertools.product(problems, ways, sizes):
         changes = (f"algorithm.sizes={size}", *WAYS[way], *_QUIET)
-        yield Setting(CONSTANT, f"{DATA[problem]}, {way}, s = {size}", TABLE3_FILES[problem], changes, seeds)
+        yield Experiment(CONSTANT, (problem, way, size), TABLE3_FILES[problem], changes, seeds)
 
 
-def over_sequences(problems: Sequence[str], kinds: Sequence[str], seeds: int) -> Iterator[Setting]:
+def over_sequences(problems: Sequence[str], kinds: Sequence[str], seeds: int) -> Iterator[Experiment]:
     """Yield Figures 3, 4 and 8: sizes 50 i^c and 50 i / ln i."""
     for problem, way, kind in itertools.product(problems, (SUM, MEAN), kinds):
         base, own = GROWING_FILES[problem]
         changes = (*own, f"algorithm.sizes={KINDS[kind]}", *WAYS[way], *_QUIET)
-        yield Setting(GROWING, f"{DATA[problem]}, {way}, {kind}", base, changes, seeds)
+        yield Experiment(GROWING, (problem, way, kind), base, changes, seeds)
 
 
-def over_steps(cases: Sequence[str], seeds: int) -> Iterator[Setting]:
+def over_steps(cases: Sequence[str], seeds: int) -> Iterator[Experiment]:
     """Yield Figures 6 and 9: falling steps with growing sizes against constant ones."""
     for (problem, base), case in itertools.product(STEP_FILES.items(), cases):
-        yield Setting(STEPS, f"{problem}: {case}", base, (*STEP_CASES[case], *_QUIET), seeds)
+        yield Experiment(STEPS, (problem, case), base, (*STEP_CASES[case], *_QUIET), seeds)
 
 
-def with_privacy(problems: Sequence[str], roles: Sequence[str], seeds: int) -> Iterator[Setting]:
+def with_privacy(problems: Sequence[str], roles: Sequence[str], seeds: int) -> Iterator[Experiment]:
     """Yield Figures 1b, 12 and 13: growing sizes against constant ones at sigma = 8."""
     for problem, role in itertools.product(problems, roles):
         base, own = PRIVATE_FILES[problem]
@@ -176,39 +179,16 @@ def with_privacy(problems: Sequence[str], roles: Sequence[str], seeds: int) -> I
             NO_PRIVACY: ("privacy=null", "algorithm.sampling=poisson"),
             **{name: ("algorithm.sizes=16", f"algorithm.step_size={eta}") for name, eta in SMALL_STEPS.items()},
         }[role]
-        yield Setting(PRIVATE, f"{problem}: {role}", base, (*own, *changes, *_QUIET), seeds)
+        yield Experiment(PRIVATE, (problem, role), base, (*own, *changes, *_QUIET), seeds)
 
 
-def over_bias(cases: Sequence[str], seeds: int) -> Iterator[Setting]:
+def over_bias(cases: Sequence[str], seeds: int) -> Iterator[Experiment]:
     """Yield Figures 2, 10 and 11: two clients, each with its own digits, or with the same mixture."""
     for case in cases:
         changes, unbiased = BIASED_CASES[case]
         file = "async_fl/biased-mnist-strongly.yaml"
-        yield Setting(BIASED, f"{case}, biased", file, (*changes, *_QUIET), seeds)
-        yield Setting(BIASED, f"{case}, unbiased", file, (*changes, f"data={unbiased}", *_QUIET), seeds)
-
-
-# -- measures --------------------------------------------------------------------------------------
-
-
-def accuracy(run: Run) -> float:
-    """Return the last test accuracy in percent, NaN of a run that diverged."""
-    return math.nan if run.status == "diverged" else 100 * float(run.metrics["test_accuracy"].iloc[-1])
-
-
-def ahead(runs: Runs, part: str, one: str, other: str) -> tuple[float, ...]:
-    """Return by how many points the first setting is more accurate, by pairs of one seed."""
-    return runs.pairs((part, one), (part, other), lambda a, b: accuracy(a) - accuracy(b))
-
-
-def rounds_of(runs: Runs, part: str, name: str) -> int:
-    """Return how many rounds were complete, which is the same for every seed."""
-    return int(runs.first(part, name).metrics["rounds"].iloc[-1])
-
-
-def epsilon_of(runs: Runs, name: str) -> tuple[float, ...]:
-    """Return the certified epsilons of a setting with privacy."""
-    return runs.each(PRIVATE, name, lambda run: run.epsilon_and_delta()[0])
+        yield Experiment(BIASED, (case, "biased"), file, (*changes, *_QUIET), seeds)
+        yield Experiment(BIASED, (case, "unbiased"), file, (*changes, f"data={unbiased}", *_QUIET), seeds)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -216,72 +196,70 @@ def epsilon_of(runs: Runs, name: str) -> tuple[float, ...]:
 
 def round_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the rounds of Table 3 and of Figure 3."""
-    for size, paper in zip(SIZES, TABLE3_ROUNDS, strict=True):
-        name = f"{DATA[STRONGLY]}, {SUM}, s = {size}"
-        if runs.has(CONSTANT, name):
-            part = "Rounds (Table 3): s of each of five clients, 20,000 gradients of all"
-            yield Number(part, "rounds", f"s = {size}", (rounds_of(runs, CONSTANT, name),), paper, 0)
-    for kind, paper in FIGURE3.items():
-        name = f"{DATA[STRONGLY]}, {SUM}, {kind}"
-        if runs.has(GROWING, name):
-            part = "Rounds (Figure 3): s_i of all clients together, 20,000 gradients"
-            yield Number(part, "rounds", kind, (rounds_of(runs, GROWING, name),), paper, 0)
+    tables: dict[Section, tuple[str, Mapping[Any, int]]] = {
+        CONSTANT: ("Rounds (Table 3): s of each of five clients, 20,000 gradients of all", TABLE3_ROUNDS),
+        GROWING: ("Rounds (Figure 3): s_i of all clients together, 20,000 gradients", FIGURE3),
+    }
+    for section, (part, papers) in tables.items():
+        for last, paper in papers.items():
+            if runs.has(section, cell := (STRONGLY, SUM, last)):
+                yield Number(part, "rounds", section.label(last), (runs.rounds(section, cell),), paper, 0)
 
 
 def size_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracies of Table 3."""
     part = "Table 3: constant sizes of each client, step size 0.0025"
-    for problem, way, (position, size) in itertools.product(DATA, WAYS, enumerate(SIZES)):
-        name = f"{DATA[problem]}, {way}, s = {size}"
-        if runs.has(CONSTANT, name):
-            paper = TABLE3[problem][position] if way == SUM else None
-            yield Number(part, f"{DATA[problem]}, {way}", f"s = {size}", runs.accuracy(CONSTANT, name), paper,
-                         unit="test accuracy, %")  # fmt: skip
+    for problem, way in itertools.product(PROBLEMS, WAYS):
+        for size, values in runs.accuracies(CONSTANT, problem, way).items():
+            paper = TABLE3[problem][SIZES.index(size)] if way == SUM else None
+            row, column = CONSTANT.label(problem, way), CONSTANT.label(size)
+            yield Number(part, row, column, values, paper, unit="test accuracy, %")
 
 
 def sequence_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracies of Figures 4 and 8."""
     part = "Figures 4 and 8: growing sizes of all clients together"
-    for problem, way, kind in itertools.product(DATA, (SUM, MEAN), KINDS):
-        name = f"{DATA[problem]}, {way}, {kind}"
-        if runs.has(GROWING, name):
-            yield Number(part, f"{DATA[problem]}, {way}", kind, runs.accuracy(GROWING, name), unit="test accuracy, %")
+    for problem, way in itertools.product(PROBLEMS, (SUM, MEAN)):
+        for kind, values in runs.accuracies(GROWING, problem, way).items():
+            yield Number(part, GROWING.label(problem, way), kind, values, unit="test accuracy, %")
 
 
 def step_numbers(runs: Runs) -> Iterator[Number]:
     """Yield rounds and accuracies of Figures 6 and 9."""
     part = "Figures 6 and 9: step sizes and sample sizes, phishing, mean of the clients"
-    for name in runs.names(STEPS):
-        paper = 20 if name.endswith(", constant") else 9
-        yield Number(part, name, "rounds", (rounds_of(runs, STEPS, name),), paper, 0)
-        yield Number(part, name, "test accuracy, %", runs.accuracy(STEPS, name))
+    for cell in runs.cells(STEPS):
+        row, paper = STEPS.label(*cell), 20 if cell[1] in CONSTANT_STEPS else 9
+        yield Number(part, row, "rounds", (runs.rounds(STEPS, cell),), paper, 0)
+        yield Number(part, row, "test accuracy, %", runs.accuracy(STEPS, cell))
 
 
 def private_numbers(runs: Runs) -> Iterator[Number]:
     """Yield what growing and constant sizes reach at the same noise, and what they cost."""
     part = f"{PRIVATE}: σ = 8, sizes of a client growing as 16 + 1.322 i, or constant"
-    for name in runs.names(PRIVATE):
-        problem, role = name.split(": ")
-        claimed = 1.0 if role == GROWN and problem != MNIST else None  # the network has a fifth of the gradients
-        yield Number(part, name, "rounds", (rounds_of(runs, PRIVATE, name),), digits=0)
-        yield Number(part, name, "test accuracy, %", runs.accuracy(PRIVATE, name))
-        loss = runs.each(PRIVATE, name, lambda run: float(run.metrics["test_loss"].iloc[-1]))
-        yield Number(part, name, "test loss", loss, digits=4)
-        if runs.first(PRIVATE, name).privacy is not None:
+    for problem, role in runs.cells(PRIVATE):
+        cell, row = (problem, role), PRIVATE.label(problem, role)
+        claimed = 1.0 if role == GROWN and problem != LENET5 else None  # the network has a fifth of the gradients
+        yield Number(part, row, "rounds", (runs.rounds(PRIVATE, cell),), digits=0)
+        yield Number(part, row, "test accuracy, %", runs.accuracy(PRIVATE, cell))
+        loss = runs.each(PRIVATE, cell, lambda run: float(run.metrics["test_loss"].iloc[-1]))
+        yield Number(part, row, "test loss", loss, digits=4)
+        if runs.first(PRIVATE, cell).privacy is not None:
             column = "certified ε at δ = 5.5e-8 (the paper's claim)"
-            yield Number(part, name, column, epsilon_of(runs, name), claimed, digits=4)
+            yield Number(part, row, column, runs.epsilon(PRIVATE, cell), claimed, digits=4)
 
 
 def biased_numbers(runs: Runs) -> Iterator[Number]:
     """Yield accuracies with biased and unbiased data."""
-    for case in _cases(runs):
-        for kind in ("biased", "unbiased"):
-            yield Number(BIASED, case, f"{kind}, %", runs.accuracy(BIASED, f"{case}, {kind}"))
-        yield Number(BIASED, case, "difference, points", ahead(runs, BIASED, f"{case}, biased", f"{case}, unbiased"))
+    for case, difference in _bias(runs).items():
+        for kind, values in runs.accuracies(BIASED, case).items():
+            yield Number(str(BIASED), case, f"{kind}, %", values)
+        yield Number(str(BIASED), case, "difference, points", difference)
 
 
-def _cases(runs: Runs) -> list[str]:
-    return [case for case in BIASED_CASES if runs.has(BIASED, f"{case}, biased")]
+def _bias(runs: Runs) -> dict[str, tuple[float, ...]]:
+    """Return by how many points biased data are ahead, by case."""
+    cases = [case for case in BIASED_CASES if runs.has(BIASED, (case, "biased"))]
+    return {case: runs.ahead(BIASED, (case, "biased"), (case, "unbiased")) for case in cases}
 
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
@@ -347,23 +325,19 @@ def aggregated() -> dict[str, float]:
 
 def _sequences(runs: Runs) -> list[tuple[str, str]]:
     """Return problem and way of every sequence that was run from constant to linear sizes."""
-    pairs = itertools.product(DATA, (SUM, MEAN))
-    return [
-        (problem, way)
-        for problem, way in pairs
-        if all(runs.has(GROWING, f"{DATA[problem]}, {way}, {kind}") for kind in (FIRST, LINEAR))
-    ]
+    pairs = itertools.product(PROBLEMS, (SUM, MEAN))
+    return [pair for pair in pairs if runs.has(GROWING, (*pair, FIRST), (*pair, LINEAR))]
 
 
 def fewer_rounds(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether growing sizes are as accurate as constant ones in a fraction of the rounds."""
     held, said, fell = [], [], set()
     for problem, way in _sequences(runs):
-        first, linear = (f"{DATA[problem]}, {way}, {kind}" for kind in (FIRST, LINEAR))
-        found = ahead(runs, GROWING, linear, first)
-        few, many = (rounds_of(runs, GROWING, name) for name in (linear, first))
+        first, linear = (problem, way, FIRST), (problem, way, LINEAR)
+        found = runs.ahead(GROWING, linear, first)
+        few, many = (runs.rounds(GROWING, cell) for cell in (linear, first))
         held.append(mean(found) >= -EQUAL and 10 * few <= many)
-        said.append(f"{DATA[problem]}, {way}: {show(found, 1, True)}")
+        said.append(f"{problem}, {way}: {show(found, 1, True)}")
         if not held[-1]:
             fell.add(way)
     verdict = judge(*held)
@@ -376,11 +350,7 @@ def fewer_rounds(runs: Runs) -> tuple[Verdict, str]:
 
 def counts_of_rounds(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether the sequences need as many rounds as the paper counts."""
-    found = {
-        kind: rounds_of(runs, GROWING, f"{DATA[STRONGLY]}, {SUM}, {kind}")
-        for kind in KINDS
-        if runs.has(GROWING, f"{DATA[STRONGLY]}, {SUM}, {kind}")
-    }
+    found = {cell[2]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, SUM)}
     said = ", ".join(f"{kind}: {count} ({FIGURE3[kind]})" for kind, count in found.items())
     return judge(*(count == FIGURE3[kind] for kind, count in found.items())), f"ours (the paper's): {said}"
 
@@ -389,10 +359,10 @@ def over_log(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether sizes of order i/ln i keep the accuracy."""
     held, said = [], []
     for problem, way in _sequences(runs):
-        found = ahead(runs, GROWING, f"{DATA[problem]}, {way}, {OVER_LOG}", f"{DATA[problem]}, {way}, {FIRST}")
+        found = runs.ahead(GROWING, (problem, way, OVER_LOG), (problem, way, FIRST))
         held.append(mean(found) >= -EQUAL)
-        said.append(f"{DATA[problem]}, {way}: {show(found, 1, True)}")
-    count = rounds_of(runs, GROWING, f"{DATA[STRONGLY]}, {SUM}, {OVER_LOG}")
+        said.append(f"{problem}, {way}: {show(found, 1, True)}")
+    count = runs.rounds(GROWING, (STRONGLY, SUM, OVER_LOG))
     return judge(*held), f"{count} rounds; points ahead of 50: {'; '.join(said)} (bar: {EQUAL:g} point less)"
 
 
@@ -400,25 +370,22 @@ def better_with_privacy(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether growing sizes are more accurate than a constant 16 at the same noise, whatever its steps."""
     held, said, alike, more = [], [], [], []
     costs: dict[str, list[str]] = {}
+    against = {SIXTEEN: "same steps", **{role: f"step {eta:g}" for role, eta in SMALL_STEPS.items()}}
     for problem in PRIVATE_FILES:
-        names = [f"{problem}: {role}" for role in (GROWN, SIXTEEN, AS_MANY)]
-        if not all(runs.has(PRIVATE, name) for name in names):
+        cells = [(problem, role) for role in (GROWN, SIXTEEN, AS_MANY)]
+        if not runs.has(PRIVATE, *cells):
             continue
-        against = {
-            "same steps": names[1],
-            **{f"step {eta:g}": f"{problem}: {role}" for role, eta in SMALL_STEPS.items()},
-        }
         told = []
-        for what, name in against.items():
-            if runs.has(PRIVATE, name):
-                found = ahead(runs, PRIVATE, names[0], name)
+        for role, what in against.items():
+            if runs.has(PRIVATE, (problem, role)):
+                found = runs.ahead(PRIVATE, cells[0], (problem, role))
                 held.append(mean(found) >= BETTER and min(found) > 0)
                 told.append(f"{show(found, 1, True)} ({what})")
         said.append(f"{problem}: {', '.join(told)}")
-        found = ahead(runs, PRIVATE, names[0], names[2])
+        found = runs.ahead(PRIVATE, cells[0], cells[2])
         more.append(interval_of(found).low > 0)
         alike.append(f"{problem} {show(found, 1, True)}")
-        cost = ", ".join(f"{mean(epsilon_of(runs, name)):.3f}" for name in names)
+        cost = ", ".join(f"{mean(runs.epsilon(PRIVATE, cell)):.3f}" for cell in cells)
         costs.setdefault(cost, []).append(problem)
     verdict = judge(*held)
     spent = "; ".join(f"{cost} ({' and '.join(problems)})" for cost, problems in costs.items())
@@ -432,13 +399,12 @@ def better_with_privacy(runs: Runs) -> tuple[Verdict, str]:
 
 def certified(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether an accountant certifies the epsilon that the paper claims."""
-    held, said = [], []
-    for problem in (W8A_STRONGLY, W8A_PLAIN):
-        if runs.has(PRIVATE, f"{problem}: {GROWN}"):
-            found = mean(epsilon_of(runs, f"{problem}: {GROWN}"))
-            held.append(found <= 1)
-            said.append(f"{problem}: {found:.3f}")
-    return judge(*held), f"certified ε of the growing sizes, where the paper claims 1: {', '.join(said)}"
+    cells = [(problem, GROWN) for problem in (W8A_STRONGLY, W8A_PLAIN)]
+    found = {cell[0]: mean(runs.epsilon(PRIVATE, cell)) for cell in cells if runs.has(PRIVATE, cell)}
+    said = ", ".join(f"{problem}: {epsilon:.3f}" for problem, epsilon in found.items())
+    return judge(*(epsilon <= 1 for epsilon in found.values())), (
+        f"certified ε of the growing sizes, where the paper claims 1: {said}"
+    )
 
 
 def less_noise(runs: Runs) -> tuple[Verdict, str]:
@@ -452,44 +418,32 @@ def less_noise(runs: Runs) -> tuple[Verdict, str]:
     )
 
 
-def _table3(runs: Runs) -> Iterator[tuple[str, dict[int, float]]]:
-    """Yield the rows of Table 3 with their accuracies by size, as far as they were run."""
-    for problem in DATA:
-        names = {size: f"{DATA[problem]}, {SUM}, s = {size}" for size in SIZES}
-        found = {size: mean(runs.accuracy(CONSTANT, name)) for size, name in names.items() if runs.has(CONSTANT, name)}
-        if found:
-            yield problem, found
-
-
-def _listed(found: dict[int, float]) -> str:
-    return ", ".join(f"{value:.1f} % at {size}" for size, value in found.items())
+def _table3(runs: Runs) -> dict[str, dict[int, float]]:
+    """Return the rows of Table 3 with their accuracies by size, as far as they were run."""
+    found = {problem: runs.accuracies(CONSTANT, problem, SUM) for problem in PROBLEMS}
+    return {problem: {size: mean(own) for size, own in row.items()} for problem, row in found.items() if row}
 
 
 def best_sizes(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether the best constant sizes are 50 to 200."""
     held, said = [], []
-    for problem, found in _table3(runs):
-        small = [value for size, value in found.items() if size <= 200]
-        large = [value for size, value in found.items() if size > 200]
-        held += [value > max(large) for value in small]
-        said.append(f"{DATA[problem]}: {_listed(found)}")
+    for problem, found in _table3(runs).items():
+        largest = max(value for size, value in found.items() if size > 200)
+        held += [value > largest for size, value in found.items() if size <= 200]
+        said.append(f"{problem}: {', '.join(f'{value:.1f} % at {size}' for size, value in found.items())}")
     return judge(*held), f"{'; '.join(said)} (bar: each of 50, 100, 200 above every larger one)"
 
 
 def collapse(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether the largest size loses much accuracy."""
     held, said, with_mean = [], [], []
-    for problem, found in _table3(runs):
+    for problem, found in _table3(runs).items():
         best = max(found.values())
         held.append(not found[1000] > best - 5)  # a run that diverged has collapsed, too
         paper = max(TABLE3[problem]) - TABLE3[problem][-1]
-        said.append(f"{DATA[problem]} {best - found[1000]:.1f} ({paper:.1f})")
-        name = f"{DATA[problem]}, {MEAN}, s = 1000"
-        if runs.has(CONSTANT, name):
-            lost = mean(runs.accuracy(CONSTANT, f"{DATA[problem]}, {MEAN}, s = 50")) - mean(
-                runs.accuracy(CONSTANT, name)
-            )
-            with_mean.append(f"{lost:.1f} on {DATA[problem]}")
+        said.append(f"{problem} {best - found[1000]:.1f} ({paper:.1f})")
+        if own := runs.accuracies(CONSTANT, problem, MEAN):
+            with_mean.append(f"{mean(own[50]) - mean(own[1000]):.1f} on {problem}")
     more = f"; with the mean of the clients instead of their sum {', '.join(with_mean)}" if with_mean else ""
     return judge(*held), f"points lost at s = 1000 (in the paper): {', '.join(said)} (bar: 5 points){more}"
 
@@ -498,17 +452,16 @@ def falling_steps(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether falling steps with growing sizes beat constant steps with constant sizes."""
     held, said = [], []
     for problem in STEP_FILES:
-        names = [name for name in runs.names(STEPS) if name.startswith(problem) and name.endswith(", constant")]
-        best = max(names, key=lambda name: mean(runs.accuracy(STEPS, name)), default="")
-        if not best:
+        constant = {case: mean(runs.accuracy(STEPS, (problem, case))) for case in CONSTANT_STEPS if runs.has(
+            STEPS, (problem, case))}  # fmt: skip
+        if not constant:
             continue
-        grown = f"{problem}: {PER_ROUND}"
-        told = []
-        for name in names:
-            found = ahead(runs, STEPS, grown, name)
-            held.append(mean(found) >= (-EQUAL if name == best else EQUAL))
-            told.append(f"{show(found, 1, True)} to {name.split(': ')[1].removesuffix(', constant')}")
-        few, many = rounds_of(runs, STEPS, grown), rounds_of(runs, STEPS, best)
+        best, grown, told = max(constant, key=constant.__getitem__), (problem, PER_ROUND), []
+        for case in constant:
+            found = runs.ahead(STEPS, grown, (problem, case))
+            held.append(mean(found) >= (-EQUAL if case == best else EQUAL))
+            told.append(f"{show(found, 1, True)} to {CONSTANT_STEPS[case]:g}")
+        few, many = runs.rounds(STEPS, grown), runs.rounds(STEPS, (problem, best))
         said.append(f"{problem}: {', '.join(told)}")
     return judge(*held), (
         f"{few} rounds instead of {many}; points ahead of constant steps: {'; '.join(said)} (bars: {EQUAL:g} point "
@@ -518,7 +471,7 @@ def falling_steps(runs: Runs) -> tuple[Verdict, str]:
 
 def steps_alike(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether steps that fall by gradients and by rounds are alike."""
-    found = {p: ahead(runs, STEPS, f"{p}: {PER_ROUND}", f"{p}: {PER_GRADIENT}") for p in STEP_FILES}
+    found = {problem: runs.ahead(STEPS, (problem, PER_ROUND), (problem, PER_GRADIENT)) for problem in STEP_FILES}
     said = ", ".join(f"{problem}: {show(values, 1, True)}" for problem, values in found.items())
     return judge(*(abs(mean(values)) <= EQUAL for values in found.values())), (
         f"by rounds minus by gradients, in points: {said} (bar: {EQUAL:g} point)"
@@ -528,8 +481,8 @@ def steps_alike(runs: Runs) -> tuple[Verdict, str]:
 def small_constant_steps(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether constant steps with growing sizes are worse than falling ones."""
     held, said = [], []
-    for problem, eta in itertools.product(STEP_FILES, (0.005, 0.01)):
-        found = ahead(runs, STEPS, f"{problem}: {PER_ROUND}", f"{problem}: {eta:g}, growing")
+    for problem, (case, eta) in itertools.product(STEP_FILES, SMALL_CONSTANT_STEPS.items()):
+        found = runs.ahead(STEPS, (problem, PER_ROUND), (problem, case))
         held.append(mean(found) >= EQUAL)
         said.append(f"{problem}, {eta:g}: {show(found, 1, True)}")
     return judge(*held), f"points that falling steps are ahead of constant ones: {'; '.join(said)} (bar: {EQUAL:g})"
@@ -537,7 +490,7 @@ def small_constant_steps(runs: Runs) -> tuple[Verdict, str]:
 
 def insensitive(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether biased data make no difference."""
-    found = {case: ahead(runs, BIASED, f"{case}, biased", f"{case}, unbiased") for case in _cases(runs)}
+    found = _bias(runs)
     said = "; ".join(f"{case}: {show(values, 1, True)}" for case, values in found.items())
     better = any(mean(values) > 2 * EQUAL for values in found.values())
     why = ". Where biased data are ahead, the sum over two clients with like data overshoots" if better else ""
@@ -579,31 +532,22 @@ def draw_curves(axis: Axes, groups: Iterable[Group], column: str, from_first: bo
 
 def draw_rounds(runs: Runs) -> Figure:
     """Draw accuracy over rounds, a panel for every problem and way of adding up."""
-    from matplotlib import pyplot as plt
-
     drawn = _sequences(runs)
-    problems = [problem for problem in DATA if (problem, SUM) in drawn]
-    kinds = [kind for kind in (FIRST, "50 i^0.5", LINEAR, OVER_LOG) if runs.has(
-        GROWING, f"{DATA[STRONGLY]}, {SUM}, {kind}")]  # fmt: skip
-    figure, axes = plt.subplots(
-        2, len(problems), figsize=(3.5 * len(problems) + 0.6, 5.6), squeeze=False, sharex=True, sharey="col",
-        layout="constrained",
-    )  # fmt: skip
+    problems = [problem for problem in PROBLEMS if (problem, SUM) in drawn]
+    kinds = [kind for kind in (FIRST, "50 i^0.5", LINEAR, OVER_LOG) if runs.has(GROWING, (STRONGLY, SUM, kind))]
+    figure, axes = panels(2, len(problems), (3.5 * len(problems) + 0.6, 5.6), sharex=True, sharey="col")
     for (row, way), (column, problem) in itertools.product(enumerate((SUM, MEAN)), enumerate(problems)):
         axis = axes[row][column]
-        groups = [runs.group(GROWING, f"{DATA[problem]}, {way}, {kind}", kind) for kind in kinds]
-        draw_curves(axis, groups, "rounds", from_first=True)
-        axis.set(xscale="log", title=f"{DATA[problem]}, {way}", xlim=(4, 480))
-        axis.set_xticks((5, 10, 28, 51, 100, 400), ("5", "10", "28", "51", "100", "400"))
-        axis.minorticks_off()
-        both = itertools.product((SUM, MEAN), kinds)
-        ends = [mean(runs.accuracy(GROWING, f"{DATA[problem]}, {own}, {kind}")) for own, kind in both]
+        draw_curves(axis, [runs.group(GROWING, (problem, way, kind), kind) for kind in kinds], "rounds", True)
+        axis.set(xscale="log", title=GROWING.label(problem, way), xlim=(4, 480))
+        log_axis(axis, (5, 10, 28, 51, 100, 400))
+        ends = [mean(runs.accuracy(GROWING, (problem, *own))) for own in itertools.product((SUM, MEAN), kinds)]
         if not any(math.isnan(end) for end in ends):  # where the curves end is worth seeing, not where they begin
             axis.set_ylim(min(ends) - 8, max(ends) + 4)
     for axis in axes[-1]:
         axis.set_xlabel("rounds")
-    for row in axes:
-        row[0].set_ylabel("test accuracy, %")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("test accuracy, %")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, title="sample sizes $s_i$", loc="outside upper center", ncols=len(kinds))
     return figure
@@ -611,93 +555,70 @@ def draw_rounds(runs: Runs) -> Figure:
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant sizes beside the paper's."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots.style import PALETTE
 
-    problems = [problem for problem, _ in _table3(runs)]
-    figure, axes = plt.subplots(
-        1, len(problems), figsize=(3.5 * len(problems) + 0.6, 3.6), squeeze=False, layout="constrained"
-    )
-    for axis, problem in zip(axes[0], problems, strict=True):
+    problems = list(_table3(runs))
+    figure, (axes,) = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.6))
+    for axis, problem in zip(axes, problems, strict=True):
         axis.plot(SIZES, TABLE3[problem], color="#555555", ls=":", marker="x", label="paper")
-        for position, (way, label) in enumerate(((SUM, "ours, sum"), (MEAN, "ours, mean"))):
-            names = {size: f"{DATA[problem]}, {way}, s = {size}" for size in SIZES}
-            there = [size for size, name in names.items() if runs.has(CONSTANT, name)]
-            if there:
-                _with_bars(axis, there, lambda size, own=names: runs.accuracy(CONSTANT, own[size]),  # type: ignore[misc]
-                           PALETTE[position], ("-", "--")[position], label)  # fmt: skip
-        axis.set(xscale="log", xlabel="sample size of a client", title=DATA[problem])
-        axis.set_xticks(SIZES, [str(size) for size in SIZES])
-        axis.minorticks_off()
-    axes[0][0].set_ylabel("test accuracy, %")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+        for way, color, line in zip((SUM, MEAN), PALETTE, ("-", "--"), strict=False):
+            if found := runs.accuracies(CONSTANT, problem, way):
+                with_bars(axis, list(found), list(found.values()), color=color, ls=line, label=f"ours, {way}")
+        axis.set(xlabel="sample size of a client", title=problem)
+        log_axis(axis, SIZES)
+    axes[0].set_ylabel("test accuracy, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
-
-
-def _with_bars(
-    axis: Axes, places: Sequence[int], measure: Callable[[int], Sequence[float]], color: str, line: str, label: str
-) -> None:
-    found = [interval_of(measure(place)) for place in places]
-    halves = [0.0 if math.isnan(own.low) else own.half_width for own in found]
-    axis.errorbar(places, [own.mean for own in found], halves, color=color, ls=line, marker="o", ms=3.5, capsize=2,
-                  lw=1.5, label=label)  # fmt: skip
 
 
 def draw_privacy(runs: Runs) -> Figure:
     """Draw accuracy over epochs at the same noise, growing sizes against constant ones."""
-    from matplotlib import pyplot as plt
-
-    problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, f"{problem}: {GROWN}")]
-    figure, axes = plt.subplots(
-        1, len(problems), figsize=(3.5 * len(problems) + 0.6, 3.8), squeeze=False, layout="constrained"
-    )
-    labels: dict[str, str] = {
+    problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, GROWN))]
+    figure, (axes,) = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
+    labels = {
         GROWN: "growing: 16 + 1.322 i",
         AS_MANY: AS_MANY,
         SIXTEEN: "constant 16",
         "16, step 0.01": "constant 16, step 0.01",
     }
-    for axis, problem in zip(axes[0], problems, strict=True):
-        there = {role: label for role, label in labels.items() if runs.has(PRIVATE, f"{problem}: {role}")}
-        draw_curves(axis, [runs.group(PRIVATE, f"{problem}: {role}", label) for role, label in there.items()], "epochs")
-        axis.set(xlabel="epochs", title=problem)
-        axis.set_ylim((0, 70) if problem == MNIST else (94.5, 98))
-    axes[0][0].set_ylabel("test accuracy, %")
-    handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=2)
+    for axis, problem in zip(axes, problems, strict=True):
+        there = {role: label for role, label in labels.items() if runs.has(PRIVATE, (problem, role))}
+        draw_curves(axis, [runs.group(PRIVATE, (problem, role), label) for role, label in there.items()], "epochs")
+        axis.set(xlabel="epochs", title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
+    axes[0].set_ylabel("test accuracy, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
 PAPER = Paper(
-    name="async-fl",
+    name="async_fl",
     title="Van Dijk, Nguyen, Nguyen, Nguyen, Tran-Dinh, Nguyen: Asynchronous Federated Learning with Reduced Number of "
     "Rounds and with Differential Privacy from Less Aggregated Gaussian Noise",
     page="async_fl.md",
     data=("a9a", "w8a", "phishing", "mnist"),
     minutes=(3, 17),
-    settings=settings,
+    experiments=experiments,
     numbers=(
         round_numbers, size_numbers, sequence_numbers, step_numbers, private_numbers, biased_numbers, example_numbers,
     ),
     claims=(
-        Claim("Growing sample sizes need a fraction of the rounds of constant ones for the same accuracy (Figures 3, 4 "
-              "and 8).", fewer_rounds, True, "rounds"),
-        Claim("With differential privacy growing sample sizes are more accurate than constant ones at the same noise "
-              "(Figures 1b, 12 and 13).", better_with_privacy, True, "privacy"),
-        Claim("The growing sizes of Example 3 are (1, 5.5e-8)-differentially private at σ = 8.", certified),
-        Claim("Growing sizes aggregate less noise over all rounds than constant ones of the same privacy.", less_noise),
-        Claim("20,000 gradients in sizes 50 i^c are 400, 144, 71, 42 and 28 rounds, in sizes 50 i/ln i 51 (Figure 3).",
-              counts_of_rounds),
-        Claim("Sizes of order i/ln i keep the accuracy (Figures 4 and 8).", over_log, figure="rounds"),
-        Claim("The best constant sizes are 50 to 200 (Table 3).", best_sizes, figure="sizes"),
-        Claim("At s = 1000 accuracy collapses (Table 3).", collapse, figure="sizes"),
-        Claim("Falling steps with growing sizes are at least as accurate as constant ones of both, in 9 rounds instead "
-              "of 20 (Figures 1a and 6).", falling_steps),
-        Claim("Steps that fall by gradients and by rounds are alike (Figure 6).", steps_alike),
-        Claim("With growing sizes constant steps are worse than falling ones (Figure 9).", small_constant_steps),
-        Claim("Biased data make no difference (Figures 2, 10 and 11).", insensitive),
+        PaperClaim("Growing sample sizes need a fraction of the rounds of constant ones for the same accuracy (Figures "
+                   "3, 4 and 8).", fewer_rounds, True, "rounds"),
+        PaperClaim("With differential privacy growing sample sizes are more accurate than constant ones at the same "
+                   "noise (Figures 1b, 12 and 13).", better_with_privacy, True, "privacy"),
+        PaperClaim("The growing sizes of Example 3 are (1, 5.5e-8)-differentially private at σ = 8.", certified),
+        PaperClaim("Growing sizes aggregate less noise over all rounds than constant ones of the same privacy.",
+                   less_noise),
+        PaperClaim("20,000 gradients in sizes 50 i^c are 400, 144, 71, 42 and 28 rounds, in sizes 50 i/ln i 51 (Figure "
+                   "3).", counts_of_rounds),
+        PaperClaim("Sizes of order i/ln i keep the accuracy (Figures 4 and 8).", over_log, figure="rounds"),
+        PaperClaim("The best constant sizes are 50 to 200 (Table 3).", best_sizes, figure="sizes"),
+        PaperClaim("At s = 1000 accuracy collapses (Table 3).", collapse, figure="sizes"),
+        PaperClaim("Falling steps with growing sizes are at least as accurate as constant ones of both, in 9 rounds "
+                   "instead of 20 (Figures 1a and 6).", falling_steps),
+        PaperClaim("Steps that fall by gradients and by rounds are alike (Figure 6).", steps_alike),
+        PaperClaim("With growing sizes constant steps are worse than falling ones (Figure 9).", small_constant_steps),
+        PaperClaim("Biased data make no difference (Figures 2, 10 and 11).", insensitive),
     ),
     figures={
         "rounds": ("accuracy over rounds for constant and growing sizes, 20,000 gradients each", draw_rounds),
@@ -707,7 +628,7 @@ PAPER = Paper(
     untested=(
         ("Table 3 and Figure 5 on covtype, Figures 6 and 7 on ijcnn1.", "the data sets were not at hand"),
     ),
-    remarks=(
+    deviations=(
         "Sum: the server takes every update whole, as the paper's listing has it. Mean: it takes it times p_c.",
         "Without privacy clients move their model after every gradient, as Algorithm 1 has it; with privacy a round's "
         "gradients are taken at one model, because the listing with noise has no proof.",

@@ -9,18 +9,18 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from simfl import __version__
 from simfl.errors import ScenarioError
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
-from simfl.reproduction.running import Outcome, counted, judged
+from simfl.reproduction.running import Reproduction, argument_of, counted, judged
 from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, show
-from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
 CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")
 
 
-def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Outcome:
+def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
     """Write page, tables and figures of a study into a folder and return it."""
     import matplotlib
 
@@ -30,7 +30,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Ou
     try:
         figures = tuple(draw(paper, runs, root / "figures" / name))
         page = root / f"{name}.md"
-        outcome = Outcome(paper, quick, swept, numbers, claims, figures, page)
+        outcome = Reproduction(paper, quick, swept, numbers, claims, figures, page)
         replace_text(root / f"{name}.csv", number_table(numbers))
         replace_text(root / f"{name}-claims.csv", claim_table(claims))
         replace_text(page, page_of(outcome))
@@ -53,10 +53,10 @@ def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
             plt.close(figure)
 
 
-def page_of(outcome: Outcome) -> str:
+def page_of(outcome: Reproduction) -> str:
     """Return the page as Markdown."""
     paper, swept = outcome.paper, outcome.swept
-    command = f"simfl reproduce {paper.name}" + (" --quick" if outcome.quick else "")
+    command = f"simfl reproduce {argument_of(paper.name)}" + (" --quick" if outcome.quick else "")
     seconds = math.fsum(run.wall_s for run in swept.finished)
     lost = [run for run in swept.runs if run.status != "done"]
     blocks = [
@@ -69,8 +69,8 @@ def page_of(outcome: Outcome) -> str:
         "## Claims",
         claims_of(outcome.claims),
         *(f"![{caption}]({_below(path, outcome.page.parent)})" for path, caption in outcome.figures),
-        *(["## What differs from the paper", "\n".join(f"- {remark}" for remark in paper.remarks)]
-          if paper.remarks else []),
+        *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
+          if paper.deviations else []),
         "## Numbers",
         "Ours, with the paper's number and the difference in brackets where the paper has one.",
         *numbers_of(outcome.numbers),

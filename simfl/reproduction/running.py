@@ -11,26 +11,26 @@ from pathlib import Path
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
 from simfl.records.sweeps import Sweep
-from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, Setting, Verdict
+from simfl.reproduction.study import Experiment, Judged, NotMeasuredError, Number, Paper, Runs, Verdict
 from simfl.scenario import load
-from simfl.scenario.study import Plan, PlannedRun, Study
+from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.studies import Report, sweep
 
 PAPERS = {
     "adp2sgd": "A(DP)²SGD against SYNC and AD-PSGD, with slow learners",
-    "without-replacement": "decentralised SGD without replacement: fully collaborative, deep-Q, random walk",
-    "proactive-dp": "Proactive DP: asynchronous DP-SGD planned from a utility graph",
+    "without_replacement": "decentralised SGD without replacement: fully collaborative, deep-Q, random walk",
+    "proactive_dp": "Proactive DP: asynchronous DP-SGD planned from a utility graph",
     "mapa": "MAPA against AUDP, ASGD and CSGD",
-    "async-fl": "asynchronous FL with growing sample sizes",
+    "async_fl": "asynchronous FL with growing sample sizes",
 }
-"""What can be reproduced."""
+"""What can be reproduced, by the name of its module."""
 
 FOLDER = "reproduction"
 """Below that of all results."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Reproduction:
     """A study that was run and read.
 
     Args:
@@ -53,19 +53,26 @@ class Outcome:
 
 
 def find_paper(name: str) -> Paper:
-    """Return a paper by its name.
+    """Return a paper by its name, which may be written with dashes.
 
     Raises:
         ScenarioError: there is none of this name.
     """
-    if name not in PAPERS:
+    own = name.replace("-", "_")
+    if own not in PAPERS:
+        valid = [argument_of(paper) for paper in PAPERS]
         raise ScenarioError(
-            f"reproduce: expected one of {', '.join(PAPERS)}, found {name!r}"
-            + (nearest(name, PAPERS) or "; leave it out for all of them")
+            f"reproduce: expected one of {', '.join(valid)}, found {name!r}"
+            + (nearest(name, valid) or "; leave it out for all of them")
         )
-    paper = import_module(f"simfl.reproduction.{name.replace('-', '_')}").PAPER
+    paper = import_module(f"simfl.reproduction.{own}").PAPER
     assert isinstance(paper, Paper)
     return paper
+
+
+def argument_of(name: str) -> str:
+    """Return how a paper is named on the command line."""
+    return name.replace("_", "-")
 
 
 def scenarios_folder(named: Path | None = None) -> Path:
@@ -84,36 +91,39 @@ def scenarios_folder(named: Path | None = None) -> Path:
     )
 
 
-def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[Plan, dict[tuple[str, str], list[str]]]:
-    """Return the plan of a study, and the keys of the runs of every setting.
+def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
+    """Return the plan of a study, and the keys of the runs of every experiment.
 
-    Settings of several parts may ask for the same run: it is planned once.
+    Experiments of several sections may ask for the same run: it is planned once.
     """
     runs: dict[str, PlannedRun] = {}
-    keys: dict[tuple[str, str], list[str]] = {}
-    for setting in paper.settings(quick):
-        if (setting.part, setting.name) in keys:
-            raise ValueError(f"{paper.name}: two settings {setting.part!r}, {setting.name!r}")
-        for run in _planned(paper, setting, scenarios):
+    keys: dict[Experiment, list[str]] = {}
+    places = set()
+    for own in paper.experiments(quick):
+        if (own.section, own.cell) in places:
+            raise ValueError(f"{paper.name}: two experiments {own.section.title!r}, {own.label!r}")
+        places.add((own.section, own.cell))
+        planned = _planned(paper, own, scenarios)
+        for run in planned:
             runs.setdefault(run.key, run)
-            keys.setdefault((setting.part, setting.name), []).append(run.key)
+        keys[own] = [run.key for run in planned]
     study = Study(name=paper.name, description=paper.title, base={})
     ordered = sorted(runs.values(), key=lambda run: run.seed)  # a study that is broken off has all of the first seeds
-    return Plan(study, scenarios, (), {}, tuple(ordered)), keys
+    return StudyPlan(study, scenarios, (), {}, tuple(ordered)), keys
 
 
-def _planned(paper: Paper, setting: Setting, scenarios: Path) -> list[PlannedRun]:
-    label = f"{setting.part}, {setting.name}"
-    settings = {"part": setting.part, "setting": setting.name}
+def _planned(paper: Paper, own: Experiment, scenarios: Path) -> list[PlannedRun]:
+    settings = {"part": own.section.title, "setting": own.label}
+    label = ", ".join(settings.values())
     return [
         PlannedRun(
             label,
             settings,
             {},
             seed,
-            load(scenarios / setting.base, [*setting.overrides, f"seed={seed}", f"name={paper.name}"]),
+            load(scenarios / own.base, [*own.overrides, f"seed={seed}", f"name={paper.name}"]),
         )
-        for seed in range(1, setting.seeds + 1)
+        for seed in range(1, own.seeds + 1)
     ]
 
 
@@ -126,7 +136,7 @@ def reproduce(
     device: str | None = None,
     scenarios: Path | None = None,
     tell: Callable[[Report], None] | None = None,
-) -> Outcome:
+) -> Reproduction:
     """Run what is missing of a paper's study, and write its page, tables and figures.
 
     Args:
@@ -153,14 +163,14 @@ def reproduce(
     return write(own, quick, swept, open_runs(swept, keys), root)
 
 
-def open_runs(swept: Sweep, keys: dict[tuple[str, str], list[str]]) -> Runs:
-    """Return the finished runs of a sweep by part and setting."""
+def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
+    """Return the finished runs of a sweep by experiment."""
     finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
     groups = {}
-    for setting, own in keys.items():
+    for experiment, own in keys.items():
         found = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
         if len(found) == len(own):  # half of the seeds would be another number than the one that is asked for
-            groups[setting] = found
+            groups[experiment] = found
     return Runs(groups)
 
 

@@ -1,4 +1,4 @@
-"""What the study of a paper consists of: settings to run, numbers to hold against the paper's, claims to judge.
+"""What the study of a paper consists of: experiments to run, numbers to hold against the paper's, claims to judge.
 
 A paper's module says what to run and how to read it. Nothing that it reports is typed in but the paper's own numbers:
 values, intervals and verdicts are computed from the tables of runs.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfl.errors import SimflError
 from simfl.records import Run
@@ -35,23 +35,55 @@ class NotMeasuredError(SimflError):
     """Runs that a number needs failed, or are not part of this form of the study."""
 
 
+Cell = tuple[Any, ...]
+"""What tells an experiment from the others of its section: names and numbers, as many as the section likes."""
+
+
 @dataclass(frozen=True)
-class Setting:
+class Section:
+    """A part of a study, such as a table of the paper.
+
+    Args:
+        title: as the paper calls it.
+        numbers: how the numbers of a cell are written, one after the other.
+        between: what stands between the elements of a label.
+    """
+
+    title: str
+    numbers: tuple[str, ...] = ()
+    between: str = ", "
+
+    def __str__(self) -> str:
+        return self.title
+
+    def label(self, *cell: Any) -> str:
+        """Write a cell: names stand for themselves."""
+        numbers = iter(self.numbers)
+        return self.between.join(part if isinstance(part, str) else next(numbers).format(part) for part in cell)
+
+
+@dataclass(frozen=True)
+class Experiment:
     """Runs that differ in their seeds alone.
 
     Args:
-        part: of the study, such as a table of the paper.
-        name: tells it from the others of its part.
+        section: of the study.
+        cell: its place there.
         base: a scenario, below the folder of scenarios.
         overrides: changes to it, `key.path=value`.
         seeds: how many, from 1 onwards.
     """
 
-    part: str
-    name: str
+    section: Section
+    cell: Cell
     base: str
     overrides: tuple[str, ...] = ()
     seeds: int = 1
+
+    @property
+    def label(self) -> str:
+        """How it is named in tables."""
+        return self.section.label(*self.cell)
 
 
 @dataclass(frozen=True)
@@ -87,7 +119,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """What the paper says.
 
     Args:
@@ -115,67 +147,84 @@ class Judged:
 
 
 class Runs:
-    """The runs of a study, by part and name of their setting."""
+    """The finished runs of a study, by experiment and seed."""
 
-    def __init__(self, groups: dict[tuple[str, str], dict[int, Run]]) -> None:
-        self._groups = groups
+    def __init__(self, groups: Mapping[Experiment, dict[int, Run]]) -> None:
+        self._groups = {(own.section, own.cell): runs for own, runs in groups.items()}
 
-    def has(self, part: str, name: str | None = None) -> bool:
-        """Whether runs of a setting, or of any setting of a part, are there."""
-        return any(key[0] == part and name in (None, key[1]) for key in self._groups)
+    def has(self, section: Section, *cells: Cell) -> bool:
+        """Whether runs of all of these cells, or of any cell of the section, are there."""
+        return all((section, cell) in self._groups for cell in cells) if cells else bool(self.cells(section))
 
-    def names(self, part: str) -> list[str]:
-        """Return the settings of a part, in their order."""
-        return [name for own, name in self._groups if own == part]
+    def cells(self, section: Section, *start: Any) -> list[Cell]:
+        """Return the cells of a section that begin with some elements, in their order."""
+        return [cell for own, cell in self._groups if own == section and cell[: len(start)] == start]
 
-    def require(self, *parts: str) -> None:
-        """Make sure that each of some parts has runs.
+    def require(self, *sections: Section) -> None:
+        """Make sure that each of some sections has runs.
 
         Raises:
             NotMeasuredError: one has none.
         """
-        for part in parts:
-            if not self.has(part):
-                raise NotMeasuredError(f"{part}: no finished run")
+        for section in sections:
+            if not self.has(section):
+                raise NotMeasuredError(f"{section}: no finished run")
 
-    def of(self, part: str, name: str) -> dict[int, Run]:
-        """Return the runs of a setting by seed, diverged ones included.
+    def of(self, section: Section, cell: Cell) -> dict[int, Run]:
+        """Return the runs of a cell by seed, diverged ones included.
 
         Raises:
             NotMeasuredError: there are none.
         """
         try:
-            return self._groups[part, name]
+            return self._groups[section, cell]
         except KeyError:
-            raise NotMeasuredError(f"{part}, {name}: no finished run") from None
+            raise NotMeasuredError(f"{section}, {section.label(*cell)}: no finished run") from None
 
-    def first(self, part: str, name: str) -> Run:
+    def first(self, section: Section, cell: Cell) -> Run:
         """Return the run of the first seed."""
-        return next(iter(self.of(part, name).values()))
+        return next(iter(self.of(section, cell).values()))
 
-    def each(self, part: str, name: str, measure: Callable[[Run], float]) -> tuple[float, ...]:
-        """Return a measure of every run of a setting; NaN for one that diverged."""
+    def each(self, section: Section, cell: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
+        """Return a measure of every run of a cell; NaN for one that diverged."""
         return tuple(
-            math.nan if run.status == "diverged" else float(measure(run)) for run in self.of(part, name).values()
+            math.nan if run.status == "diverged" else float(measure(run)) for run in self.of(section, cell).values()
         )
 
-    def accuracy(self, part: str, name: str, scale: float = 100.0) -> tuple[float, ...]:
-        """Return the test accuracy at the end of every run, in percent by default."""
-        return self.each(part, name, lambda run: scale * float(run.metrics["test_accuracy"].iloc[-1]))
+    def accuracy(self, section: Section, cell: Cell) -> tuple[float, ...]:
+        """Return the test accuracy at the end of every run, in percent."""
+        return self.each(section, cell, accuracy)
+
+    def accuracies(self, section: Section, *start: Any) -> dict[Any, tuple[float, ...]]:
+        """Return the accuracies of all cells that have one element more than `start`, by that element."""
+        cells = [cell for cell in self.cells(section, *start) if len(cell) == len(start) + 1]
+        return {cell[-1]: self.accuracy(section, cell) for cell in cells}
+
+    def ahead(self, section: Section, one: Cell, other: Cell) -> tuple[float, ...]:
+        """Return by how many points the first cell is more accurate, by pairs of one seed."""
+        return self.pairs(section, one, other, lambda first, second: accuracy(first) - accuracy(second))
+
+    def epsilon(self, section: Section, cell: Cell) -> tuple[float, ...]:
+        """Return what the accountant certifies for every run."""
+        return self.each(section, cell, lambda run: run.epsilon_and_delta()[0])
+
+    def rounds(self, section: Section, cell: Cell) -> int:
+        """Return how many rounds the run of the first seed completed."""
+        return int(self.first(section, cell).metrics["rounds"].iloc[-1])
 
     def pairs(
-        self, first: tuple[str, str], second: tuple[str, str], measure: Callable[[Run, Run], float]
-    ) -> tuple[float, ...]:
-        """Return a measure of two settings' runs of equal seeds, which share data, speeds and links."""
-        one, other = self.of(*first), self.of(*second)
-        seeds = [seed for seed in one if seed in other]
+        self, section: Section, one: Cell, other: Cell, measure: Callable[[Run, Run], float]
+    ) -> tuple[float, ...]:  # fmt: skip
+        """Return a measure of two cells' runs of equal seeds, which share data, speeds and links."""
+        first, second = self.of(section, one), self.of(section, other)
+        seeds = [seed for seed in first if seed in second]
         if not seeds:
-            raise NotMeasuredError(f"{first} and {second}: no seed that both have")
-        return tuple(measure(one[seed], other[seed]) for seed in seeds)
+            raise NotMeasuredError(f"{section}, {section.label(*one)} and {section.label(*other)}: no seed in common")
+        return tuple(measure(first[seed], second[seed]) for seed in seeds)
 
-    def group(self, part: str, name: str, label: str | None = None) -> Group:
-        """Return the runs of a setting as a group of a figure."""
-        return Group(label or name, {"setting": name}, self.of(part, name))
+    def group(self, section: Section, cell: Cell, label: str) -> Group:
+        """Return the runs of a cell as a group of a figure."""
+        return Group(label, {"cell": label}, self.of(section, cell))
 
 
 @dataclass(frozen=True)
@@ -183,17 +232,17 @@ class Paper:
     """A paper and its study.
 
     Args:
-        name: on the command line.
+        name: that of its module; on the command line it has dashes.
         title: of the paper, with its authors.
         page: of the documentation that discusses it.
         data: data sets that the study reads.
         minutes: what the quick and the full form took on two cores.
-        settings: what to run; the argument is whether in quick form.
+        experiments: what to run; the argument is whether in quick form.
         numbers: for every table, what to hold against the paper.
         claims: what to judge.
         figures: by name, what they show and what draws them.
         untested: claims and numbers that nothing here can test, and why.
-        remarks: what differs from the paper, a sentence each.
+        deviations: what differs from the paper, a sentence each.
     """
 
     name: str
@@ -201,12 +250,17 @@ class Paper:
     page: str
     data: tuple[str, ...]
     minutes: tuple[int, int]
-    settings: Callable[[bool], Sequence[Setting]]
+    experiments: Callable[[bool], Sequence[Experiment]]
     numbers: tuple[Callable[[Runs], Iterable[Number]], ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[PaperClaim, ...]
     figures: dict[str, tuple[str, Callable[[Runs], Figure]]] = field(default_factory=dict)
     untested: tuple[tuple[str, str], ...] = ()
-    remarks: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
+
+
+def accuracy(run: Run) -> float:
+    """Return the test accuracy at the end of a run in percent, NaN for one that diverged."""
+    return math.nan if run.status == "diverged" else 100 * float(run.metrics["test_accuracy"].iloc[-1])
 
 
 def judge(*held: bool) -> Verdict:

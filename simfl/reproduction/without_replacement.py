@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.reproduction.study import Claim, Number, Paper, Runs, Setting, Verdict, judge, mean, show
+from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +22,10 @@ EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 BATCHES = (10, 50, 100, 200)
 WIDTHS = (1, 2, 3, 5, 10, 20, 40)
 
-TABLE = "Table II"
-FIGURES = "Figures 3 and 4"
-SIZES = "Figures 5 and 6"
-CHOICES = "choices that the paper leaves open"
-SPEED = "Remark 5"
+TABLE, FIGURES = Section("Table II", ("M = {}",)), Section("Figures 3 and 4", ("epsilon {:g}",))
+SIZES, SPEED = Section("Figures 5 and 6", ("b = {}", "epsilon {:g}")), Section("Remark 5", ("M = {}",))
+CHOICES = Section("choices that the paper leaves open")
+AS_IT_IS = "as it is"
 
 #: Table II of the paper: accuracy in per cent on MNIST, for 1, 3, 5, 10 and 20 nodes.
 PRINTED: dict[tuple[str, str], tuple[float | None, ...]] = {
@@ -44,8 +42,7 @@ CELL_BAR = 3.0
 
 #: Every node draws 60,000 of the 60,000 training examples, as in the paper's section VI-C.
 _WHOLE = "data.partition={kind: resample, size: 60000}"
-_ONCE = ("evaluate={every: {epochs: 100}, clients: true}",)
-_LEAN = (*_ONCE, "record.updates=false")
+_LEAN = ("evaluate={every: {epochs: 100}, clients: true}", "record.updates=false")
 
 _BOTH = ("Algorithm 1", "Algorithm 2")
 _ALL = ("Noiseless", *_BOTH)
@@ -85,7 +82,7 @@ def _file(curve: str, case: str) -> str:
     return f"without_replacement/{FILES[curve]}-{CASES[case]}.yaml"
 
 
-def settings(quick: bool) -> Sequence[Setting]:
+def experiments(quick: bool) -> Sequence[Experiment]:
     """Return what to run; in quick form the convex half, few nodes and few epsilons."""
     if quick:
         return [
@@ -103,55 +100,55 @@ def settings(quick: bool) -> Sequence[Setting]:
     ]
 
 
-def table2(nodes: Sequence[int], seeds: int, cases: Sequence[str] | Mapping[str, str]) -> Iterator[Setting]:
+def table2(nodes: Sequence[int], seeds: int, cases: Sequence[str] | Mapping[str, str]) -> Iterator[Experiment]:
     """Yield Table II."""
     for (curve, case), count in itertools.product(PRINTED, nodes):
         if case in cases and (curve != "Algorithm 2" or count > 1):
             changes = (_WHOLE, f"clients.count={count}", *_LEAN)
-            yield Setting(TABLE, f"{curve}, {case}, M = {count}", _file(curve, case), changes, seeds)
+            yield Experiment(TABLE, (curve, case, count), _file(curve, case), changes, seeds)
 
 
 def over_epsilon(
     epsilons: Sequence[float], seeds: int, cases: Sequence[str] | Mapping[str, str]
-) -> Iterator[Setting]:  # fmt: skip
+) -> Iterator[Experiment]:  # fmt: skip
     """Yield figures 3 and 4: 10 nodes that divide the data."""
     for case in cases:
-        yield Setting(FIGURES, f"Noiseless, {case}", _file("Noiseless", case), _LEAN, seeds)
+        yield Experiment(FIGURES, ("Noiseless", case), _file("Noiseless", case), _LEAN, seeds)
         for curve, epsilon in itertools.product(KINDS, epsilons):
             changes = (f"privacy.epsilon={epsilon}", *_LEAN)
-            yield Setting(FIGURES, f"{curve}, {case}, epsilon {epsilon:g}", _file(curve, case), changes, seeds)
+            yield Experiment(FIGURES, (curve, case, epsilon), _file(curve, case), changes, seeds)
 
 
 def over_size(
     sizes: Sequence[int], epsilons: Sequence[float], seeds: int, cases: Sequence[str] | Mapping[str, str]
-) -> Iterator[Setting]:
+) -> Iterator[Experiment]:
     """Yield figures 5 and 6: the same for several sizes of a batch."""
     for case, curve, size, epsilon in itertools.product(cases, _BOTH, sizes, epsilons):
         changes = (f"privacy.epsilon={epsilon}", f"algorithm.batch_size={size}", *_LEAN)
-        yield Setting(SIZES, f"{curve}, {case}, b = {size}, epsilon {epsilon:g}", _file(curve, case), changes, seeds)
+        yield Experiment(SIZES, (curve, case, size, epsilon), _file(curve, case), changes, seeds)
 
 
-def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str, ...]]) -> Iterator[Setting]:
+def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str, ...]]) -> Iterator[Experiment]:
     """Yield Remark 5: virtual time of one pass over 60,000 examples that the nodes divide among them."""
     for count, link in itertools.product(nodes, LINKS):
         common = (f"clients.count={count}", *LINKS[link], *_LEAN)
         for order in orders:
-            name = f"{order}, {link}, M = {count}"
-            yield Setting(SPEED, name, _file("Algorithm 1", "convex"), (*ORDERS[order], *common))
+            cell = order, link, count
+            yield Experiment(SPEED, cell, _file("Algorithm 1", "convex"), (*ORDERS[order], *common))
         if len(orders) > 1:
-            yield Setting(SPEED, f"deep-Q, {link}, M = {count}", _file("Algorithm 2", "convex"), common)
+            yield Experiment(SPEED, ("deep-Q", link, count), _file("Algorithm 2", "convex"), common)
 
 
-def choices(seeds: int) -> Iterator[Setting]:
+def choices(seeds: int) -> Iterator[Experiment]:
     """Yield one change at a time, at 3 nodes; the coin has more seeds, because a claim hangs on it."""
     common = (_WHOLE, "clients.count=3", *_LEAN)
     for curve, case in itertools.product(_ALL, CASES):
         count = COIN_SEEDS if curve == "Algorithm 2" else seeds
-        yield Setting(CHOICES, f"as it is, {curve}, {case}", _file(curve, case), common, count)
+        yield Experiment(CHOICES, (AS_IT_IS, curve, case), _file(curve, case), common, count)
     for name, (changes, curves, cases) in OTHER_CHOICES.items():
         for curve, case in itertools.product(curves, cases):
             count = COIN_SEEDS if name == COIN else seeds
-            yield Setting(CHOICES, f"{name}, {curve}, {case}", _file(curve, case), (*common, *changes), count)
+            yield Experiment(CHOICES, (name, curve, case), _file(curve, case), (*common, *changes), count)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -165,83 +162,73 @@ def local_accuracy(run: Run) -> float:
 
 def table2_numbers(runs: Runs) -> Iterator[Number]:
     """Yield Table II."""
+    part = f"{TABLE}: MNIST, epsilon 1"
     for (curve, case), printed in PRINTED.items():
-        for count, paper in zip(NODES, printed, strict=True):
-            name = f"{curve}, {case}, M = {count}"
-            if runs.has(TABLE, name):
-                yield Number(f"{TABLE}: MNIST, epsilon 1", f"{curve}, {case}", f"M = {count}",
-                             runs.accuracy(TABLE, name), paper, unit="test accuracy, %")  # fmt: skip
-                if curve == "Algorithm 2":
-                    yield Number(f"{TABLE}: MNIST, epsilon 1", f"{curve}, {case}, local models", f"M = {count}",
-                                 runs.each(TABLE, name, local_accuracy))  # fmt: skip
+        papers, row = dict(zip(NODES, printed, strict=True)), TABLE.label(curve, case)
+        for count, values in runs.accuracies(TABLE, curve, case).items():
+            column = TABLE.label(count)
+            yield Number(part, row, column, values, papers[count], unit="test accuracy, %")
+            if curve == "Algorithm 2":
+                local = runs.each(TABLE, (curve, case, count), local_accuracy)
+                yield Number(part, f"{row}, local models", column, local)
 
 
 def certified(runs: Runs) -> Iterator[Number]:
     """Yield what the accountant certifies where the paper says epsilon 1."""
     part = "Epsilon of an example in Table II, delta = 1/n², over all tasks and nodes, as the ledger counts it"
-    for case, count in itertools.product(CASES, NODES):
-        if runs.has(TABLE, f"Algorithm 1, {case}, M = {count}"):
-            values = runs.each(TABLE, f"Algorithm 1, {case}, M = {count}", lambda run: run.epsilon_and_delta()[0])
-            yield Number(part, f"Algorithm 1, {case}", f"M = {count}", values, 1.0)
+    for case in CASES:
+        for curve, _, count in runs.cells(TABLE, "Algorithm 1", case):
+            values = runs.epsilon(TABLE, (curve, case, count))
+            yield Number(part, TABLE.label(curve, case), TABLE.label(count), values, 1.0)
 
 
 def epsilon_numbers(runs: Runs) -> Iterator[Number]:
     """Yield figures 3 and 4."""
     part = f"{FIGURES}: MNIST, 10 nodes that divide the data"
-    for case in CASES:
-        if runs.has(FIGURES, f"Noiseless, {case}"):
-            found = runs.accuracy(FIGURES, f"Noiseless, {case}")
-            yield Number(part, f"Noiseless, {case}", "no noise", found, unit="test accuracy, %")
-        for curve, epsilon in itertools.product(KINDS, EPSILONS):
-            name = f"{curve}, {case}, epsilon {epsilon:g}"
-            if runs.has(FIGURES, name):
-                yield Number(part, f"{curve}, {case}", f"epsilon {epsilon:g}", runs.accuracy(FIGURES, name))
+    for cell in runs.cells(FIGURES):
+        column = FIGURES.label(*cell[2:]) or "no noise"
+        unit = "" if cell[2:] else "test accuracy, %"
+        yield Number(part, FIGURES.label(*cell[:2]), column, runs.accuracy(FIGURES, cell), unit=unit)
 
 
 def size_numbers(runs: Runs) -> Iterator[Number]:
     """Yield figures 5 and 6."""
-    for case, curve, size, epsilon in itertools.product(CASES, _BOTH, BATCHES, EPSILONS):
-        name = f"{curve}, {case}, b = {size}, epsilon {epsilon:g}"
-        if runs.has(SIZES, name):
-            yield Number(f"{SIZES}: batch size b", f"{curve}, {case}, b = {size}", f"epsilon {epsilon:g}",
-                         runs.accuracy(SIZES, name), digits=1, unit="test accuracy, %")  # fmt: skip
+    part = f"{SIZES}: batch size b"
+    for cell in runs.cells(SIZES):
+        row, column = SIZES.label(*cell[:3]), FIGURES.label(cell[3])
+        yield Number(part, row, column, runs.accuracy(SIZES, cell), digits=1, unit="test accuracy, %")
 
 
 def pass_numbers(runs: Runs) -> Iterator[Number]:
     """Yield how many times faster a pass is with M nodes than with one."""
+    part = f"{SPEED}: speed-up of one pass, ten tasks"
     for order, link in itertools.product((*ORDERS, "deep-Q"), LINKS):
-        for count in WIDTHS:
-            if runs.has(SPEED, f"{order}, {link}, M = {count}"):
-                # The claim is for as many nodes as there are tasks at most.
-                claimed = float(count) if count <= 10 and order != "deep-Q" else None
-                yield Number(f"{SPEED}: speed-up of one pass, ten tasks", f"{order}, {link}", f"M = {count}",
-                             (speed_up(runs, order, link, count),), claimed)  # fmt: skip
+        for count, found in speed_ups(runs, order, link).items():
+            # The claim is for as many nodes as there are tasks at most.
+            claimed = float(count) if count <= 10 and order != "deep-Q" else None
+            yield Number(part, SPEED.label(order, link), SPEED.label(count), (found,), claimed)
 
 
-def speed_up(runs: Runs, order: str, link: str, count: int) -> float:
-    """Return the virtual time of a pass at one node over that at `count` nodes."""
-    alone, many = (runs.first(SPEED, f"{order}, {link}, M = {nodes}").manifest.time_s for nodes in (1, count))
-    return alone / many
+def speed_ups(runs: Runs, order: str, link: str) -> dict[int, float]:
+    """Return the virtual time of a pass at one node over that at several, by their count."""
+    times = {cell[2]: runs.first(SPEED, cell).manifest.time_s for cell in runs.cells(SPEED, order, link)}
+    return {count: times[1] / time for count, time in times.items()}
 
 
 def moved(runs: Runs, choice: str, curve: str, case: str) -> tuple[float, ...]:
     """Return by how many points a choice moves the accuracy, seed by seed."""
-    return runs.pairs(
-        (CHOICES, f"{choice}, {curve}, {case}"),
-        (CHOICES, f"as it is, {curve}, {case}"),
-        lambda one, other: 100 * float(one.metrics["test_accuracy"].iloc[-1] - other.metrics["test_accuracy"].iloc[-1]),
-    )
+    return runs.ahead(CHOICES, (choice, curve, case), (AS_IT_IS, curve, case))
 
 
 def choice_numbers(runs: Runs) -> Iterator[Number]:
     """Yield by how much every choice moves the accuracy."""
-    part = f"{CHOICES.capitalize()}: what each moves at 3 nodes that hold everything"
-    for curve, case in itertools.product(_ALL, CASES):
-        found = runs.accuracy(CHOICES, f"as it is, {curve}, {case}")
-        yield Number(part, "as it is, %", f"{curve}, {case}", found, digits=1)
-    for name, (_, curves, cases) in OTHER_CHOICES.items():
-        for curve, case in itertools.product(curves, cases):
-            yield Number(part, f"{name}, points", f"{curve}, {case}", moved(runs, name, curve, case), digits=1)
+    part = f"{str(CHOICES).capitalize()}: what each moves at 3 nodes that hold everything"
+    for choice, curve, case in runs.cells(CHOICES):
+        if choice == AS_IT_IS:
+            found, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
+        else:
+            found, row = moved(runs, choice, curve, case), f"{choice}, points"
+        yield Number(part, row, CHOICES.label(curve, case), found, digits=1)
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -249,14 +236,11 @@ def choice_numbers(runs: Runs) -> Iterator[Number]:
 
 def ahead(runs: Runs, first: str, second: str, epsilons: Sequence[float]) -> dict[tuple[str, float], tuple[float, ...]]:
     """Return, for every case and epsilon of figures 3 and 4, by how many points one curve is ahead of another."""
-    found = {}
-    for case, epsilon in itertools.product(CASES, epsilons):
-        names = [f"{curve}, {case}, epsilon {epsilon:g}" for curve in (first, second)]
-        if all(runs.has(FIGURES, name) for name in names):
-            found[case, epsilon] = tuple(
-                np.subtract(runs.accuracy(FIGURES, names[0]), runs.accuracy(FIGURES, names[1])).tolist()
-            )
-    return found
+    return {
+        (case, epsilon): runs.ahead(FIGURES, (first, case, epsilon), (second, case, epsilon))
+        for case, epsilon in itertools.product(CASES, epsilons)
+        if runs.has(FIGURES, (first, case, epsilon), (second, case, epsilon))
+    }
 
 
 def _spelt(found: dict[tuple[str, float], tuple[float, ...]]) -> str:
@@ -273,17 +257,14 @@ def deep_q_ahead(runs: Runs) -> tuple[Verdict, str]:
     runs.require(TABLE, FIGURES)
     small = ahead(runs, "Algorithm 2", "Algorithm 1", [epsilon for epsilon in EPSILONS if epsilon <= 1])
     held = [mean(values) > 0 for values in small.values()]
-    in_table = {
-        (case, count): mean(runs.accuracy(TABLE, f"Algorithm 2, {case}, M = {count}"))
-        - mean(runs.accuracy(TABLE, f"Algorithm 1, {case}, M = {count}"))
-        for case, count in itertools.product(CASES, NODES[1:])
-        if runs.has(TABLE, f"Algorithm 2, {case}, M = {count}")
-    }
-    held += [value > 0 for value in in_table.values()]
-    ours = list(in_table.values())
+    in_table = []
+    for case in CASES:
+        deep_q, full = (runs.accuracies(TABLE, curve, case) for curve in ("Algorithm 2", "Algorithm 1"))
+        in_table += [mean(deep_q[count]) - mean(full[count]) for count in deep_q]
+    held += [value > 0 for value in in_table]
     return judge(*held), (
-        f"Table II, epsilon 1: ahead by {min(ours):.1f} to {max(ours):.1f} points; figures 3 and 4, points ahead at "
-        f"epsilon: {_spelt(small)}"
+        f"Table II, epsilon 1: ahead by {min(in_table):.1f} to {max(in_table):.1f} points; figures 3 and 4, points "
+        f"ahead at epsilon: {_spelt(small)}"
     )
 
 
@@ -302,9 +283,9 @@ def ordering(runs: Runs) -> tuple[Verdict, str]:
     runs.require(FIGURES)
     held, wrong = [], []
     for case, epsilon in itertools.product(CASES, EPSILONS):
-        if runs.has(FIGURES, f"Algorithm 1, {case}, epsilon {epsilon:g}"):
-            names = [f"{curve}, {case}, epsilon {epsilon:g}" for curve in KINDS]
-            heights = [mean(runs.accuracy(FIGURES, name)) for name in (f"Noiseless, {case}", *names)]
+        cells = [("Noiseless", case), *((curve, case, epsilon) for curve in KINDS)]
+        if runs.has(FIGURES, *cells):
+            heights = [mean(runs.accuracy(FIGURES, cell)) for cell in cells]
             held.append(heights == sorted(heights, reverse=True))
             if not held[-1]:
                 wrong.append(f"{epsilon:g} ({case})")
@@ -340,8 +321,7 @@ def more_nodes(runs: Runs) -> tuple[Verdict, str]:
     runs.require(TABLE)
     held, said = [], []
     for curve, case in PRINTED:
-        names = [f"{curve}, {case}, M = {count}" for count in NODES]
-        found = [mean(runs.accuracy(TABLE, name)) for name in names if runs.has(TABLE, name)]
+        found = [mean(values) for values in runs.accuracies(TABLE, curve, case).values()]
         if len(found) > 1:
             held.append(all(one < other for one, other in itertools.pairwise(found)))
             said.append(f"{curve}, {case}: {found[0]:.1f} to {found[-1]:.1f} %")
@@ -352,15 +332,10 @@ def larger_batches(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether larger batches help at small epsilon."""
     runs.require(SIZES)
     held, said = [], []
-    for case, curve in itertools.product(CASES, _BOTH):
-        where = [
-            epsilon
-            for epsilon in (0.2, 0.5, 1.0)
-            if all(runs.has(SIZES, f"{curve}, {case}, b = {b}, epsilon {epsilon:g}") for b in (50, 200))
-        ]
-        for epsilon in where:
-            small, large = (mean(runs.accuracy(SIZES, f"{curve}, {case}, b = {b}, epsilon {epsilon:g}"))
-                            for b in (50, 200))  # fmt: skip
+    for case, curve, epsilon in itertools.product(CASES, _BOTH, (0.2, 0.5, 1.0)):
+        cells = [(curve, case, b, epsilon) for b in (50, 200)]
+        if runs.has(SIZES, *cells):
+            small, large = (mean(runs.accuracy(SIZES, cell)) for cell in cells)
             held.append(large > small)
             if epsilon == 0.5:
                 said.append(f"{curve}, {case}: {small:.1f} % at b = 50, {large:.1f} % at b = 200")
@@ -370,16 +345,15 @@ def larger_batches(runs: Runs) -> tuple[Verdict, str]:
 def linear(runs: Runs) -> tuple[Verdict, str]:
     """Judge whether M nodes and as many tasks are M times as fast."""
     runs.require(SPEED)
-    counts = [
-        count for count in WIDTHS if 1 < count <= 10 and runs.has(SPEED, f"round robin, 1 ms, 100 Mbit/s, M = {count}")
-    ]
-    ideal = {count: speed_up(runs, "round robin", "links in no time", count) for count in counts}
-    real = {count: speed_up(runs, "round robin", "1 ms, 100 Mbit/s", count) for count in counts}
-    held = [abs(value / count - 1) < 0.05 for count, value in (*ideal.items(), *real.items())]
+    ideal, real = (
+        {count: found for count, found in speed_ups(runs, "round robin", link).items() if 1 < count <= 10}
+        for link in LINKS
+    )
+    held = [abs(value / count - 1) < 0.05 for found in (ideal, real) for count, value in found.items()]
     return judge(*held), (
         "ten tasks, turns that go round: "
         + ", ".join(f"{value:.2f} times as fast with {count} nodes" for count, value in ideal.items())
-        + f"; with links of 1 ms and 100 Mbit/s {real[counts[-1]]:.2f} times with {counts[-1]}"
+        + f"; with links of 1 ms and 100 Mbit/s {real[max(real)]:.2f} times with {max(real)}"
     )
 
 
@@ -398,121 +372,85 @@ def one_epsilon(runs: Runs) -> tuple[Verdict, str]:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def _errorbar(axis: object, places: Sequence[float], values: Sequence[Sequence[float]], **look: object) -> None:
-    intervals = [interval_of(own) for own in values]
-    halves = [0.0 if np.isnan(found.low) else found.half_width for found in intervals]
-    axis.errorbar(places, [found.mean for found in intervals], halves, marker="o", ms=3.5, capsize=2, lw=1.5, **look)  # type: ignore[attr-defined]
-
-
 def draw_epsilon(runs: Runs) -> Figure:
     """Draw accuracy over epsilon."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots.style import color_of
 
-    cases = [case for case in CASES if runs.has(FIGURES, f"Noiseless, {case}")]
-    figure, axes = plt.subplots(
-        1, len(cases), figsize=(4.2 * len(cases), 3.6), sharey=True, squeeze=False, layout="constrained"
-    )
-    for axis, case in zip(axes[0], cases, strict=True):
-        axis.axhline(mean(runs.accuracy(FIGURES, f"Noiseless, {case}")), color="#000000", lw=1.2, label="Noiseless")
+    cases = [case for case in CASES if runs.has(FIGURES, ("Noiseless", case))]
+    figure, (axes,) = panels(1, len(cases), (4.2 * len(cases), 3.6), sharey=True)
+    for axis, case in zip(axes, cases, strict=True):
+        axis.axhline(mean(runs.accuracy(FIGURES, ("Noiseless", case))), color="#000000", lw=1.2, label="Noiseless")
         for (curve, kind), line in zip(KINDS.items(), ("-", "--", "-."), strict=True):
-            epsilons = [eps for eps in EPSILONS if runs.has(FIGURES, f"{curve}, {case}, epsilon {eps:g}")]
-            values = [runs.accuracy(FIGURES, f"{curve}, {case}, epsilon {eps:g}") for eps in epsilons]
-            _errorbar(axis, epsilons, values, color=color_of(kind), ls=line, label=curve)
-        _log_axis(axis, [eps for eps in EPSILONS if runs.has(FIGURES, f"Algorithm 1, {case}, epsilon {eps:g}")])
+            found = runs.accuracies(FIGURES, curve, case)
+            with_bars(axis, list(found), list(found.values()), color=color_of(kind), ls=line, label=curve)
+        log_axis(axis, list(found))
         axis.set(xlabel="ε that the noise is made for, of one task", title=case, ylim=(0, 100))
-    axes[0][0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    axes[0].set_ylabel("test accuracy, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over epsilon for every batch size."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots.style import color_of, shade
 
-    cases = [case for case in CASES if any(case in name.split(", ") for name in runs.names(SIZES))]
-    figure, axes = plt.subplots(
-        len(cases), 2, figsize=(8.4, 3.2 * len(cases)), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
-    for row, case in zip(axes, cases, strict=True):
-        for axis, curve in zip(row, _BOTH, strict=True):
-            sizes = [
-                b for b in BATCHES if any(name.startswith(f"{curve}, {case}, b = {b},") for name in runs.names(SIZES))
-            ]
-            for index, (size, line) in enumerate(zip(sizes, (":", "-.", "--", "-")[-len(sizes) :], strict=True)):
-                own = {eps: f"{curve}, {case}, b = {size}, epsilon {eps:g}" for eps in EPSILONS}
-                there = [eps for eps, name in own.items() if runs.has(SIZES, name)]
-                color = shade(color_of(KINDS[curve]), 0.4 + 0.6 * (index + 1) / len(sizes))
-                values = [mean(runs.accuracy(SIZES, own[eps])) for eps in there]
-                axis.plot(there, values, line, marker="o", ms=3.5, color=color, label=f"b = {size}")
-            _log_axis(axis, there)
-            axis.set_title(f"{curve}, {case}")
-            axis.legend(loc="upper left")
-        row[0].set_ylabel("test accuracy, %")
+    cases = [case for case in CASES if runs.cells(SIZES, _BOTH[0], case)]
+    figure, axes = panels(len(cases), 2, (8.4, 3.2 * len(cases)), sharex=True, sharey=True)
+    for axis, (case, curve) in zip(axes.flat, itertools.product(cases, _BOTH), strict=True):
+        sizes = list(dict.fromkeys(cell[2] for cell in runs.cells(SIZES, curve, case)))
+        for index, (size, line) in enumerate(zip(sizes, (":", "-.", "--", "-")[-len(sizes) :], strict=True)):
+            color = shade(color_of(KINDS[curve]), 0.4 + 0.6 * (index + 1) / len(sizes))
+            found = {epsilon: mean(values) for epsilon, values in runs.accuracies(SIZES, curve, case, size).items()}
+            axis.plot(list(found), list(found.values()), line, marker="o", ms=3.5, color=color, label=f"b = {size}")
+        log_axis(axis, list(found))
+        axis.set_title(f"{curve}, {case}")
+        axis.legend(loc="upper left")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("test accuracy, %")
     for axis in axes[-1]:
         axis.set_xlabel("ε that the noise is made for, of one task")
     return figure
 
 
-def _log_axis(axis: object, places: Sequence[float]) -> None:
-    axis.set_xscale("log")  # type: ignore[attr-defined]
-    axis.set_xticks(places, [f"{place:g}" for place in places])  # type: ignore[attr-defined]
-    axis.minorticks_off()  # type: ignore[attr-defined]
-
-
 def draw_passes(runs: Runs) -> Figure:
     """Draw the speed-up of a pass over the number of nodes."""
-    from matplotlib import pyplot as plt
-
     from simfl.plots.style import PALETTE
 
-    figure, axis = plt.subplots(figsize=(6.8, 3.8), layout="constrained")
-    for (link, line), (number, order) in itertools.product(
-        zip(LINKS, ("-", "--"), strict=True), enumerate((*ORDERS, "deep-Q"))
+    figure, ((axis,),) = panels(1, 1, (6.8, 3.8))
+    for (link, line), (order, color) in itertools.product(
+        zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, strict=False)
     ):
-        counts = [count for count in WIDTHS if runs.has(SPEED, f"{order}, {link}, M = {count}")]
-        if counts:
-            values = [speed_up(runs, order, link, count) for count in counts]
-            axis.plot(counts, values, line, marker="o", ms=3.5, color=PALETTE[number], label=f"{order}, {link}")
-    ends = (1, max(counts))
-    axis.plot(ends, ends, color="#999999", lw=1, label="M times as fast")
-    axis.set(xscale="log", yscale="log", xlabel="nodes M, for ten tasks", ylabel="speed-up of one pass")
-    ticks = [count for count in WIDTHS if count <= ends[1]]
-    axis.set_xticks(ticks, [str(count) for count in ticks])
-    axis.set_yticks(ticks, [str(count) for count in ticks])
-    axis.minorticks_off()
+        if found := speed_ups(runs, order, link):
+            counts = list(found)
+            axis.plot(counts, list(found.values()), line, marker="o", ms=3.5, color=color, label=f"{order}, {link}")
+    axis.plot((1, max(counts)), (1, max(counts)), color="#999999", lw=1, label="M times as fast")
+    axis.set(yscale="log", xlabel="nodes M, for ten tasks", ylabel="speed-up of one pass")
+    axis.set_yticks(counts, [str(count) for count in counts])
+    log_axis(axis, counts)
     axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
     return figure
 
 
 PAPER = Paper(
-    name="without-replacement",
+    name="without_replacement",
     title="Jin, He, Dai: Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent",
     page="without_replacement.md",
     data=("mnist",),
     minutes=(4, 40),
-    settings=settings,
+    experiments=experiments,
     numbers=(table2_numbers, certified, epsilon_numbers, size_numbers, pass_numbers, choice_numbers),
     claims=(
-        Claim(
-            "Deep-Q (Algorithm 2) beats fully collaborative learning (Algorithm 1) at small epsilon (Table II, "
-            "Figures 3 and 4).",
-            deep_q_ahead,
-            headline=True,
-            figure="epsilon",
-        ),
-        Claim("It does so by what its network learns.", learned),
-        Claim("Noiseless, Algorithm 2, Algorithm 1, DP-SGD-5 come in this order at every epsilon.", ordering,
-              figure="epsilon"),
-        Claim("Algorithm 1 is up to 20 points more accurate than DP-SGD-5.", walk_behind, figure="epsilon"),
-        Claim("The accuracies of Table II.", cells),
-        Claim("More nodes that each hold all data make every method more accurate (Table II).", more_nodes),
-        Claim("Larger batches help at small epsilon (Figures 5 and 6).", larger_batches, figure="batch-size"),
-        Claim("M nodes and as many tasks are M times as fast as one node (Remark 5).", linear, figure="passes"),
-        Claim("Epsilon is 1 in Table II.", one_epsilon),
+        PaperClaim("Deep-Q (Algorithm 2) beats fully collaborative learning (Algorithm 1) at small epsilon (Table II, "
+                   "Figures 3 and 4).", deep_q_ahead, headline=True, figure="epsilon"),
+        PaperClaim("It does so by what its network learns.", learned),
+        PaperClaim("Noiseless, Algorithm 2, Algorithm 1, DP-SGD-5 come in this order at every epsilon.", ordering,
+                   figure="epsilon"),
+        PaperClaim("Algorithm 1 is up to 20 points more accurate than DP-SGD-5.", walk_behind, figure="epsilon"),
+        PaperClaim("The accuracies of Table II.", cells),
+        PaperClaim("More nodes that each hold all data make every method more accurate (Table II).", more_nodes),
+        PaperClaim("Larger batches help at small epsilon (Figures 5 and 6).", larger_batches, figure="batch-size"),
+        PaperClaim("M nodes and as many tasks are M times as fast as one node (Remark 5).", linear, figure="passes"),
+        PaperClaim("Epsilon is 1 in Table II.", one_epsilon),
     ),
     figures={
         "epsilon": ("accuracy over epsilon, 10 nodes that divide MNIST", draw_epsilon),
@@ -523,7 +461,7 @@ PAPER = Paper(
         ("Table I and Figures 1 and 2: Covertype.", "the data set is not among those at hand; "
          "`scenarios/without_replacement/covertype-algorithm1-convex.yaml` runs where it is"),
     ),
-    remarks=(
+    deviations=(
         "Features have a constant inside of the unit sphere, steps of strongly convex runs are at most 1/(2 mu), and "
         "their noise is that of L = 1: with these the noiseless rows are the paper's. What each choice moves is below.",
         "Epsilon is that of one task at one node, as the paper counts it; the ledger's is beside it.",

@@ -170,7 +170,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """A study, ready to be run.
 
     Args:
@@ -195,7 +195,7 @@ def run_key(digest: str, version: str) -> str:
 
 def load_study(
     path: str | PathLike[str], overrides: Iterable[str] = (), seeds: int | Sequence[int] | None = None
-) -> Plan:
+) -> StudyPlan:
     """Read a study and plan its runs.
 
     Args:
@@ -260,7 +260,7 @@ class _Planner:
             *(_Change(each.path, each.value, f"{SOURCE}: {spell(each.path)}") for each in overrides),
         ]
 
-    def plan(self) -> Plan:
+    def plan(self) -> StudyPlan:
         axes = self._axes()
         number = math.prod(len(choices) for choices in axes.values())
         seeds = self._seeds()
@@ -287,7 +287,7 @@ class _Planner:
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
         beside = (self.file, *([self.base_file] if self.base_file is not None else []))
-        return Plan(self.study, self.file, beside, labels, tuple(runs.values()))
+        return StudyPlan(self.study, self.file, beside, labels, tuple(runs.values()))
 
     def _seeds(self) -> tuple[int, ...]:
         seeds = self.study.seeds

@@ -23,7 +23,7 @@ from simfl.errors import DataError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.scenario.own_code import look_beside
-from simfl.scenario.study import Plan, PlannedRun, load_study, run_key
+from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import Outcome, Task
 from simfl.version import __version__
@@ -54,7 +54,7 @@ class Report:
 
 
 def sweep(
-    study: Plan | str | Path,
+    study: StudyPlan | str | Path,
     *,
     out: str | Path = "results",
     jobs: int | None = None,
@@ -87,7 +87,7 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
-    plan = study if isinstance(study, Plan) else load_study(study, overrides, seeds)
+    plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     look_beside(plan.beside)
     root = Path(out)
     state = survey(plan, root)
@@ -119,7 +119,7 @@ def sweep(
     return state
 
 
-def survey(plan: Plan, root: Path) -> Sweep:
+def survey(plan: StudyPlan, root: Path) -> Sweep:
     """Return the sweep of a plan with what is there of it already."""
     study = plan.study
     folder = root / study.name
@@ -145,7 +145,7 @@ def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
     return found
 
 
-def check(plan: Plan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
+def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
     """Check scenarios against the data files that they need, one seed of each.
 
     Raises:

@@ -16,15 +16,15 @@ class MadeUpRun:
     """A run whose test accuracy rises to what is asked for.
 
     Args:
-        setting: whose scenario it is that of.
+        experiment: whose scenario it is that of.
         seed: one of its seeds.
         accuracy: at the end.
         epsilon: of every client, None for no certificate.
         time_s: virtual time at the end.
     """
 
-    def __init__(self, setting, seed, accuracy, epsilon=None, time_s=10.0):
-        scenario = load(SCENARIOS / setting.base, [*setting.overrides, f"seed={seed}"])
+    def __init__(self, experiment, seed, accuracy, epsilon=None, time_s=10.0):
+        scenario = load(SCENARIOS / experiment.base, [*experiment.overrides, f"seed={seed}"])
         self.scenario = scenario.resolved()
         self.privacy, self.algorithm = self.scenario["privacy"], scenario.algorithm.kind
         self.status = "done"
@@ -63,14 +63,14 @@ class MadeUpRun:
         return self._epsilon, 1e-5
 
 
-def made_up(settings, accuracy=0.8, seeds=2, **others):
-    """Return runs of all settings; accuracy, epsilon and time_s may be functions of part, name and seed."""
+def made_up(experiments, accuracy=0.8, seeds=2, **others):
+    """Return runs of all experiments; accuracy, epsilon and time_s may be functions of the experiment and its seed."""
     groups = {}
-    for setting in settings:
-        for seed in range(1, min(seeds, setting.seeds) + 1):
+    for own in experiments:
+        for seed in range(1, min(seeds, own.seeds) + 1):
             values = {
-                key: value(setting.part, setting.name, seed) if callable(value) else value
+                key: value(own, seed) if callable(value) else value
                 for key, value in {"accuracy": accuracy, **others}.items()
             }
-            groups.setdefault((setting.part, setting.name), {})[seed] = MadeUpRun(setting, seed, **values)
+            groups.setdefault(own, {})[seed] = MadeUpRun(own, seed, **values)
     return Runs(groups)

@@ -16,34 +16,39 @@ def test_all_scenarios_of_a_study_are_valid(name, quick):
     paper = find_paper(name)
     plan, keys = plan_of(paper, quick, scenarios_folder())
     assert paper.name == name
-    assert set(keys) == {(setting.part, setting.name) for setting in paper.settings(quick)}
-    assert sum(setting.seeds for setting in paper.settings(quick)) >= len(plan.runs)
+    assert list(keys) == list(paper.experiments(quick))
+    assert sum(own.seeds for own in keys) >= len(plan.runs)
+    labels = [(own.section.title, own.label) for own in keys]
+    assert len(set(labels)) == len(labels), "tables tell them apart by their labels"
     assert [run.seed for run in plan.runs] == sorted(run.seed for run in plan.runs)
 
 
 @papers
-def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name):
+def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path):
     paper = find_paper(name)
     quick, full = (plan_of(paper, form, scenarios_folder())[0] for form in (True, False))
     assert len(quick.runs) <= len(full.runs) / 2
-    runs = made_up(paper.settings(True), lambda part, name, seed: 0.8 + 0.001 * seed, epsilon=0.01)
+    runs = made_up(paper.experiments(True), lambda own, seed: 0.8 + 0.001 * seed, epsilon=0.01)
     claims = judged(paper, runs, quick=True)
     assert any(claim.headline for claim in claims)
     for claim in claims:
         if claim.headline:
             assert claim.verdict in {Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED}, claim
+    drawn = {path.stem for path, _ in draw(paper, runs, tmp_path)}
+    assert {claim.figure for claim in claims if claim.headline} <= drawn
+    assert not drawn - set(paper.figures)
 
 
 @papers
 def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     paper = find_paper(name)
-    settings = paper.settings(False)
-    places = {(setting.part, setting.name): i for i, setting in enumerate(settings)}
+    experiments = paper.experiments(False)
+    places = {own: i for i, own in enumerate(experiments)}
 
-    def accuracy(part, name, seed):
-        return 0.5 + 0.4 * places[part, name] / len(places) + 0.001 * seed
+    def accuracy(own, seed):
+        return 0.5 + 0.4 * places[own] / len(places) + 0.001 * seed
 
-    runs = made_up(settings, accuracy, epsilon=0.5)
+    runs = made_up(experiments, accuracy, epsilon=0.5)
     claims = judged(paper, runs)
     assert all(claim.verdict != Verdict.NOT_MEASURED for claim in claims), claims
     assert all(claim.evidence for claim in claims)
@@ -55,7 +60,9 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     text = "\n".join(numbers_of(numbers))
     assert all(cell(number) in text for number in numbers)
     # Other runs, other numbers: nothing is typed in.
-    others = counted(paper, made_up(settings, lambda *place: 0.97 - 0.5 * accuracy(*place), epsilon=0.9, time_s=20.0))
+    others = counted(
+        paper, made_up(experiments, lambda *place: 0.97 - 0.5 * accuracy(*place), epsilon=0.9, time_s=20.0)
+    )
     changed = sum(one.values != other.values for one, other in zip(numbers, others, strict=True))
     assert changed > len(numbers) / 3
 

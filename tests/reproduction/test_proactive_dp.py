@@ -13,27 +13,27 @@ from tests.reproduction.made_up import made_up
 YES, PARTLY, NO = Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED
 
 
-def runs_of(part, accuracy, epsilon=0.01, seeds=2):
-    """Made-up runs of one part of the full form, whose accuracies in percent depend on the name; 1,974 rounds."""
-    settings = [setting for setting in proactive_dp.settings(False) if setting.part == part]
-    runs = made_up(settings, lambda part, name, seed: (accuracy(name) + 0.01 * seed) / 100, seeds, epsilon=epsilon)
-    for setting in settings:
-        for run in runs.of(part, setting.name).values():
+def runs_of(section, accuracy, epsilon=0.01, seeds=2):
+    """Made-up runs of one section of the full form, whose accuracies in percent depend on the cell; 1,974 rounds."""
+    own = [experiment for experiment in proactive_dp.experiments(False) if experiment.section == section]
+    runs = made_up(own, lambda one, seed: (accuracy(*one.cell) + 0.01 * seed) / 100, seeds, epsilon=epsilon)
+    for experiment in own:
+        for run in runs.of(section, experiment.cell).values():
             size = run.scenario["algorithm"]["sizes"]["value"]
             run.metrics["rounds"] = run.metrics["rounds"] * math.ceil(37_500 / size) // 100
     return runs
 
 
-def rising(name, level=85.0):
-    return 95.0 if "no privacy" in name else level + 10 * float(name.rsplit(" ", 1)[1])
+def rising(problem, epsilon, level=85.0):
+    return 95.0 if epsilon == proactive_dp.OPEN else level + 10 * epsilon
 
 
 def test_plans_are_those_of_the_papers_calculator():
-    for setting in proactive_dp.over_epsilon(proactive_dp.EPSILONS, 1):
-        scenario = load(scenarios_folder() / setting.base, setting.overrides)
+    for own in proactive_dp.over_epsilon(proactive_dp.EPSILONS, 1):
+        scenario = load(scenarios_folder() / own.base, own.overrides)
         if scenario.privacy is None:
             continue
-        plan = simplified_plan(7_500, 37_500, epsilon=float(setting.name.rsplit(" ", 1)[1]))
+        plan = simplified_plan(7_500, 37_500, epsilon=own.cell[1])
         assert scenario.algorithm.sizes.value == plan.batch
         assert plan.sigma <= scenario.privacy.noise_multiplier <= plan.sigma + 1e-3
         assert scenario.data.partition.size == 7_500
@@ -42,8 +42,9 @@ def test_plans_are_those_of_the_papers_calculator():
 
 def test_what_is_claimed_is_the_planned_epsilon():
     runs = runs_of(proactive_dp.BUDGETS, rising)
-    for epsilon, name in proactive_dp.epsilons_of(runs, proactive_dp.STRONGLY).items():
-        assert proactive_dp.claimed(runs.first(proactive_dp.BUDGETS, name)) == pytest.approx(epsilon, rel=2e-3)
+    for epsilon in proactive_dp.EPSILONS:
+        run = runs.first(proactive_dp.BUDGETS, (proactive_dp.STRONGLY, epsilon))
+        assert proactive_dp.claimed(run) == pytest.approx(epsilon, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +53,16 @@ def test_what_is_claimed_is_the_planned_epsilon():
     ids=["within ten points", "far below", "claims too little"],
 )
 def test_the_headline(level, epsilon, verdict):
-    found, evidence = proactive_dp.reaches(runs_of(proactive_dp.BUDGETS, lambda n: rising(n, level), epsilon))
+    found, evidence = proactive_dp.reaches(runs_of(proactive_dp.BUDGETS, lambda *cell: rising(*cell, level), epsilon))
     assert found == verdict
     assert "points lost at 0.05 (bar: 10 points; the paper loses 7)" in evidence
 
 
 def test_the_headline_can_fail():
-    falling = runs_of(proactive_dp.BUDGETS, lambda name: 160 - rising(name) if "ε" in name else 95.0, epsilon=0.7)
+    def fallen(problem, epsilon):
+        return 95.0 if epsilon == proactive_dp.OPEN else 75 - 10 * epsilon
+
+    falling = runs_of(proactive_dp.BUDGETS, fallen, epsilon=0.7)
     assert proactive_dp.reaches(falling)[0] == NO
     assert proactive_dp.grows(falling)[0] == NO
     assert proactive_dp.grows(runs_of(proactive_dp.BUDGETS, rising))[0] == YES
@@ -71,11 +75,11 @@ def test_the_bar_is_on_the_mean():
 
 
 def test_sizes():
-    grown = runs_of(proactive_dp.SIZES, lambda name: 50 + float(name.rsplit(" ", 1)[1]) / 2)
+    grown = runs_of(proactive_dp.SIZES, lambda problem, size: 50 + size / 2)
     verdict, evidence = proactive_dp.largest_best(grown)
     assert verdict == YES
     assert "beyond the plan 70.0 % at 40, 90.0 % at 80" in evidence
-    fallen = runs_of(proactive_dp.SIZES, lambda name: 90 - float(name.rsplit(" ", 1)[1]) / 2)
+    fallen = runs_of(proactive_dp.SIZES, lambda problem, size: 90 - size / 2)
     assert proactive_dp.largest_best(fallen)[0] == NO
 
 
@@ -83,15 +87,15 @@ def test_sizes():
     ("private", "epsilon", "verdict"), [(90.0, 0.02, YES), (85.0, 0.02, PARTLY), (85.0, 0.5, NO)]
 )  # fmt: skip
 def test_the_network(private, epsilon, verdict):
-    runs = runs_of(proactive_dp.LENET5, lambda name: private if name == proactive_dp.PRIVATE else 97.0, epsilon)
+    runs = runs_of(proactive_dp.LENET5, lambda epsilon: 97.0 if epsilon == proactive_dp.OPEN else private, epsilon)
     assert proactive_dp.network(runs)[0] == verdict
 
 
 def test_coverage():
-    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda name: 80.0, 0.01))[0] == YES
-    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda name: 80.0, 0.1))[0] == PARTLY
-    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda name: 80.0, 0.9))[0] == NO
-    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda name: 80.0, None))[0] == NO
+    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda *cell: 80.0, 0.01))[0] == YES
+    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda *cell: 80.0, 0.1))[0] == PARTLY
+    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda *cell: 80.0, 0.9))[0] == NO
+    assert proactive_dp.covers(runs_of(proactive_dp.SIZES, lambda *cell: 80.0, None))[0] == NO
 
 
 def test_the_tables(monkeypatch):

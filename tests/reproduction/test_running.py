@@ -5,50 +5,51 @@ import dataclasses
 
 import pytest
 
-from simfl.reproduction import Claim, Number, Paper, Setting, Verdict, reproduce
+from simfl.reproduction import Experiment, Number, Paper, PaperClaim, Section, Verdict, reproduce
 from simfl.reproduction.study import judge
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
 MADE = "accuracy after 2 epochs"
+DEMO = Section("demo")
 
 
-def settings(quick):
+def experiments(quick):
     kinds = ("sync",) if quick else ("sync", "adpsgd")
-    return [Setting("demo", kind, f"demo/{kind}.yaml", SMALL, seeds=2) for kind in kinds]
+    return [Experiment(DEMO, (kind,), f"demo/{kind}.yaml", SMALL, seeds=2) for kind in kinds]
 
 
 def numbers(runs):
-    for name in runs.names("demo"):
-        yield Number(MADE, name, "%", runs.accuracy("demo", name), paper=90.0)
+    for kind, values in runs.accuracies(DEMO).items():
+        yield Number(MADE, kind, "%", values, paper=90.0)
 
 
 def learns(runs):
-    found = runs.accuracy("demo", "sync")
+    found = runs.accuracy(DEMO, ("sync",))
     return judge(min(found) > 20), f"{found[0]:.1f} %"
 
 
 def both(runs):
-    return judge(min(runs.accuracy("demo", "adpsgd")) > 20), "AD-PSGD"
+    return judge(min(runs.accuracy(DEMO, ("adpsgd",))) > 20), "AD-PSGD"
 
 
 def drawn(runs):
     from simfl.plots import plot_groups
 
-    return plot_groups([runs.group("demo", "sync")]).figure
+    return plot_groups([runs.group(DEMO, ("sync",), "SYNC")]).figure
 
 
 PAPER = Paper(
-    name="made-up",
+    name="made_up",
     title="Somebody: A paper",
     page="papers.md",
     data=(),
     minutes=(1, 1),
-    settings=settings,
+    experiments=experiments,
     numbers=(numbers,),
-    claims=(Claim("SYNC learns.", learns, headline=True, figure="curves"), Claim("So does AD-PSGD.", both)),
+    claims=(PaperClaim("SYNC learns.", learns, headline=True, figure="curves"), PaperClaim("So does AD-PSGD.", both)),
     figures={"curves": ("SYNC", drawn)},
     untested=(("It is the best.", "nobody can know"),),
-    remarks=("It is small.",),
+    deviations=("It is small.",),
 )
 
 
@@ -62,19 +63,19 @@ def test_a_study_is_run_read_and_judged(quick):
     assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "not measured", "not testable here"]
     assert quick.claims[1].evidence == "not part of the quick form"
     page = quick.page.read_text(encoding="utf-8")
-    assert quick.page.name == "made-up-quick.md"
+    assert quick.page.name == "made_up-quick.md"
     for piece in (
         "# Somebody: A paper",
         "simfl reproduce made-up --quick",
         "2 of 2 runs",
         "| SYNC learns. | **reproduced** |",
-        "![SYNC](figures/made-up-quick/curves.png)",
+        "![SYNC](figures/made_up-quick/curves.png)",
         "- It is small.",
         f"### {MADE}\n\n2 seeds.",
     ):
         assert piece in page
     assert quick.figures[0][0].stat().st_size > 10_000
-    with (quick.page.parent / "made-up-quick.csv").open(newline="") as file:
+    with (quick.page.parent / "made_up-quick.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert float(row["ours"]) == pytest.approx(quick.numbers[0].interval.mean, rel=1e-5)
     assert float(row["ours"]) - 90 == pytest.approx(float(row["difference"]), abs=1e-3)
@@ -106,9 +107,9 @@ def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
     assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page
 
 
-def test_two_settings_of_one_name_are_a_mistake(tmp_path):
-    twice = dataclasses.replace(PAPER, settings=lambda quick: settings(True) * 2)
-    with pytest.raises(ValueError, match="two settings 'demo', 'sync'"):
+def test_two_experiments_of_one_name_are_a_mistake(tmp_path):
+    twice = dataclasses.replace(PAPER, experiments=lambda quick: experiments(True) * 2)
+    with pytest.raises(ValueError, match="two experiments 'demo', 'sync'"):
         reproduce(twice, out=tmp_path)
 
 

@@ -1,13 +1,16 @@
+import dataclasses
 import math
 
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.reproduction import Number, Setting, Verdict, find_paper
+from simfl.reproduction import Experiment, Number, Section, Verdict, find_paper
 from simfl.reproduction.study import NotMeasuredError, judge, show
 from tests.reproduction.made_up import made_up
 
-SETTING = Setting("part", "name", "demo/adpsgd.yaml", seeds=3)
+TABLE, ELSEWHERE = Section("table", ("ε = {:g}", "b = {}")), Section("elsewhere")
+CELL = ("convex", 0.50, 16)
+EXPERIMENT = Experiment(TABLE, CELL, "demo/adpsgd.yaml", seeds=3)
 
 
 @pytest.mark.parametrize(
@@ -49,23 +52,41 @@ def test_numbers_and_their_difference_from_the_papers():
     assert math.isnan(Number("t", "r", "c", (1.0,)).difference)
 
 
+def test_cells_are_found_by_what_they_are_and_written_in_words():
+    assert EXPERIMENT.label == "convex, ε = 0.5, b = 16"
+    assert TABLE.label("convex", 0.1) == "convex, ε = 0.1"
+    other = dataclasses.replace(EXPERIMENT, cell=("convex", 0.5, 32))
+    runs = made_up([EXPERIMENT, other], lambda own, seed: own.cell[-1] / 100, seeds=1)
+    assert runs.cells(TABLE, "convex", 0.5) == [CELL, other.cell]
+    assert runs.cells(TABLE, "convex", 1.0) == []
+    assert runs.accuracies(TABLE, "convex", 0.5) == {16: pytest.approx((16,)), 32: pytest.approx((32,))}
+    assert runs.accuracies(TABLE, "convex") == {}
+    assert runs.has(TABLE, CELL, other.cell)
+    assert runs.has(TABLE)
+    assert not runs.has(TABLE, CELL, ("convex", 0.5))
+    assert not runs.has(ELSEWHERE)
+
+
 def test_pairs_are_of_one_seed_and_what_is_missing_is_said():
-    runs = made_up([SETTING], lambda part, name, seed: 0.5 + 0.1 * seed, seeds=3)
-    assert runs.accuracy("part", "name") == pytest.approx((60, 70, 80))
-    same = ("part", "name")
-    assert runs.pairs(same, same, lambda one, other: one.manifest.seed - other.manifest.seed) == (0, 0, 0)
-    with pytest.raises(NotMeasuredError, match=r"part, other: no finished run"):
-        runs.accuracy("part", "other")
+    runs = made_up([EXPERIMENT], lambda own, seed: 0.5 + 0.1 * seed, seeds=3)
+    assert runs.accuracy(TABLE, CELL) == pytest.approx((60, 70, 80))
+    assert runs.pairs(TABLE, CELL, CELL, lambda one, other: one.manifest.seed - other.manifest.seed) == (0, 0, 0)
+    with pytest.raises(NotMeasuredError, match=r"table, strongly, b: no finished run"):
+        runs.accuracy(TABLE, ("strongly", "b"))
     with pytest.raises(NotMeasuredError, match="elsewhere"):
-        runs.require("part", "elsewhere")
+        runs.require(TABLE, ELSEWHERE)
 
 
-def test_a_run_that_diverged_has_no_accuracy():
-    runs = made_up([SETTING], seeds=2)
-    runs.of("part", "name")[2].status = "diverged"
-    first, second = runs.accuracy("part", "name")
-    assert first == 80
-    assert math.isnan(second)
+def test_a_run_that_diverged_has_no_accuracy_and_is_ahead_of_none():
+    runs = made_up([EXPERIMENT], seeds=2)
+    runs.of(TABLE, CELL)[2].status = "diverged"
+    for first, second in (runs.accuracy(TABLE, CELL), runs.ahead(TABLE, CELL, CELL)):
+        assert first in (80, 0)
+        assert math.isnan(second)
+
+
+def test_the_name_of_a_paper_may_be_written_with_dashes():
+    assert find_paper("without-replacement") is find_paper("without_replacement")
 
 
 def test_papers_have_names():
