@@ -50,10 +50,10 @@ TITLES = {
     "proactive_dp.md": "Proactive DP",
     "without_replacement.md": "Without replacement",
     "reproduction-adp2sgd.md": "Numbers: A(DP)²SGD",
-    "reproduction-async-fl.md": "Numbers: Asynchronous FL",
+    "reproduction-async_fl.md": "Numbers: Asynchronous FL",
     "reproduction-mapa.md": "Numbers: MAPA",
-    "reproduction-proactive-dp.md": "Numbers: Proactive DP",
-    "reproduction-without-replacement.md": "Numbers: Without replacement",
+    "reproduction-proactive_dp.md": "Numbers: Proactive DP",
+    "reproduction-without_replacement.md": "Numbers: Without replacement",
     "design.md": "Design",
     "benchmarks.md": "Speed",
 }
