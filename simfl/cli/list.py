@@ -44,7 +44,7 @@ def _entries(catalogue: Catalogue) -> Mapping[str, str]:
     if catalogue is Catalogue.data:
         from simfl.data import DATASETS
 
-        return DATASETS
+        return {kind: loader.summary for kind, loader in DATASETS.items()}
     from simfl.world.topology import TOPOLOGIES
 
     return TOPOLOGIES

@@ -5,6 +5,8 @@ Nothing here reads a file. The formats are beside this module, one a file; all o
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,32 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return self.train_x.shape[1:]
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A kind of data set.
+
+    Args:
+        kind: the word that names it in a scenario.
+        summary: one line for a listing.
+        load: (root, streams, **options) -> the set; root is the folder of data sets, or None.
+        signature: names the options, by default `load` itself. What a set has to know of the model that is trained it
+            takes as options of these names: `l2`, `intercept`, and `regression`, whether it fits targets.
+        transforms: whether classes may be left out, and features reduced and normalized.
+    """
+
+    kind: str
+    summary: str
+    load: Callable[..., Dataset]
+    signature: Callable[..., Any] | None = None
+    transforms: bool = True
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options."""
+        names = inspect.signature(self.signature or self.load).parameters
+        return tuple(name for name in names if name not in ("root", "streams"))
 
 
 def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset
+from simfl.data.base import Dataset, Loader
 from simfl.data.files import BROKEN_STREAM, folder_of, read_content
 from simfl.errors import DataError
+from simfl.streams import Streams
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -24,11 +25,12 @@ _BATCH = re.compile(r"(data_batch_\d+|test_batch)\.bin")
 _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 
 
-def load_cifar10(root: Path | None, path: str | Path | None = None) -> Dataset:
+def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
     """Load CIFAR-10, scaled to [0, 1], then each colour standardised by mean and deviation of the training part.
 
     Args:
         root: the folder of data sets; `root/cifar10` holds the archive (.tar.gz) or the unpacked .bin files.
+        streams: not used.
         path: another archive, or another folder.
 
     Returns:
@@ -134,3 +136,6 @@ def _images(records: npt.NDArray[np.uint8], mean: DoubleArray, deviation: Double
     images -= mean.astype(np.float32)
     images /= deviation.astype(np.float32)
     return images
+
+
+LOADER = Loader("cifar10", "colour images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)

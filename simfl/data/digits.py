@@ -5,22 +5,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from simfl.data.base import Dataset, split
+from simfl.data.base import Dataset, Loader, split
+from simfl.streams import Streams
 
 
-def load_digits(test_fraction: float, generator: np.random.Generator) -> Dataset:
+def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0.2) -> Dataset:
     """Load the digits, grey values 0..16 scaled to [0, 1], split with each class's share kept.
 
     Args:
+        root: not used.
+        streams: draws the split.
         test_fraction: share of the examples to set aside for testing.
-        generator: draws the split.
     """
     from sklearn.datasets import load_digits as embedded
 
     x, y = embedded(return_X_y=True)
     x = (x / 16.0).astype(np.float32)
     y = y.astype(np.int32)
-    train, test = split(y, test_fraction, generator, stratify=True)
+    train, test = split(y, test_fraction, streams.generator("split"), stratify=True)
     return Dataset("digits", x[train], y[train], x[test], y[test], num_classes=10, image_shape=(8, 8))
+
+
+LOADER = Loader(
+    "digits", "handwritten digits, 8x8, 1,797 of 10 classes; comes with scikit-learn, needs no file", load_digits
+)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset
+from simfl.data.base import Dataset, Loader
 from simfl.data.files import first_file, folder_of, read_content
 from simfl.errors import DataError
+from simfl.streams import Streams
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """Third byte of the magic number -> NumPy type."""
@@ -48,11 +49,12 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     return np.frombuffer(content, kind, offset=start).reshape(shape)
 
 
-def load_mnist(root: Path | None, path: str | Path | None = None) -> Dataset:
+def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
     """Load MNIST, or a set in the same four files (Fashion-MNIST), scaled to [0, 1] and stored flat.
 
     Args:
         root: the folder of data sets; the files are looked for in `root/mnist`.
+        streams: not used.
         path: another folder that holds the four files.
 
     Returns:
@@ -95,3 +97,8 @@ def load_mnist(root: Path | None, path: str | Path | None = None) -> Dataset:
 def _scaled(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """Return images flat, f32 [n, height * width], 0..255 scaled to [0, 1]."""
     return np.divide(images.reshape(len(images), -1), np.float32(255), dtype=np.float32)
+
+
+LOADER = Loader(
+    "mnist", "handwritten digits, 28x28, 60,000 + 10,000 of 10 classes; four IDX files in mnist/", load_mnist
+)

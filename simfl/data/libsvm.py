@@ -12,19 +12,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Labels, check_features, class_labels, split
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Labels, Loader, check_features, class_labels, split
 from simfl.data.files import candidates, first_file, plain_name, read_content
 from simfl.errors import DataError, ScenarioError
+from simfl.streams import Streams
 
 FETCHABLE = ("a9a", "covtype.binary", "ijcnn1", "phishing", "usps", "w8a")
 """Names that `simfl data fetch` knows, for the message about a missing file."""
 
 
 def load_libsvm(
-    path: str | Path | None,
-    *,
     root: Path | None,
-    generator: np.random.Generator,
+    streams: Streams,
+    *,
+    path: str | Path | None = None,
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     features: int | None = None,
@@ -36,9 +37,9 @@ def load_libsvm(
     the test part. Where there is no test file, `test_fraction` of the examples is set aside.
 
     Args:
-        path: a file or a bare name.
         root: the folder of data sets.
-        generator: draws the split where there is no test file.
+        streams: draws the split where there is no test file.
+        path: a file or a bare name.
         test_path: a file or a bare name of the test part.
         test_fraction: share to set aside where there is no test file.
         features: number of features, to pad to; by default the largest index of both files.
@@ -63,7 +64,7 @@ def load_libsvm(
     name = plain_name(train_file)
     if test_file is not None:
         return Dataset(name, xs[0], ys[0], xs[1], ys[1], num_classes)
-    train, test = split(ys[0], test_fraction, generator, stratify=not regression)
+    train, test = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
     return Dataset(name, xs[0][train], ys[0][train], xs[0][test], ys[0][test], num_classes)
 
 
@@ -119,3 +120,6 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
         check_features(file, out)
         dense.append((out, y))
     return dense
+
+
+LOADER = Loader("libsvm", "any LIBSVM file, plain, .bz2 or .gz, named by path; bare names in libsvm/", load_libsvm)

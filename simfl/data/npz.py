@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset, Labels, check_features, class_labels, split
+from simfl.data.base import Dataset, Labels, Loader, check_features, class_labels, split
 from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, ScenarioError, nearest
+from simfl.streams import Streams
 
 _DAMAGED = (
     *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
@@ -25,10 +26,10 @@ _DAMAGED = (
 
 
 def load_npz(
-    path: str | Path | None,
-    *,
     root: Path | None,
-    generator: np.random.Generator,
+    streams: Streams,
+    *,
+    path: str | Path | None = None,
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     regression: bool = False,
@@ -38,9 +39,9 @@ def load_npz(
     Images [n, height, width] are stored flat, with their `image_shape`; [n, height, width, channels] stay as they are.
 
     Args:
-        path: the archive, or a bare name in `root/npz`.
         root: the folder of data sets.
-        generator: draws the split where the archive has no test part.
+        streams: draws the split where the archive has no test part.
+        path: the archive, or a bare name in `root/npz`.
         test_path: another archive with `x_test, y_test` or `x, y`.
         test_fraction: share to set aside where there is no test part.
         regression: keep the labels as float targets instead of mapping them to classes.
@@ -73,7 +74,7 @@ def load_npz(
         ys = list(classes)
     if test_file is not None:
         return Dataset(file.stem, _flat(x), ys[0], _flat(test[0]), ys[1], num_classes, image_shape)
-    chosen, rest = split(ys[0], test_fraction, generator, stratify=not regression)
+    chosen, rest = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
     x = _flat(x)
     return Dataset(file.stem, x[chosen], ys[0][chosen], x[rest], ys[0][rest], num_classes, image_shape)
 
@@ -132,3 +133,6 @@ def _pair(
 def _flat(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return grey images flat, as MNIST is; leave vectors and colour images as they are."""
     return x.reshape(len(x), -1) if x.ndim == 3 else x
+
+
+LOADER = Loader("npz", "any NumPy archive with x_train, y_train[, x_test, y_test] or x, y, named by path", load_npz)

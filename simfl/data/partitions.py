@@ -7,7 +7,7 @@ without data has no gradient, and what it should do then would be a guess.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,6 @@ from simfl.errors import ScenarioError, nearest
 
 Indices = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
-
-PARTITIONS: dict[str, str] = {
-    "iid": "examples dealt at random, in the wanted sizes",
-    "dirichlet": "each client draws its own mix of labels from a Dirichlet distribution (alpha)",
-    "shards": "examples sorted by label, cut into shards, some shards for each client (shards_per_client)",
-    "by_label": "each client holds some labels only (labels_per_client)",
-    "resample": "each client draws from the whole set, so that examples are shared (size)",
-}
 
 SIZES: dict[str, str] = {
     "equal": "all clients hold equally many examples, up to one",
@@ -63,6 +55,67 @@ class Partition:
         return self.indices[self.offsets[client] : self.offsets[client + 1]]
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Between whom examples are divided, and how many each gets; see `partition`."""
+
+    num_clients: int
+    generator: np.random.Generator
+    sizes: str = "equal"
+    exponent: float = 1.0
+    values: Sequence[int] | None = None
+
+    def shares(self) -> npt.NDArray[np.float64]:
+        """Return a weight for each client; the ranks of a power law are dealt at random, so that ids mean nothing."""
+        sizes, exponent = self.sizes, self.exponent
+        if sizes not in SIZES:
+            raise ScenarioError(
+                f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, found {sizes!r}{nearest(sizes, SIZES)}"
+            )
+        if sizes == "listed":
+            raise ScenarioError(
+                "data.partition.sizes.kind: by_label cannot keep listed sizes, they follow from the labels; "
+                "use equal or power_law"
+            )
+        if sizes == "equal":
+            return np.ones(self.num_clients)
+        if not (math.isfinite(exponent) and exponent >= 0):
+            raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, found {exponent:g}")
+        ranks = np.asarray(self.generator.permutation(self.num_clients) + 1, np.float64)
+        return np.asarray(ranks**-exponent, np.float64)
+
+    def listed(self) -> Counts:
+        """Return listed sizes as an array, checked but for their sum."""
+        where, values = "data.partition.sizes.values", self.values
+        if values is None or len(values) != self.num_clients:
+            found = "none" if values is None else str(len(values))
+            raise ScenarioError(f"{where}: expected {self.num_clients} sizes, one for each client, found {found}")
+        for client, value in enumerate(values):
+            if value != int(value) or value < 1:
+                raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
+        return np.array(values, dtype=np.int64)
+
+    def enough(self, n: int) -> None:
+        """Refuse more clients than examples."""
+        if self.num_clients > n:
+            raise ScenarioError(
+                f"clients.count: {self.num_clients} clients but only {n} training examples, and each needs one; "
+                f"use fewer clients or partition kind: resample"
+            )
+
+    def counts(self, n: int) -> Counts:
+        """Return how many of n examples each client gets, int64 [K]."""
+        self.enough(n)
+        if self.sizes != "listed":
+            return apportion(n, self.shares())
+        counts = self.listed()
+        if counts.sum() > n:
+            raise ScenarioError(
+                f"data.partition.sizes.values: they add up to {counts.sum()}, but there are {n} training examples"
+            )
+        return counts
+
+
 def partition(
     kind: str,
     y: npt.NDArray[Any],
@@ -72,10 +125,7 @@ def partition(
     sizes: str = "equal",
     exponent: float = 1.0,
     values: Sequence[int] | None = None,
-    alpha: float = 0.5,
-    shards_per_client: int = 2,
-    labels_per_client: int = 2,
-    size: int | None = None,
+    **options: Any,
 ) -> Partition:
     """Divide the training examples among the clients.
 
@@ -88,10 +138,7 @@ def partition(
             "power_law" lets `size` be the mean.
         exponent: of the power law, >= 0; 0 is equal sizes.
         values: the listed sizes, K whole numbers >= 1. They may add up to less than n: the rest is then not used.
-        alpha: Dirichlet concentration, > 0; small means few labels per client.
-        shards_per_client: number of shards that a client gets.
-        labels_per_client: number of labels that a client holds.
-        size: number of examples that a client draws, for `resample`.
+        options: those of the kind, keywords of its function in `PARTITIONS`.
     """
     if kind not in PARTITIONS:
         raise ScenarioError(
@@ -99,23 +146,7 @@ def partition(
         )
     if num_clients < 1:
         raise ScenarioError(f"clients.count: expected at least 1 client, found {num_clients}")
-    n = len(y)
-    if kind == "resample":
-        return _resample(n, _resample_sizes(n, num_clients, generator, sizes, exponent, values, size), generator)
-    if num_clients > n:
-        raise ScenarioError(
-            f"clients.count: {num_clients} clients but only {n} training examples, and each needs one; "
-            f"use fewer clients or partition kind: resample"
-        )
-    if kind == "by_label":
-        shares = _shares(num_clients, generator, sizes, exponent)
-        return _by_label(_classes(kind, y), shares, labels_per_client, generator)
-    counts = _client_sizes(n, num_clients, generator, sizes, exponent, values)
-    if kind == "iid":
-        return _gather(_used(n, counts, generator), np.repeat(np.arange(num_clients), counts), num_clients)
-    if kind == "shards":
-        return _shards(_classes(kind, y), counts, shards_per_client, generator)
-    return _dirichlet(_classes(kind, y), counts, alpha, generator)
+    return PARTITIONS[kind](y, _Wanted(num_clients, generator, sizes, exponent, values), **options)
 
 
 def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) -> Counts:
@@ -138,80 +169,6 @@ def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) ->
     return shares
 
 
-def _shares(num_clients: int, generator: np.random.Generator, sizes: str, exponent: float) -> npt.NDArray[np.float64]:
-    """Return a weight for each client; the ranks of a power law are dealt at random, so that ids mean nothing."""
-    if sizes not in SIZES:
-        raise ScenarioError(
-            f"data.partition.sizes.kind: expected one of {', '.join(SIZES)}, found {sizes!r}{nearest(sizes, SIZES)}"
-        )
-    if sizes == "listed":
-        raise ScenarioError(
-            "data.partition.sizes.kind: by_label cannot keep listed sizes, they follow from the labels; "
-            "use equal or power_law"
-        )
-    if sizes == "equal":
-        return np.ones(num_clients)
-    if not (math.isfinite(exponent) and exponent >= 0):
-        raise ScenarioError(f"data.partition.sizes.exponent: expected a number >= 0, found {exponent:g}")
-    ranks = np.asarray(generator.permutation(num_clients) + 1, np.float64)
-    return np.asarray(ranks**-exponent, np.float64)
-
-
-def _listed(values: Sequence[int] | None, num_clients: int) -> Counts:
-    """Return listed sizes as an array, checked but for their sum."""
-    where = "data.partition.sizes.values"
-    if values is None or len(values) != num_clients:
-        found = "none" if values is None else str(len(values))
-        raise ScenarioError(f"{where}: expected {num_clients} sizes, one for each client, found {found}")
-    for client, value in enumerate(values):
-        if value != int(value) or value < 1:
-            raise ScenarioError(f"{where}: client {client}: expected a whole number >= 1, found {value}")
-    return np.array(values, dtype=np.int64)
-
-
-def _client_sizes(
-    n: int, num_clients: int, generator: np.random.Generator, sizes: str, exponent: float, values: Sequence[int] | None
-) -> Counts:
-    """Return how many of n examples each client gets, int64 [K]."""
-    if sizes == "listed":
-        counts = _listed(values, num_clients)
-        if counts.sum() > n:
-            raise ScenarioError(
-                f"data.partition.sizes.values: they add up to {counts.sum()}, but there are {n} training examples"
-            )
-        return counts
-    return apportion(n, _shares(num_clients, generator, sizes, exponent))
-
-
-def _resample_sizes(
-    n: int,
-    num_clients: int,
-    generator: np.random.Generator,
-    sizes: str,
-    exponent: float,
-    values: Sequence[int] | None,
-    size: int | None,
-) -> Counts:
-    """Return how many examples each client draws for itself, int64 [K], each from 1 to n."""
-    if sizes == "listed":
-        counts = _listed(values, num_clients)
-    else:
-        if size is None:
-            raise ScenarioError("data.partition.size: resample needs the number of examples that each client draws")
-        if size != int(size) or not 1 <= size <= n:
-            raise ScenarioError(
-                f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), "
-                f"found {size}"
-            )
-        counts = apportion(num_clients * int(size), _shares(num_clients, generator, sizes, exponent))
-    if counts.max() > n:
-        raise ScenarioError(
-            f"data.partition.sizes: client {counts.argmax()} would draw {counts.max()} of {n} training examples "
-            f"without replacement; use smaller sizes"
-        )
-    return counts
-
-
 def _classes(kind: str, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return labels as 0..c-1 without gaps, or refuse the targets of a regression."""
     if y.dtype.kind not in "iu":
@@ -224,6 +181,13 @@ def _used(n: int, counts: Counts, generator: np.random.Generator) -> npt.NDArray
     return generator.permutation(n)[: counts.sum()]
 
 
+def _iid(y: npt.NDArray[Any], wanted: _Wanted) -> Partition:
+    """Deal the examples at random, in the wanted sizes."""
+    counts = wanted.counts(len(y))
+    owners = np.repeat(np.arange(wanted.num_clients), counts)
+    return _gather(_used(len(y), counts, wanted.generator), owners, wanted.num_clients)
+
+
 def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_clients: int) -> Partition:
     """Return the partition in which the owner of each listed example holds it."""
     order = np.lexsort((examples, owners))
@@ -232,13 +196,14 @@ def _gather(examples: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_
     return Partition(examples[order].astype(np.int32), offsets)
 
 
-def _shards(labels: npt.NDArray[np.int64], counts: Counts, shards: int, generator: np.random.Generator) -> Partition:
+def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2) -> Partition:
     """Sort by label, cut into K * s shards, give each client s of them at random.
 
     McMahan et al. 2017, section 3, https://arxiv.org/abs/1602.05629. A client's shards share its size equally, so any
     sizes will do.
     """
-    num_clients = len(counts)
+    counts, shards, generator = wanted.counts(len(y)), shards_per_client, wanted.generator
+    labels, num_clients = _classes("shards", y), wanted.num_clients
     if shards < 1:
         raise ScenarioError(f"data.partition.shards_per_client: expected at least 1, found {shards}")
     if counts.min() < shards:
@@ -254,9 +219,7 @@ def _shards(labels: npt.NDArray[np.int64], counts: Counts, shards: int, generato
     return _gather(examples, np.repeat(owners[order], lengths[order]), num_clients)
 
 
-def _dirichlet(
-    labels: npt.NDArray[np.int64], counts: Counts, alpha: float, generator: np.random.Generator
-) -> Partition:
+def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> Partition:
     """Let each client draw its label shares q ~ Dir(alpha c p), then its examples by them, without replacement.
 
     p [c] are the shares of the labels in the whole set, so that the clients' mean mix is the set's own. Hsu, Qi, Brown
@@ -264,6 +227,7 @@ def _dirichlet(
     Dir(alpha, ..., alpha). When a label runs out, the client's other labels take its place, so the sizes are exact.
     Clients draw in random order: the last ones find what is left.
     """
+    counts, labels, generator = wanted.counts(len(y)), _classes("dirichlet", y), wanted.generator
     if not (math.isfinite(alpha) and alpha > 0):
         raise ScenarioError(f"data.partition.alpha: expected a number > 0, found {alpha:g}")
     left = np.bincount(labels)
@@ -303,14 +267,19 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
     return _gather(examples[chosen], owners, num_clients)
 
 
-def _by_label(
-    labels: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], per_client: int, generator: np.random.Generator
-) -> Partition:
+def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
     """Give each client `per_client` labels and divide the examples of a label among the clients that hold it.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that each is held
     by equally many clients up to one. Labels that nobody holds (K times labels per client below c) are not used.
     """
+    wanted.enough(len(y))
+    labels, weights, per_client, generator = (
+        _classes("by_label", y),
+        wanted.shares(),
+        labels_per_client,
+        wanted.generator,
+    )
     per_label = np.bincount(labels)
     c = len(per_label)
     if not 1 <= per_client <= c:
@@ -353,7 +322,34 @@ def _deal_labels(
     return np.concatenate(dealt)[: num_clients * per_client].reshape(num_clients, per_client)
 
 
-def _resample(n: int, counts: Counts, generator: np.random.Generator) -> Partition:
-    """Let each client draw its examples from the whole set, without replacement, on its own."""
-    drawn = [np.sort(generator.choice(n, size=count, replace=False, shuffle=False)) for count in counts]
+def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
+    """Let each client draw its examples from the whole set, without replacement, on its own: `size`, or as listed."""
+    n = len(y)
+    if wanted.sizes == "listed":
+        counts = wanted.listed()
+    else:
+        if size is None:
+            raise ScenarioError("data.partition.size: resample needs the number of examples that each client draws")
+        if size != int(size) or not 1 <= size <= n:
+            raise ScenarioError(
+                f"data.partition.size: expected 1 to {n} (the training examples; drawn without replacement), "
+                f"found {size}"
+            )
+        counts = apportion(wanted.num_clients * int(size), wanted.shares())
+    if counts.max() > n:
+        raise ScenarioError(
+            f"data.partition.sizes: client {counts.argmax()} would draw {counts.max()} of {n} training examples "
+            f"without replacement; use smaller sizes"
+        )
+    drawn = [np.sort(wanted.generator.choice(n, size=count, replace=False, shuffle=False)) for count in counts]
     return Partition(np.concatenate(drawn).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
+
+
+PARTITIONS: dict[str, Callable[..., Partition]] = {
+    "iid": _iid,
+    "dirichlet": _dirichlet,
+    "shards": _shards,
+    "by_label": _by_label,
+    "resample": _resample,
+}
+"""The kinds: (labels, between whom and in which sizes, **options) -> the division."""

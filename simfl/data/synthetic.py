@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Loader
 from simfl.errors import ScenarioError
 from simfl.streams import Streams
 
@@ -88,7 +90,7 @@ class Synthetic:
         return self.samples, tests
 
 
-def make_quadratic(spec: Synthetic, streams: Streams) -> Dataset:
+def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Make points a_i = c + noise N(0, I) for f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H = diag(h).
 
     The optimum is the mean of the points, (H + lambda I)^-1 H mean with l2.
@@ -96,6 +98,7 @@ def make_quadratic(spec: Synthetic, streams: Streams) -> Dataset:
     Returns:
         Features a_i [n, d]; labels are zeros, nobody reads them.
     """
+    spec = Synthetic(**options)
     h = spec.spectrum()
     n, m = spec.counts(len(h))
     noise = spec.noise_of("quadratic")
@@ -120,12 +123,13 @@ def make_quadratic(spec: Synthetic, streams: Streams) -> Dataset:
     )
 
 
-def make_linear(spec: Synthetic, streams: Streams) -> Dataset:
+def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), with w ~ N(0, I).
 
     The optimum minimises 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
     shortest one where there are several).
     """
+    spec = Synthetic(**options)
     h = spec.spectrum()
     noise = spec.noise_of("linear")
     weights = streams.generator("synthetic").standard_normal(len(h))
@@ -148,13 +152,14 @@ def make_linear(spec: Synthetic, streams: Streams) -> Dataset:
     )
 
 
-def make_logistic(spec: Synthetic, streams: Streams) -> Dataset:
+def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Make binary labels from a logistic model: x ~ N(0, diag(h)), P(y = 1) = 1 / (1 + exp(-x.w)), then some flipped.
 
     w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimises
     1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by scikit-learn's Newton, to a
     gradient of at most 1e-8.
     """
+    spec = Synthetic(**options)
     h = spec.spectrum()
     noise = spec.noise_of("logistic")
     if noise > 0.5:
@@ -209,3 +214,23 @@ def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) 
         state = "the labels can be separated, so it has no finite optimum" if separable else "no optimum was found"
         raise ScenarioError(f"data.samples: logistic problem of {len(signs)} examples: {state}; {advice}")
     return best, float(np.logaddexp(0.0, -margins).mean()) + 0.5 * l2 * float(best @ best)
+
+
+LOADERS = (
+    Loader(
+        "quadratic",
+        "synthetic: points around a centre, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
+        load_quadratic,
+        Synthetic,
+        transforms=False,
+    ),
+    Loader("linear", "synthetic: least squares with noise; optimum known", load_linear, Synthetic, transforms=False),
+    Loader(
+        "logistic",
+        "synthetic: binary logistic regression with noisy labels; optimum known",
+        load_logistic,
+        Synthetic,
+        transforms=False,
+    ),
+)
+"""Their options are the fields of `Synthetic`."""

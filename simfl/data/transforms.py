@@ -14,14 +14,19 @@ import numpy as np
 from simfl.data.base import Dataset, FloatArray
 from simfl.errors import DataError, ScenarioError, nearest
 
+OPTIONS = ("classes", "pca", "normalize")
+"""What `transform` takes."""
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
 
-def transform(data: Dataset, pca: int | None, normalize: str) -> Dataset:
-    """Apply PCA, then the normalisation.
+def transform(
+    data: Dataset, classes: Sequence[int] | None = None, pca: int | None = None, normalize: str = "none"
+) -> Dataset:
+    """Keep some classes, apply PCA, then the normalisation.
 
     Args:
         data: the set as loaded.
+        classes: those to keep, numbered anew in this order; None keeps all.
         pca: number of principal components to keep, or None to keep the features.
         normalize: "none", "unit_sphere" (each example divided by its L2 norm), "unit_sphere_with_constant" (the same,
             with a constant feature) or "standard" (each feature brought to mean 0 and deviation 1).
@@ -34,6 +39,8 @@ def transform(data: Dataset, pca: int | None, normalize: str) -> Dataset:
         raise ScenarioError(
             f"data.normalize: expected one of {expected}, found {normalize!r}{nearest(normalize, NORMALIZATIONS)}"
         )
+    if classes is not None:
+        data = keep_classes(data, classes)
     if pca is not None:
         train, test = reduce_dimension(data.train_x, data.test_x, pca)
         data = replace(data, train_x=train, test_x=test, image_shape=None)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from simfl.data import Dataset, Partition, load_dataset, partition
+from simfl.data import DATASETS, Dataset, Partition, load_dataset, partition
 from simfl.errors import DataError, ScenarioError
 from simfl.models import AbstractModel, build_model
 from simfl.scenario import Scenario
@@ -24,13 +24,11 @@ def load_data(scenario: Scenario, streams: Streams) -> Dataset:
     """Return the data set that a scenario names; see `shared_data` for when it is loaded once for several runs."""
     config = scenario.data
     options = config.model_dump(exclude={"set", "partition"})
-    if config.set in ("quadratic", "linear", "logistic"):
-        # The known optimum is that of the model that is trained.
-        options["l2"] = scenario.model.l2
-        if hasattr(scenario.model, "intercept"):
-            options["intercept"] = scenario.model.intercept
-    elif config.set in ("libsvm", "npz"):
-        options["regression"] = scenario.model.kind == "linear"
+    # Some sets depend on the model that is trained: the optimum that is known, say, is its optimum.
+    model = scenario.model
+    told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": "regression" in model.tasks}
+    wanted = DATASETS[config.set].options
+    options.update((name, value) for name, value in told.items() if name in wanted)
     root = data_root()
     key = repr((config.set, sorted(options.items()), root, streams.seed))
     if _shared is not None and key in _shared:

@@ -67,7 +67,7 @@ def test_order_and_shape(streams: Streams) -> None:
 def test_unknown_normalisation() -> None:
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int32)
     with pytest.raises(ScenarioError, match=r"^data\.normalize: .*found 'sphere'"):
-        transform(Dataset("small", x, y, x, y, num_classes=2), None, "sphere")
+        transform(Dataset("small", x, y, x, y, num_classes=2), normalize="sphere")
 
 
 def test_classes_are_kept_in_their_order(streams: Streams) -> None:

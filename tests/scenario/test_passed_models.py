@@ -49,14 +49,14 @@ def test_step_sizes(kind: str, options: str, l2: float, steps: list[float]) -> N
 def test_radius_of_the_projection(options: str, l2: float, radius: float | None) -> None:
     setup = assemble(loads(TEXT.format(kind="without_replacement_sgd", options=options, l2=l2), "s"))
     assert setup.problem.radius == (None if radius is None else pytest.approx(radius))
-    assert setup.problem.tasks == setup.training.tasks == 10
+    assert setup.problem.num_tasks == setup.training.tasks == 10
     assert setup.problem.model.size == 65
     assert setup.model.size == 650
 
 
 def test_other_algorithms_train_all_tasks_together() -> None:
     setup = assemble(loads(TEXT.format(kind="adpsgd", options="", l2=0.0), "s"))
-    assert setup.problem.tasks == 1
+    assert setup.problem.num_tasks == 1
     assert setup.problem.model.size == 650
 
 
