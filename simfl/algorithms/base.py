@@ -190,6 +190,11 @@ class Algorithm(ABC):
         """The clients' own models, where each is evaluated: those of `models` unless the algorithm says otherwise."""
         return self.models()
 
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield who talks with whom, each pair once."""
+        neighbors = self.world.topology.neighbors
+        return ((one, other) for one in range(self.num_clients) for other in neighbors(one) if one < other)
+
     @property
     def clipping_norm(self) -> float:
         """The clipping norm in force now, where the model that is evaluated is held; inf for no clipping.

@@ -15,7 +15,7 @@ updates applied between the read of the model it was computed at and its own app
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,10 @@ class ServerAlgorithm(Algorithm):
     def models(self) -> Sequence[Model]:
         """The one model of the server."""
         return [self.server_model]
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield every client with the server."""
+        return ((client, self.server) for client in range(self.num_clients))
 
     # -- messages ------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from simfl.algorithms import find_algorithm
 from simfl.audit.adversary import ListeningTape, Scorer, positions_program
 from simfl.audit.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
-from simfl.audit.check import Claimed, claims_of
+from simfl.audit.check import claims_of
 from simfl.audit.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
@@ -39,6 +39,7 @@ from simfl.privacy.accounting import Accountant, Composition, Neighbors, Release
 from simfl.privacy.ledger import Ledger, Releases
 from simfl.privacy.passes import OnePassLedger
 from simfl.records import RunFolder
+from simfl.records.claims import Claimed
 from simfl.scenario import Scenario, load
 from simfl.scenario.privacy import GaussianUpdate, LaplaceL2RadiusOnly, OnePassGaussian
 from simfl.simulation.assembly import assemble

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.ledger import Ledger, Releases, View
 from simfl.records import Run
+from simfl.records.claims import Check, Claimed, Finding
+from simfl.scenario import from_mapping
 from simfl.scenario.algorithms import AsyncFl
 from simfl.scenario.privacy import (
     Accounted,
@@ -28,6 +29,7 @@ from simfl.scenario.privacy import (
 )
 from simfl.simulation.kinds import async_fl as federated
 from simfl.simulation.privacy import planned_releases
+from simfl.simulation.runner import prepare
 from simfl.simulation.setup import Setup
 
 #: Clients whose epsilons differ by less are shown together.
@@ -36,90 +38,13 @@ ALIKE = 0.05
 VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 
 
-@dataclass(frozen=True)
-class Claimed:
-    """What is claimed for one client.
+def check_run(run: Run) -> Check:
+    """Hold what is claimed about a run against what is certified for the releases that it recorded.
 
-    Attributes:
-        epsilon: NaN where nothing is claimed.
-        delta: of the claim.
-        neighbors: under which relation.
-        source: who claims it.
-        objection: the condition of the theorem that the run violates, empty if none.
+    Raises:
+        ScenarioError, DataError: there is nothing to check, or its scenario needs what is not here.
     """
-
-    epsilon: float
-    delta: float
-    neighbors: str
-    source: str
-    objection: str = ""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Claim and account of clients whose epsilons are within 5 % of each other.
-
-    Attributes:
-        clients: who they are; the first one's numbers stand for all, nobody spent more.
-        releases: the fewest and the most that one of them made.
-        claimed: what is claimed, None without a claim.
-        certified: (view, neighbors) -> epsilon that the accountant certifies at the claim's delta; NaN where it
-            certifies nothing.
-        view: the scenario's.
-        by_server: whether the server adds the noise, and what is certified holds for its models.
-    """
-
-    clients: tuple[int, ...]
-    releases: tuple[int, int]
-    claimed: Claimed | None
-    certified: Mapping[tuple[View, str], float]
-    view: View
-    by_server: bool = False
-
-    @property
-    def account(self) -> float:
-        """The certified epsilon that the claim is held against: the scenario's view, the claim's neighbors."""
-        if self.claimed is None:
-            return math.nan
-        return self.certified.get((self.view, self.claimed.neighbors), math.nan)
-
-    @property
-    def ratio(self) -> float:
-        """Claimed over certified epsilon: below 1 the claim says too little. NaN where one of them is missing."""
-        if self.claimed is None or not self.account > 0:
-            return math.nan
-        return self.claimed.epsilon / self.account
-
-    @property
-    def understated(self) -> bool:
-        """Whether the claim is smaller than what can be certified, or nothing at all can be certified."""
-        if self.claimed is None or math.isnan(self.claimed.epsilon):
-            return False
-        return math.isnan(self.account) or self.claimed.epsilon < self.account * (1 - 1e-9)
-
-
-@dataclass(frozen=True)
-class Check:
-    """The findings about a scenario or a run.
-
-    Attributes:
-        subject: what was checked.
-        planned: whether the releases are planned; else they were recorded.
-        statement: the ledger's own words.
-        delta: of the certified epsilons.
-        findings: one for each group of clients, the most expensive first.
-    """
-
-    subject: str
-    planned: bool
-    statement: str
-    delta: float
-    findings: tuple[Finding, ...]
-
-    @property
-    def understated(self) -> bool:
-        """Whether any claim is smaller than what can be certified."""
-        return any(finding.understated for finding in self.findings)
+    return check(prepare(from_mapping(run.scenario)), run)
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
@@ -205,9 +130,9 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
 
 def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
-) -> dict[tuple[View, str], np.ndarray]:
+) -> dict[tuple[str, str], np.ndarray]:
     """Return each client's epsilon under both views, and under the relations that are asked for."""
-    found = {}
+    found: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
         if neighbors != own and ledger.pure:

@@ -24,8 +24,9 @@ def report(
 
     The page holds everything in itself: it can be mailed, printed, and read without a network.
     """
+    from simfl.audit.check import check_run
     from simfl.report import write_report
     from simfl.scenario.own_code import look_beside
 
     look_beside(paths)
-    print(write_report(paths, out, target=target, baseline=baseline))
+    print(write_report(paths, out, target=target, baseline=baseline, check=check_run))

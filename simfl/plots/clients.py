@@ -193,27 +193,14 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
 
 
 def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
-    """Return a run's graph, built anew from its scenario, and whether there is a server in it, as the last node."""
+    """Return who talks with whom, and whether there is a server among them, as the last node."""
     import networkx as nx
 
-    from simfl.scenario import from_mapping
-    from simfl.scenario.algorithms import ServerAlgorithmConfig
-    from simfl.streams import Streams
-    from simfl.world.topology import build_topology
-
-    scenario = from_mapping(run.scenario)
-    count = scenario.clients.count
-    if isinstance(scenario.algorithm, ServerAlgorithmConfig):
-        star: nx.Graph[int] = nx.Graph()
-        star.add_nodes_from(range(count + 1))
-        star.add_edges_from((k, count) for k in range(count))
-        return star, True
-    if count == 1:
-        return nx.empty_graph(1), False
-    options = scenario.topology.model_dump(exclude={"kind", "mixing"})
-    return build_topology(
-        scenario.topology.kind, count, Streams(scenario.seed).generator("topology"), **options
-    ).graph, False
+    edges, count = run.edges, len(run.clients)
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from(zip(edges["source"], edges["target"], strict=True))
+    return graph, graph.number_of_nodes() > count
 
 
 def _layout(graph: nx.Graph[int], has_server: bool) -> dict[int, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simfl.plots.style import PALETTE, style
 from simfl.records import Run, read
-from simfl.records.display import scale_time
+from simfl.records.claims import RELATIONS, VIEWS, Check
+from simfl.records.display import scale_time, show_count, show_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,20 +61,15 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_claims(check: Any, ax: Axes | None = None) -> Axes:
+def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
     """Draw claimed and certified epsilon of every group of clients as bars; those that differ much on a log axis.
 
     Args:
-        check: what `simfl.audit.check.check` found.
+        check: claims and accounts, from `simfl.audit.check`.
         ax: where to draw; new axes by default.
     """
     findings = check.findings[:_GROUPS]
-    names = {
-        ("local_transcript", "add_or_remove"): "certified, one more or less",
-        ("local_transcript", "replace_one"): "certified, one replaced",
-        ("global_hidden", "add_or_remove"): "if senders were hidden, one more or less",
-        ("global_hidden", "replace_one"): "if senders were hidden, one replaced",
-    }
+    names = {(view, own): f"{VIEWS[view]}, {RELATIONS[own]}" for view in VIEWS for own in RELATIONS}
     series: dict[str, list[float]] = {}
     if any(finding.claimed is not None for finding in findings):
         series["claimed"] = [f.claimed.epsilon if f.claimed is not None else math.nan for f in findings]
@@ -98,19 +94,14 @@ def plot_claims(check: Any, ax: Axes | None = None) -> Axes:
             ax.set_xlim(min(known) / 3, max(known) * 4)
         elif known:
             ax.set_xlim(0, 1.15 * max(known))
-        ax.set_yticks(range(len(findings)), [_group(finding) for finding in findings])
+        ax.set_yticks(
+            range(len(findings)), [f"{f.who}\n{show_range(*f.releases, show_count)} releases" for f in findings]
+        )
         ax.invert_yaxis()
         ax.set_xlabel(f"ε at δ = {check.delta:g}")
         ax.grid(axis="y", visible=False)
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     return ax
-
-
-def _group(finding: Any) -> str:
-    clients = finding.clients
-    who = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"
-    fewest, most = finding.releases
-    return f"{who}\n{most:,} releases" if fewest == most else f"{who}\n{fewest:,} to {most:,} releases"
 
 
 def _axes(ax: Axes | None) -> Axes:

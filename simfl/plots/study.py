@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,12 +80,10 @@ def draw_study(
         keep(plot_time_shares(run), f"clients-{label}")
         if len(run.clients) == 1:
             continue  # nobody to be linked with
-        keep(plot_topology(run), f"topology-{label}")
-        try:
-            figure = plot_topology(run, "accuracy")
-        except (DataError, ScenarioError):
-            continue  # it did not evaluate the clients' own models, or they share one
-        keep(figure, f"topology-accuracy-{label}")
+        # Its graph may be too large to be kept; it may not have evaluated the clients' own models, or they share one.
+        with contextlib.suppress(DataError, ScenarioError):
+            keep(plot_topology(run), f"topology-{label}")
+            keep(plot_topology(run, "accuracy"), f"topology-accuracy-{label}")
     return written
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from simfl.errors import DataError, ScenarioError
-from simfl.records.tables import ROWS_PER_CHUNK, SCHEMAS, TableWriter, digest_table
+from simfl.records.tables import ROWS_PER_CHUNK, SCHEMAS, UNDIGESTED, TableWriter, digest_table
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 
@@ -137,8 +137,9 @@ class RunFolder:
         return self.path / f"{name}.parquet"
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Begin one of the tables of `SCHEMAS`, with further columns behind its own if there are any."""
-        schema = SCHEMAS[name] if further is None else pa.schema([*SCHEMAS[name], *further])
+        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with further columns behind its own if there are any."""
+        schema = (SCHEMAS | UNDIGESTED)[name]
+        schema = schema if further is None else pa.schema([*schema, *further])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
 
     def write_scenario(self, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError
 from simfl.records.folder import Manifest, RunFolder
-from simfl.records.tables import SCHEMAS
+from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,7 @@ _HOW_TO_RECORD = {
     "timeline": "set record.timeline: true",
     "client_metrics": "set evaluate.clients: true",
     "releases": "add a privacy section",
+    "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
 }
 
@@ -92,6 +93,11 @@ class Run:
     def timeline(self) -> pd.DataFrame:
         """One row per interval of a client's time, where `record.timeline` was set; `ACTIVITIES` names the activity."""
         return self._table("timeline")
+
+    @functools.cached_property
+    def edges(self) -> pd.DataFrame:
+        """One row per pair that talks with each other; a server has the number behind the last client's."""
+        return self._table("edges")
 
     @property
     def status(self) -> str:
@@ -173,7 +179,7 @@ class Run:
             frame = pd.read_parquet(path)
         except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
             raise DataError(f"{path}: cannot read the table: {' '.join(str(error).split())}") from error
-        missing = [column for column in SCHEMAS[name].names if column not in frame.columns]
+        missing = [column for column in (SCHEMAS | UNDIGESTED)[name].names if column not in frame.columns]
         if missing:
             raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
         return frame

@@ -112,6 +112,12 @@ TIMELINE = _schema(client=_CLIENT, start_s=_SECONDS, end_s=_SECONDS, activity=_C
 activity is a position in ACTIVITIES. Intervals of one client do not overlap; rows come about in the order of time.
 """
 
+EDGES = _schema(source=_CLIENT, target=_CLIENT)
+"""One row per pair that talks with each other; a server has the number behind the last client's."""
+
+MOST_EDGES = 100_000
+"""Larger graphs are not written: nobody draws them, and the scenario says what they are."""
+
 SCHEMAS: dict[str, pa.Schema] = {
     "metrics": METRICS,
     "updates": UPDATES,
@@ -122,6 +128,10 @@ SCHEMAS: dict[str, pa.Schema] = {
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
 }
+"""What a run measures; its digest is over these."""
+
+UNDIGESTED: dict[str, pa.Schema] = {"edges": EDGES}
+"""What follows from the scenario alone, kept so that figures need no more than tables."""
 
 WALL_CLOCK_COLUMNS = ("wall_s",)
 """Columns that differ between two runs of the same scenario."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,11 @@ from simfl.errors import SimflError
 from simfl.plots.curves import X_AXES, Y_AXES, describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
+from simfl.records.claims import Check
 from simfl.records.comparison import Interval, compare_groups, find_baselines, interval_of, target_of
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import show_range, show_share, show_time
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
-
-if TYPE_CHECKING:
-    from simfl.audit.check import Check
 
 POINTS = 90
 """Points of a curve: enough for the eye, few enough for a page that is sent around."""
@@ -122,7 +120,13 @@ class Content:
     runs: list[tuple[str, Run]] = field(default_factory=list)
 
 
-def gather(paths: Sequence[str | Path], *, target: float | None = None, baseline: str | None = None) -> Content:
+def gather(
+    paths: Sequence[str | Path],
+    *,
+    target: float | None = None,
+    baseline: str | None = None,
+    check: Callable[[Run], Check] | None = None,
+) -> Content:
     """Read runs and sweeps, and work out what there is to say.
 
     Args:
@@ -130,6 +134,7 @@ def gather(paths: Sequence[str | Path], *, target: float | None = None, baseline
         target: the test accuracy at which times are compared; by default that of the study, or the best that every run
             reached.
         baseline: label of what the others are held against; by default that of the study.
+        check: holds the claim of a run against its account.
 
     Raises:
         DataError: a folder that is no run and no sweep, or has no finished run.
@@ -165,7 +170,7 @@ def gather(paths: Sequence[str | Path], *, target: float | None = None, baseline
         baseline=next((part.label for part in parts if part.group.label == baseline), baseline or ""),
         differing=_differing(parts),
         findings=_findings(parts, target, baseline),
-        privacy=[_privacy(part) for part in parts if part.group.private],
+        privacy=[_privacy(part, check) for part in parts if part.group.private],
         failed=_failed(sweep, runs),
         commands=_commands(sweep, parts),
         study=_yaml(sweep.study) if sweep is not None else "",
@@ -364,21 +369,18 @@ def describe_run(run: Run) -> str:
 # -- privacy -----------------------------------------------------------------------------------
 
 
-def _privacy(part: Part) -> Privacy:
-    from simfl.audit import check as claims
-    from simfl.scenario import from_mapping
-    from simfl.simulation import runner
-
+def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
     run = part.run
     epsilons = run.clients["epsilon"].dropna()
     spent = (float(epsilons.min()), float(epsilons.max())) if len(epsilons) else (math.nan, math.nan)
     statement = str(run.manifest.extra.get("privacy", ""))
-    check, problem = None, ""
-    try:
-        check = claims.check(runner.prepare(from_mapping(run.scenario)), run)
-    except (SimflError, ValueError) as error:
-        problem = str(error).splitlines()[0]
-    return Privacy(part.label, statement or (check.statement if check else ""), check, problem, spent)
+    found, problem = None, "nobody was asked to"
+    if check is not None:
+        try:
+            found = check(run)
+        except (SimflError, ValueError) as error:
+            problem = str(error).splitlines()[0]
+    return Privacy(part.label, statement or (found.statement if found else ""), found, problem, spent)
 
 
 # -- doing it again ----------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from simfl.errors import ScenarioError
 from simfl.plots.style import name_of
 from simfl.records import Run
+from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check, Finding
 from simfl.records.comparison import Interval
 from simfl.records.display import (
     NOTHING,
@@ -36,9 +37,6 @@ from simfl.report.content import (
     gather,
 )
 
-if TYPE_CHECKING:
-    from simfl.audit.check import Finding
-
 _SECTIONS = {
     "findings": "In short",
     "curves": "Curves",
@@ -48,13 +46,15 @@ _SECTIONS = {
     "privacy": "Privacy",
     "again": "How to run it again",
 }
-_RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
-_VIEW = {"local_transcript": "certified", "global_hidden": "if senders were hidden"}
-_MOST_GROUPS = 6
 
 
 def write_report(
-    paths: Sequence[str | Path], out: str | Path, *, target: float | None = None, baseline: str | None = None
+    paths: Sequence[str | Path],
+    out: str | Path,
+    *,
+    target: float | None = None,
+    baseline: str | None = None,
+    check: Callable[[Run], Check] | None = None,
 ) -> Path:
     """Write a report about runs, or a sweep, and return its path.
 
@@ -64,13 +64,14 @@ def write_report(
         target: the test accuracy at which times are compared; by default that of the study, or the best that every run
             reached.
         baseline: label of what the others are held against; by default that of the study.
+        check: holds the claim of a run against its account, such as `simfl.audit.check.check_run`.
 
     Raises:
         DataError: a folder that is no run and no sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     place = Path(out)
-    text = page(gather(paths, target=target, baseline=baseline))
+    text = page(gather(paths, target=target, baseline=baseline, check=check))
     partial = place.with_name(place.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -340,11 +341,11 @@ def _privacy_of(entry: Privacy, with_statement: bool) -> str:
     keys = list(check.findings[0].certified) if check.findings else []
     claimed = any(finding.claimed is not None for finding in check.findings)
     headings = ["clients", "releases each", *(["claimed ε"] if claimed else [])]
-    headings += [f"{_VIEW[view]}<br><small>{_RELATION[neighbors]}</small>" for view, neighbors in keys]
+    headings += [f"{VIEWS[view]}<br><small>{RELATIONS[neighbors]}</small>" for view, neighbors in keys]
     headings += ["verdict"] if claimed else []
-    rows = [_finding(finding, keys, claimed) for finding in check.findings[:_MOST_GROUPS]]
+    rows = [_finding(finding, keys, claimed) for finding in check.findings[:MOST_GROUPS]]
     parts.append(_table(headings, rows, f"ε at δ = {check.delta:g}"))
-    left = len(check.findings) - _MOST_GROUPS
+    left = len(check.findings) - MOST_GROUPS
     if left > 0:
         parts.append(f'<p class="note">{left} more groups of clients, all with a smaller ε.</p>')
     if not claimed:
@@ -358,9 +359,7 @@ def _privacy_of(entry: Privacy, with_statement: bool) -> str:
 
 
 def _finding(finding: Finding, keys: Sequence[Any], claimed: bool) -> list[str]:
-    clients = finding.clients
-    who = f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"
-    cells = [f'<th scope="row">{who}</th>', f'<td class="num">{show_range(*finding.releases, show_count)}</td>']
+    cells = [f'<th scope="row">{finding.who}</th>', f'<td class="num">{show_range(*finding.releases, show_count)}</td>']
     if claimed:
         value = math.nan if finding.claimed is None else finding.claimed.epsilon
         cells.append(f'<td class="num">{_epsilon(value, "no claim")}</td>')

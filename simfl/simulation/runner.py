@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ import numpy as np
 from simfl.errors import RunError, SimflError
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
+from simfl.records.tables import MOST_EDGES
 from simfl.scenario import Scenario, load
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.setup import Setup
@@ -157,6 +159,10 @@ class Simulation:
             self._message_rows = self._tables["messages"].append
         if record.timeline:
             self._timeline = Timeline(self.algorithm, self._tables["timeline"].append)
+        edges = list(itertools.islice(self.algorithm.pairs(), MOST_EDGES + 1))
+        if len(edges) <= MOST_EDGES:
+            with folder.table("edges") as table:
+                table.extend(edges)
         self._started = time.perf_counter()
         failure: BaseException | None = None
         with tuned_interpreter(), self._interruptible():

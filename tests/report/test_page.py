@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 import simfl
+from simfl.audit.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy
@@ -57,7 +58,7 @@ PRIVATE = {"mechanism": "gaussian", "noise_multiplier": 2.0, "clipping_norm": 1.
 @pytest.fixture
 def written(make_run, tmp_path):
     runs = [make_run(name="study", algorithm=kind, rate=rate) for kind, rate in (("adpsgd", 2), ("sync_sgd", 1))]
-    return write_report(runs, tmp_path / "r.html"), runs
+    return write_report(runs, tmp_path / "r.html", check=check_run), runs
 
 
 def data_of(text):
@@ -109,7 +110,7 @@ def test_curves_have_the_numbers_and_the_colours_of_all_figures(written):
 def test_names_cannot_break_out_of_the_page(make_run, tmp_path):
     evil = 'x<script>alert("1")<'
     run = make_run(name=evil)
-    text = write_report([run], tmp_path / "r.html").read_text(encoding="utf-8")
+    text = write_report([run], tmp_path / "r.html", check=check_run).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     Page(text)
 
@@ -140,7 +141,7 @@ def test_privacy_is_claim_against_account(tmp_path):
         "stop: {updates: 40}\nevaluate: {every: {updates: 20}}\n"
     )
     run = simfl.run(loads(text, "p"), out=tmp_path)
-    page = Page(write_report([run.folder], tmp_path / "r.html").read_text(encoding="utf-8"))
+    page = Page(write_report([run.folder], tmp_path / "r.html", check=check_run).read_text(encoding="utf-8"))
     assert "claims too little" in page.text
     assert "Claim: a hope." in page.text
     assert run.manifest.extra["privacy"] in page.text
@@ -149,7 +150,7 @@ def test_privacy_is_claim_against_account(tmp_path):
 
 def test_what_cannot_be_checked_has_its_reason(make_run, tmp_path):
     run = make_run(privacy=PRIVATE)  # whose scenario names an algorithm alone, and whose table of releases is missing
-    page = Page(write_report([run], tmp_path / "r.html").read_text(encoding="utf-8"))
+    page = Page(write_report([run], tmp_path / "r.html", check=check_run).read_text(encoding="utf-8"))
     assert "Claim and account could not be worked out here: " in page.text
 
 
@@ -166,7 +167,7 @@ def test_others_are_held_against_a_baseline(written, tmp_path):
 def test_errors(tmp_path, make_run, simfl_):
     run = make_run()
     with pytest.raises(DataError, match="expected the folder of a run"):
-        write_report([tmp_path / "nothing"], tmp_path / "r.html")
+        write_report([tmp_path / "nothing"], tmp_path / "r.html", check=check_run)
     with pytest.raises(ScenarioError, match="cannot write the report"):
         write_report([run], tmp_path / "no" / "r.html")
     assert simfl_("report", run, "-o", "page.html") == (0, "page.html\n", "")

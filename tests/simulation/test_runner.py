@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from simfl.errors import RunError, ScenarioError
+from simfl.errors import DataError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
 from simfl.scenario import loads
@@ -293,3 +293,19 @@ def test_a_diverged_run_names_the_first_evaluation_that_was_not_finite(tmp_path)
     found = run(scenario(algorithm="{kind: adpsgd, batch_size: 8, step_size: 1.0e+30}"), out=tmp_path)
     first = found.metrics["time_s"][~np.isfinite(found.metrics["train_loss"])].iloc[0]
     assert found.manifest.reason == f"the loss was not finite at {first:.6g} s of virtual time"
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients_with"),
+    [("adpsgd", {(k, (k + 1) % 8) for k in range(8)}), ("async_sgd", {(k, 8) for k in range(8)})],
+)
+def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_path, monkeypatch):
+    wanted = scenario(kind, topology="{kind: ring}")
+    kept = run(wanted, out=tmp_path)
+    pairs = set(zip(kept.edges["source"], kept.edges["target"], strict=True))
+    assert pairs == {(min(pair), max(pair)) for pair in clients_with}
+    monkeypatch.setattr("simfl.simulation.runner.MOST_EDGES", 7)
+    left_out = run(wanted, out=tmp_path)
+    assert left_out.manifest.digest == kept.manifest.digest
+    with pytest.raises(DataError, match="recorded no table of edges; only graphs of up to 100,000"):
+        _ = left_out.edges

@@ -12,7 +12,7 @@ from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
-    from simfl.audit.check import Check, Finding
+    from simfl.records.claims import Check, Finding
 
 _VIEW = {"local_transcript": "updates seen with their sender", "global_hidden": "and all clients' data alike"}
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
@@ -40,9 +40,9 @@ def command(
 
     Leaves with exit code 1 when a claim is smaller than what can be certified.
     """
-    from simfl import read
     from simfl.audit import check as claims
     from simfl.errors import ScenarioError
+    from simfl.records import read
     from simfl.scenario import load
     from simfl.simulation import runner
 
@@ -58,11 +58,9 @@ def command(
     scenario = load(path if run is None else path / "scenario.yaml", changes)
     found = claims.check(runner.prepare(scenario), run)
     if figure is not None:
-        import matplotlib
-
-        matplotlib.use("Agg")
         from simfl import plots
 
+        plots.without_a_screen()
         plots.save(plots.plot_claims(found), figure)
     rows = [row for finding in found.findings[:_MOST_GROUPS] for row in _rows(finding)]
     present(_title(found), rows, notes=_notes(found), result=_result(found), as_json=as_json)
