@@ -127,7 +127,7 @@ DAMAGED = [
     Damaged(
         "cifar10_no_archive",
         "data: {set: cifar10}\n",
-        "sets/cifar10/cifar-10-binary.tar.gz: cut off, or no tar archive (file could not be opened "
+        "sets/cifar10/cifar-10-binary.tar.gz: cut off, or not a tar archive (file could not be opened "
         "successfully:); fetch it again with `simfl data fetch cifar10`",
         {"sets/cifar10/cifar-10-binary.tar.gz": b"nothing"},
     ),
@@ -147,7 +147,7 @@ DAMAGED = [
         "libsvm_other_format",
         LIBSVM_SCENARIO,
         "sets/libsvm/toy: not in LIBSVM format `label index:value ...` (could not convert string to "
-        "float: b'a,b,c'); mend the file",
+        "float: b'a,b,c'); fix the file",
         {"sets/libsvm/toy": b"a,b,c\n1,2,3\n"},
     ),
     Damaged(
@@ -165,7 +165,7 @@ DAMAGED = [
     Damaged(
         "npz_cut",
         NPZ_SCENARIO,
-        "sets/npz/toy.npz: not an .npz archive of numbers, or damaged (File is not a zip file); write it anew",
+        "sets/npz/toy.npz: not an .npz archive of numbers, or damaged (File is not a zip file); write it again",
         {"sets/npz/toy.npz": TOY[:200]},
     ),
     Damaged(

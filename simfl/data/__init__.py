@@ -1,7 +1,7 @@
 """Data sets, file formats, and partitions over clients.
 
 `load_dataset` gives a `Dataset` of arrays, `partition` says which client holds which of its training examples.
-Downloading is apart, in `simfl.data.fetch`. scikit-learn is imported when a set needs it, not before.
+Downloading is separate, in `simfl.data.fetch`. scikit-learn is imported when a set needs it, not before.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Loader:
 
 
 def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
-    """Refuse examples that are none at all, or that hold NaN or infinity, naming the first bad one."""
+    """Refuse an empty set, or examples that hold NaN or infinity, naming the first bad one."""
     if x.size == 0:
         raise DataError(f"{where}: found no examples with features (shape {x.shape}); expected at least one")
     good = np.isfinite(x)

@@ -94,7 +94,7 @@ def _read_archive(path: Path) -> dict[str, bytes]:
                     batches[name] = stream.read()
     except (tarfile.TarError, *BROKEN_STREAM) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
-        raise DataError(f"{path}: cut off, or no tar archive ({reason}); {_REPLACE}") from None
+        raise DataError(f"{path}: cut off, or not a tar archive ({reason}); {_REPLACE}") from None
     return batches
 
 
@@ -102,7 +102,7 @@ def _records(where: str, content: bytes) -> npt.NDArray[np.uint8]:
     """Return the records of a batch, uint8 [n, 3073]."""
     if not content or len(content) % RECORD_BYTES:
         raise DataError(
-            f"{where}: expected records of {RECORD_BYTES} bytes, found {len(content)} bytes, no multiple of it; "
+            f"{where}: expected records of {RECORD_BYTES} bytes, found {len(content)} bytes, not a multiple of it; "
             f"{_REPLACE}"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD_BYTES)

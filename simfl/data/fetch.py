@@ -75,7 +75,7 @@ def fetch(
         except OSError as error:
             raise DataError(
                 f"{error.filename or target}: cannot be written or read ({error.strerror or error}); "
-                f"choose another folder with SIMFL_DATA or make room"
+                f"choose another folder with SIMFL_DATA or free some space"
             ) from None
         paths.append(target)
     return paths
@@ -86,7 +86,7 @@ class _TransferError(Exception):
 
 
 class _RefusedError(Exception):
-    """This address will not give the file."""
+    """This address does not provide the file."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Download:
         return None
 
     def _transfer(self, url: str) -> None:
-        """Ask for what is missing of the part and append it; start over if the server's file is another one by now."""
+        """Ask for the rest of the part and append it; start over if the server's file has changed."""
         if not url.startswith(("http://", "https://")):
             raise _RefusedError("expected an address that begins with http:// or https://")
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
@@ -258,7 +258,7 @@ def _sha256(path: Path, packed_as: str | None = None) -> str:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except BROKEN_STREAM:
-        return f"no readable {packed_as} file"
+        return f"not a readable {packed_as} file"
     return digest.hexdigest()
 
 

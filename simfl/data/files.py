@@ -15,7 +15,7 @@ COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".bz2": 
 """How a file is opened, by the end of its name."""
 
 BROKEN_STREAM = (OSError, EOFError, zlib.error)
-"""What gzip and bz2 raise for a file that is cut off or is no such archive."""
+"""What gzip and bz2 raise for a file that is cut off or is not such an archive."""
 
 
 def plain_name(path: Path) -> str:

@@ -94,7 +94,7 @@ def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.
             x, y = load_svmlight_file(io.BytesIO(content), dtype=np.float64, zero_based=True)
         except (ValueError, IndexError, OverflowError, MemoryError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{file}: not in LIBSVM format `label index:value ...` ({reason}); mend the file") from None
+            raise DataError(f"{file}: not in LIBSVM format `label index:value ...` ({reason}); fix the file") from None
         if x.shape[0] == 0:
             raise DataError(f"{file}: found no examples; expected lines `label index:value ...`")
         check_features(file, x.data) if x.nnz else None

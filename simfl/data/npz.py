@@ -22,7 +22,7 @@ _DAMAGED = (
     *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or no archives."""
+"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or not archives."""
 
 
 def load_npz(
@@ -94,11 +94,11 @@ def _read(path: str | Path, root: Path | None, key: str) -> tuple[Path, dict[str
             wanted = [name for name in archive.files if name in ("x", "y", "x_train", "y_train", "x_test", "y_test")]
             arrays = {name: archive[name] for name in wanted}
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
-                raise ValueError("a member is no array")
+                raise ValueError("a member is not an array")
             found = archive.files
     except _DAMAGED as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it anew") from None
+        raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:
         names = ", ".join(found) or "none"
         raise DataError(f"{file}: expected the keys x_train and y_train, or x and y; found {names}")

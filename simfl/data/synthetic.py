@@ -96,7 +96,7 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
     The optimum is the mean of the points, (H + lambda I)^-1 H mean with l2.
 
     Returns:
-        Features a_i [n, d]; labels are zeros, nobody reads them.
+        Features a_i [n, d]; labels are zeros, which are not used.
     """
     spec = Synthetic(**options)
     h = spec.spectrum()

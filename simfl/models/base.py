@@ -4,7 +4,7 @@ A model is a frozen, hashable object without state. Its parameters are one vecto
 executor can keep hundreds of them as rows of one bank, average them and add noise to them without
 knowing which model they belong to. Every method works under `jax.jit` and `jax.vmap`.
 
-A model of one's own only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients
+A user's own model only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients
 and the per-example clipping below are right for any of them. The models of this folder override
 them with closed forms where that is faster.
 
@@ -163,7 +163,7 @@ def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: i
     if shape not in ((side, side), (side, side, channels), (side * side,)):
         raise ValueError(
             f"{kind}: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
-            f"found {shape}; use kind: mlp for data that are no images"
+            f"found {shape}; use kind: mlp for data that are not images"
         )
     if side < smallest or (largest is not None and side > largest):
         bounds = f">= {smallest}" if largest is None else f"from {smallest} to {largest}"

@@ -19,7 +19,7 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 KERNEL = 5
 SMALLEST = 16
-"""Images are framed with zeros to this side at least, and to a multiple of 4, so that both poolings come out even."""
+"""Images are padded with zeros to at least this side, and to a multiple of 4, so that both poolings come out even."""
 
 
 @dataclass(frozen=True)

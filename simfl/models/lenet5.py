@@ -18,7 +18,7 @@ from simfl.models.mlp import check_activation, initial_of
 from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 SIDE = 32
-"""Side of the images that the network sees; smaller ones are framed with zeros, as in the paper."""
+"""Side of the images that the network sees; smaller ones are padded with zeros, as in the paper."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def initial_of(activation: str) -> str:
 
 
 def check_activation(kind: str, activation: str) -> None:
-    """Raise a ValueError for an activation function that there is not."""
+    """Raise a ValueError for an unknown activation function."""
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"{kind}: activation: expected one of {', '.join(ACTIVATIONS)}, found '{activation}'"

@@ -61,7 +61,7 @@ class AbstractNetwork(AbstractModel):
     """A model made of layers and of a loss of their outputs. Subclasses say `layers`, `forward` and the loss."""
 
     max_batch: ClassVar[int] = 65_536
-    """Batches beyond this are worked off in parts, which bounds the memory for patches."""
+    """Larger batches are processed in parts, which bounds the memory for patches."""
     cpu_batch: ClassVar[int] = 65_536
     """The same for gradients on a CPU, where smaller parts may fit the cache."""
 

@@ -2,8 +2,8 @@
 
 He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2,
 https://arxiv.org/abs/1512.03385: its networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`,
-with group instead of batch normalisation (Wu and He 2018, https://arxiv.org/abs/1803.08494), for
-per-example gradients have no meaning where examples of a batch are mixed, and projections where
+with group instead of batch normalisation (Wu and He 2018, https://arxiv.org/abs/1803.08494), because
+per-example gradients have no meaning where the examples of a batch are mixed, and projections where
 the shape changes.
 """
 

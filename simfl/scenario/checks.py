@@ -44,8 +44,8 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
 
 
-def notes(scenario: Scenario) -> Iterator[str]:
-    """Yield remarks on what will run, but perhaps not as hoped; one line each."""
+def warnings(scenario: Scenario) -> Iterator[str]:
+    """Yield warnings of what will run, but perhaps not as hoped; one line each."""
     privacy = scenario.privacy
     if privacy is None:
         return

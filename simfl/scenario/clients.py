@@ -33,7 +33,7 @@ class Slowdown(Config):
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
-    random: Count | None = Field(default=None, description="so many clients, drawn afresh in every iteration")
+    random: Count | None = Field(default=None, description="this many clients, drawn afresh in every iteration")
     factor: Positive = Field(description="factor on the compute time: 10 is ten times slower")
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the slowdown begins")
     until: PositiveSeconds | None = Field(

@@ -59,7 +59,7 @@ def lines(
     written = list(dict.fromkeys(line for _, line in sorted(placed, key=lambda item: item[0])))
     if len(written) > MAX_LINES:
         more = len(written) - MAX_LINES
-        return [*written[:MAX_LINES], f"{source}: expected no more problems, found {more} more; mend these first"]
+        return [*written[:MAX_LINES], f"{source}: expected no more problems, found {more} more; fix these first"]
     return written
 
 

@@ -84,7 +84,7 @@ class Bipartite(TopologyConfig):
 
 
 class Star(TopologyConfig):
-    """Client 0 in the middle, all others linked with it alone."""
+    """Client 0 in the middle, all others linked to it alone."""
 
     equal_degrees: ClassVar[bool | None] = False
 
@@ -241,7 +241,7 @@ Topology = Annotated[
 
 
 class Server(Config):
-    """What the server can take, where the algorithm has one; its links are as long and as wide as all others."""
+    """What the server can take, where the algorithm has one; its links have the latency and bandwidth of all others."""
 
     uplink: Bandwidth | None = Field(
         default=None, description="capacity that all its outgoing messages share; null: unlimited"
@@ -250,7 +250,7 @@ class Server(Config):
         default=None, description="capacity that all its incoming messages share; null: unlimited"
     )
     seconds_per_update: Seconds = Field(
-        default=0.0, description="time it works on each update that arrives, one after the other"
+        default=0.0, description="time that each update which arrives takes to process, one after the other"
     )
 
 

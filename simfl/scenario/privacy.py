@@ -168,7 +168,7 @@ class LaplaceL2(Accounted):
 
 
 class Laplace(Accounted):
-    """Laplace noise on every coordinate of the sum of clipped gradients: pure DP, dear in high dimension."""
+    """Laplace noise on every coordinate of the sum of clipped gradients: pure DP, costly in high dimension."""
 
     each = ("epsilon", "epsilon_per_release")
 

@@ -74,7 +74,7 @@ Sizes = Annotated[
 
 
 class RoundsAhead(Config):
-    """A client may be so many rounds ahead of those that its model contains of all clients."""
+    """A client may be this many rounds ahead of the rounds of all clients that its model contains."""
 
     kind: Literal["rounds"] = variant("rounds")
     ahead: Index = Field(default=1, description="d; 0 is synchronous")

@@ -79,9 +79,9 @@ class Scenario(Config):
             raise InvalidValueError(*problems)
         return self
 
-    def notes(self) -> tuple[str, ...]:
-        """Return remarks for the user, one line each: what will run, but perhaps not as hoped."""
-        return tuple(checks.notes(self))
+    def warnings(self) -> tuple[str, ...]:
+        """Return warnings for the user, one line each: what will run, but perhaps not as hoped."""
+        return tuple(checks.warnings(self))
 
     def resolved(self) -> dict[str, Any]:
         """Return the scenario as plain values, every default filled in and quantities with their unit."""

@@ -159,7 +159,7 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """What the run is known by: the digest of its resolved scenario and simfl's version, in hexadecimal."""
+        """Its key: the digest of its resolved scenario and simfl's version, in hexadecimal."""
         return run_key(self.scenario.digest(), __version__)
 
     @property
@@ -189,7 +189,7 @@ class StudyPlan:
 
 
 def run_key(digest: str, version: str) -> str:
-    """Return what a run of a resolved scenario under a version of simfl is known by."""
+    """Return the key of a run of a resolved scenario under a version of simfl."""
     return hashlib.sha256(f"{digest}:{version}".encode()).hexdigest()
 
 
@@ -201,7 +201,7 @@ def load_study(
     Args:
         path: a YAML file.
         overrides: changes to the scenario of every run, of the form `key.path=value`; grid and list come after them.
-        seeds: in the place of the study's own.
+        seeds: instead of the study's own.
 
     Raises:
         ScenarioError: the study, the base or one of the runs is not valid; one line per problem.
@@ -282,7 +282,7 @@ class _Planner:
                 break  # another seed would only repeat it
         if found:
             more = len(found) - MAX_LINES
-            rest = [f"{self.file}: expected no more problems, found {more} more; mend these first"] if more > 0 else []
+            rest = [f"{self.file}: expected no more problems, found {more} more; fix these first"] if more > 0 else []
             raise ScenarioError("\n".join([*found[:MAX_LINES], *rest]))
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
@@ -307,7 +307,7 @@ class _Planner:
             if len(set(labels)) < len(labels):
                 again = next(label for label in labels if labels.count(label) > 1)
                 raise ScenarioError(
-                    f"{self.file}: list: expected each label once, found {again!r} twice; name them apart"
+                    f"{self.file}: list: expected each label once, found {again!r} twice; give each its own label"
                 )
             axes[CASE] = [
                 _Choice(

@@ -92,7 +92,9 @@ def read(text: str, source: str) -> Document:
         finally:
             loader.dispose()
     except UnicodeEncodeError as error:
-        raise ScenarioError(f"{source}: expected text, found bytes that are none at character {error.start}") from None
+        raise ScenarioError(
+            f"{source}: expected text, found bytes that are not text at character {error.start}"
+        ) from None
     except yaml.reader.ReaderError as error:
         character = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or "\0")
         raise ScenarioError(

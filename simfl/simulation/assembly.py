@@ -94,7 +94,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
         plain = scenario.privacy is None or clipped_whole or config.trains_locally
         sampling = "poisson" if not plain else "with_replacement" if isinstance(config, AsyncFl) else "shuffle"
     sizes = np.asarray(shares.sizes, dtype=np.int64)
-    warnings = list(scenario.notes())
+    warnings = list(scenario.warnings())
     whole, tasks = model, 1
     if isinstance(model, OneVsAll) and algorithm.moves_tasks:
         model, tasks = model.task, model.num_classes

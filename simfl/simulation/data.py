@@ -48,7 +48,7 @@ _shared: dict[str, Dataset] | None = None
 
 @contextlib.contextmanager
 def shared_data() -> Iterator[None]:
-    """Let runs with the same data load them once, for the time of a block in which no file changes.
+    """Let runs with the same data load them once, within a block in which no file changes.
 
     What is shared is the data set as loaded; no run writes into it.
     """

@@ -121,7 +121,7 @@ class Timeline:
         self._told[client] = (now, first, floor)
 
     def _present_from(self, client: int, time: float, seconds: float) -> Iterator[tuple[float, float]]:
-        """Yield the intervals, from `time` on, in which the client is there, until they are so long together."""
+        """Yield the intervals, from `time` on, in which the client is there, until they add up to `seconds`."""
         while seconds > 0.0:
             away = next((o for o in self._availability.outages(client, time + seconds) if o.end_s > time), None)
             if away is None:
@@ -133,7 +133,7 @@ class Timeline:
             time = away.end_s
 
     def _present_before(self, client: int, time: float, seconds: float) -> Iterator[tuple[float, float]]:
-        """Yield the intervals, from `time` back, in which the client was there, until they are so long together."""
+        """Yield the intervals, from `time` back, in which the client was there, until they add up to `seconds`."""
         for away in reversed(self._availability.outages(client, time)):
             if seconds <= time - away.end_s:
                 break

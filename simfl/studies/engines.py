@@ -59,13 +59,13 @@ class Serial:
 
 
 RUNS_PER_PROCESS = 100
-"""After so many runs a process makes room for a new one: every shape that was compiled stays in its memory."""
+"""A process is replaced after this many runs: every shape that it compiled stays in its memory."""
 
 
 class Local:
     """Processes on this machine.
 
-    Each is a pool of its own: one that is killed, for want of memory perhaps, costs the run it had and no other. They
+    Each is a pool of its own: one that is killed, for lack of memory perhaps, loses its own run and no other. They
     are spawned, never forked: JAX has threads. A process serves many runs, so that what it compiled is used again.
 
     Args:
@@ -130,7 +130,7 @@ class Cluster:
         address: of its scheduler, such as tcp://10.0.0.1:8786.
 
     Raises:
-        ScenarioError: dask is not installed, nobody answers, or the workers have another version of what computes.
+        ScenarioError: dask is not installed, nobody answers, or the workers have other versions.
     """
 
     def __init__(self, address: str) -> None:
@@ -175,7 +175,7 @@ class Cluster:
                 try:
                     with self._client.as_current():
                         done = wait_for(list(futures), timeout=0.5, return_when="FIRST_COMPLETED").done
-                except TimeoutError:  # time to see whether somebody wants us to stop
+                except TimeoutError:  # often enough to notice a call of `stop`
                     continue
                 for future in done:
                     task = futures.pop(future)
@@ -199,11 +199,11 @@ class Cluster:
         return outcome
 
     def stop(self) -> None:
-        """Wait for nothing any more; what the workers are computing is dropped."""
+        """Stop waiting; what the workers are computing is dropped."""
         self._stopped = True
 
 
 def choose_engine(jobs: int, cluster: str | None) -> tuple[Engine, Callable[[], None]]:
-    """Return the engine for so many runs at a time, and what stops it."""
+    """Return the engine for a number of runs at a time, and what stops it."""
     engine: Engine = Cluster(cluster) if cluster is not None else Local(jobs) if jobs > 1 else Serial()
     return engine, engine.stop

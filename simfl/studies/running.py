@@ -1,6 +1,6 @@
 """Run a study: everything is checked first, what is there already is kept, the rest is computed.
 
-A run is known by the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
+A run's key is the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
 is run again; one that is done, or diverged, never is.
 
 This module is not called `sweep`, because `simfl.studies.sweep` is the function.
@@ -34,7 +34,7 @@ COMPILED = ".compiled"
 
 @dataclass(frozen=True)
 class Report:
-    """How far a sweep is.
+    """How far a sweep has come.
 
     Args:
         finished: runs that need nothing more, those of earlier attempts included.
@@ -72,10 +72,10 @@ def sweep(
         out: the folder of all results; the sweep is `<out>/<study>/`.
         jobs: runs at a time; what the study says by default, and as many as there are cores if it does not. With one,
             everything happens in this process.
-        cluster: the address of a dask scheduler, in the place of local processes.
+        cluster: the address of a dask scheduler, instead of local processes.
         device: "cpu" or "gpu"; JAX's default otherwise.
         overrides: changes to every run, `key.path=value`; only with a path.
-        seeds: in the place of the study's; only with a path.
+        seeds: instead of the study's; only with a path.
         keep_compiled: let processes share compiled programs through a folder.
         tell: called when a run has ended, and in between while scenarios are checked.
 
@@ -120,7 +120,7 @@ def sweep(
 
 
 def survey(plan: StudyPlan, root: Path) -> Sweep:
-    """Return the sweep of a plan with what is there of it already."""
+    """Return the sweep of a plan, with the runs that are there already."""
     study = plan.study
     folder = root / study.name
     there = _runs_in(folder)
@@ -134,7 +134,7 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 
 
 def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
-    """Return folder, status, reason and host seconds of the finished runs in a folder, by what they are known by."""
+    """Return folder, status, reason and host seconds of the finished runs in a folder, by their key."""
     found: dict[str, tuple[str, str, str, float]] = {}
     for path in sorted(folder.glob("*/manifest.json")):
         with contextlib.suppress(DataError):  # damaged: as good as missing
@@ -220,7 +220,7 @@ def estimate(runs: Sequence[SweepRun], left: Sequence[SweepRun], jobs: int) -> f
 
 @contextlib.contextmanager
 def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C stop an engine for the time of a block."""
+    """Let Ctrl-C stop an engine within a block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a worker process does: one run, from plain values to a folder, with whatever goes wrong told and not raised."""
+"""What a worker process does: one run, from plain values to a folder; what goes wrong is reported, not raised."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class _Interruption:
 
 @contextlib.contextmanager
 def compiled_in(folder: str | None) -> Iterator[None]:
-    """Let JAX keep compiled programs in a folder for the time of a block, and take them from there.
+    """Let JAX keep compiled programs in a folder, and take them from there, within a block.
 
     Small programs as well: a run compiles some twenty of them, and each costs more than reading a file.
     """

@@ -45,7 +45,7 @@ class RandomOutages:
 
 
 class _Timeline:
-    """A client's outages in order of time; random ones are drawn as far as somebody looks."""
+    """A client's outages in order of time; random ones are drawn as far as they are asked for."""
 
     def __init__(self, outages: Sequence[Outage], random: RandomOutages | None, generator: np.random.Generator) -> None:
         self._random = random
@@ -61,7 +61,7 @@ class _Timeline:
         self.away_before_s = list(itertools.accumulate((o.end_s - o.start_s for o in self.outages), initial=0.0))
 
     def until(self, time: float) -> list[Outage]:
-        """Outages known up to `time` at least."""
+        """Outages known at least up to `time`."""
         if self._known <= time and self._random is not None:
             enough = max(8, 2 * len(self._drawn))  # twice as many each time: merging stays cheap in long runs
             while self._known <= time or len(self._drawn) < enough:

@@ -18,7 +18,7 @@ Process = Generator[simpy.Event, Any, None]
 
 
 class Clock:
-    """Virtual time: starts processes, calls things at a time, runs until somebody stops it."""
+    """Virtual time: starts processes, calls things at a time, runs until it is stopped."""
 
     def __init__(self) -> None:
         self.env = simpy.Environment()
@@ -61,11 +61,11 @@ class Clock:
         self.stop()
 
     def timeout(self, seconds: float, value: Any = None) -> simpy.Event:
-        """An event that happens `seconds` from now and hands `value` to who waits for it."""
+        """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
         return self.env.timeout(seconds, value)
 
     def event(self) -> simpy.Event:
-        """An event that happens when somebody calls its `succeed()`."""
+        """An event that happens when its `succeed()` is called."""
         return self.env.event()
 
     def call_at(self, time: float, call: Callable[[], None]) -> None:

@@ -117,7 +117,7 @@ class Network:
         self._on_delivery = on_delivery
 
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
-        """Add a node that is no client, a server for example, with links to everybody, and return its number.
+        """Add a node that is not a client, a server for example, with links to everybody, and return its number.
 
         Args:
             uplink, downlink: bytes per second that its messages share, or None; those of clients do not count for it.
@@ -156,7 +156,7 @@ class Network:
         return total + (self._latency.next(source) if self._latency else 0.0)
 
     def hand_over(self, source: int, target: int, size: int) -> None:
-        """Count a message that is there at once: for senders who know that links take no time and lose nothing."""
+        """Count a message that arrives at once: for senders that know that links take no time and lose nothing."""
         traffic = self.traffic[source]
         traffic.sent_bytes += size
         traffic.messages += 1
@@ -216,7 +216,7 @@ class Network:
         self.clock.call_at(arrival, lambda: reach(message))
 
     def _in_order(self, message: _Message) -> None:
-        """Hold a message back until all that were sent before it on its link, lost ones too, have come."""
+        """Hold a message back until all that were sent before it on its link, lost ones too, have arrived."""
         link = message.source, message.target
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
@@ -224,7 +224,7 @@ class Network:
             self._reach(ready)
 
     def _reach(self, message: _Message) -> None:
-        """The message has come to the target's end of the link."""
+        """The message has reached the target's end of the link."""
         if self._downlink.get(message.target, self.links.downlink):
             # Who uses the downlink first is known when the bytes get there, not when they are sent.
             self.clock.call_at(self._through_downlink(message), lambda: self._arrive(message))
@@ -232,7 +232,7 @@ class Network:
             self._arrive(message)
 
     def _through_downlink(self, message: _Message) -> float:
-        """Queue for the target's shared downlink; bytes that came at a slower pace have passed it meanwhile."""
+        """Queue for the target's shared downlink; bytes that came at a slower pace have already passed it."""
         downlink = self._downlink.get(message.target, self.links.downlink)
         assert downlink is not None
         now, need = self.clock.now, message.size / downlink

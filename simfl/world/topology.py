@@ -124,7 +124,7 @@ class Topology:
         parts = topology._count_parts()
         if parts != 1:
             raise ScenarioError(
-                f"topology: {kind}: the graph falls into {parts} parts that never exchange anything; "
+                f"topology: {kind}: the graph falls apart into {parts} parts that never exchange anything; "
                 "add edges until it is connected"
             )
         return topology
@@ -424,7 +424,7 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
         raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: topology.path: expected a text file of edges, found bytes that are no text"
+            f"{path}: topology.path: expected a text file of edges, found bytes that are not text"
         ) from error
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].replace(",", " ").split()
@@ -484,7 +484,7 @@ _FAMILIES: dict[str, _Family] = {
     "ring": _Family("a cycle: every client has two neighbors", _ring),
     "complete": _Family("everyone is linked with everyone", _ring),
     "bipartite": _Family("every even client is linked with every odd one", _bipartite),
-    "star": _Family("client 0 in the middle, all others linked with it alone", _star),
+    "star": _Family("client 0 in the middle, all others linked to it alone", _star),
     "torus": _Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
     "regular": _Family(
         "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True

@@ -63,13 +63,13 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         "lenet5",
         {"input_shape": (123,)},
         "lenet5: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
-        "found (123,); use kind: mlp for data that are no images",
+        "found (123,); use kind: mlp for data that are not images",
     ),
     (
         "lenet5",
         {"input_shape": (28, 30)},
         "lenet5: input_shape: expected square images as (side, side), (side, side, channels) or (side * side,), "
-        "found (28, 30); use kind: mlp for data that are no images",
+        "found (28, 30); use kind: mlp for data that are not images",
     ),
     (
         "lenet5",

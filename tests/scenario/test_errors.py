@@ -68,7 +68,7 @@ def test_at_most_ten_problems_are_listed() -> None:
     written = str(caught.value).splitlines()
     assert len(written) == 11
     assert written[9].startswith("f.yaml: record.zzj: ")
-    assert written[10] == "f.yaml: expected no more problems, found 2 more; mend these first"
+    assert written[10] == "f.yaml: expected no more problems, found 2 more; fix these first"
 
 
 def test_a_shorthand_is_blamed_by_the_key_that_is_in_the_file() -> None:

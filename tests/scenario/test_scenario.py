@@ -1,4 +1,4 @@
-"""The scenario as a whole: defaults, shorthands, the way to YAML and back, digest, remarks."""
+"""The scenario as a whole: defaults, shorthands, the way to YAML and back, digest, warnings."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ evaluate: {every: {epochs: 0.5}}
     assert scenario.links.bandwidth == 1.25e8
     assert scenario.privacy is not None
     assert scenario.privacy.mechanism == "gaussian"
-    assert scenario.notes() == ()
+    assert scenario.warnings() == ()
 
 
 def test_bare_words_and_numbers_are_short_for_sections() -> None:
@@ -160,20 +160,20 @@ def test_an_algorithm_of_the_users_own() -> None:
     assert hash(scenario) == hash(loads(scenario.to_yaml()))
 
 
-def test_remarks_on_privacy() -> None:
-    def remarks(privacy: str, sampling: str = "auto") -> tuple[str, ...]:
-        return loads(f"{{algorithm: {{kind: adpsgd, sampling: {sampling}}}, privacy: {privacy}}}").notes()
+def test_warnings_about_privacy() -> None:
+    def warned(privacy: str, sampling: str = "auto") -> tuple[str, ...]:
+        return loads(f"{{algorithm: {{kind: adpsgd, sampling: {sampling}}}, privacy: {privacy}}}").warnings()
 
-    assert remarks("gaussian") == remarks("gaussian", "poisson") == remarks("null", "shuffle") == ()
+    assert warned("gaussian") == warned("gaussian", "poisson") == warned("null", "shuffle") == ()
     for sampling in ("shuffle", "without_replacement"):
-        (note,) = remarks("gaussian", sampling)
-        assert note.startswith(f"algorithm.sampling: {sampling} has batches of a fixed size")
-        assert remarks("{neighbors: replace_one}", sampling) == remarks("gaussian_update", sampling) == ()
-    assert "no certified epsilon" in remarks("gaussian", "with_replacement")[0]
-    assert "use laplace_l2" in remarks("laplace_l2_radius_only")[0]
-    assert "holds only if nobody learns" in remarks("{view: global_hidden}")[0]
-    assert "never certified" in remarks("gaussian_unclipped")[0]
-    assert "epsilon is infinite" in remarks("{noise_multiplier: 0}")[0]
+        (line,) = warned("gaussian", sampling)
+        assert line.startswith(f"algorithm.sampling: {sampling} has batches of a fixed size")
+        assert warned("{neighbors: replace_one}", sampling) == warned("gaussian_update", sampling) == ()
+    assert "no certified epsilon" in warned("gaussian", "with_replacement")[0]
+    assert "use laplace_l2" in warned("laplace_l2_radius_only")[0]
+    assert "holds only if nobody learns" in warned("{view: global_hidden}")[0]
+    assert "never certified" in warned("gaussian_unclipped")[0]
+    assert "epsilon is infinite" in warned("{noise_multiplier: 0}")[0]
 
 
 def test_one_client_is_enough_for_sync_sgd_alone() -> None:

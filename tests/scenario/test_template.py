@@ -37,7 +37,7 @@ def _with_option(number: int) -> str:
 def test_the_template_is_a_scenario_that_names_its_units() -> None:
     scenario = loads(template(), "new")
     assert scenario.name == "new"
-    assert scenario.notes() == ()
+    assert scenario.warnings() == ()
     assert "ns, us, ms, s, min, h, d" in template()
     assert max(map(len, template().splitlines())) <= 120
 

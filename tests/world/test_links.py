@@ -98,7 +98,7 @@ def test_whatever_is_lost_late_or_queued_arrives_exactly_once(seed, loss, fifo, 
         bandwidth=bandwidth, uplink=uplink, downlink=downlink,
     )  # fmt: skip
     seen = deliveries(network, sends)
-    assert sorted(index for _, index in seen) == list(range(60)), "late, never never, and once"
+    assert sorted(index for _, index in seen) == list(range(60)), "late, but each of them, and once"
     for time, index in seen:
         sent, _, target, _ = sends[index]
         pace = [b for b in (bandwidth, uplink, downlink) if b]

@@ -61,14 +61,15 @@ class AsyncFl(AlgorithmConfig):
         default="proportional", description="shares are kept as well as whole numbers allow, or each gradient is drawn"
     )
     gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
-    rounds: Count | None = Field(default=None, description="T, after which the run ends; null: no such end")
+    rounds: Count | None = Field(default=None, description="T, the rounds after which the run ends; null: no limit")
     gradients: Count | None = Field(
-        default=None, description="K of all clients together: as many rounds as it takes to compute them; null: no end"
+        default=None,
+        description="K, those of all clients: as many rounds as it takes to compute them; null: no limit",
     )
     local_steps: Flag = Field(
         default=False,
-        description="true: clients move their model after every mini-batch of a round, and take over a model that "
-        "comes meanwhile, which no proof of privacy covers; false: all gradients of a round at one model",
+        description="true: clients move their model after every mini-batch of a round, and adopt a model that "
+        "arrives meanwhile, which no proof of privacy covers; false: a round's gradients are taken at one model",
     )
     step_per: Literal["round", "gradient"] = Field(
         default="round",
@@ -80,10 +81,11 @@ class AsyncFl(AlgorithmConfig):
     )
     aggregation: Literal["sum", "mean"] = Field(
         default="sum",
-        description="what the server makes of the clients' updates: their sum, as the papers' listings, or their mean",
+        description="how the server combines updates: their sum, as in the papers' listings, or their mean",
     )
     aggregators: tuple[Count, ...] = Field(
-        default=(), description="aggregators between clients and server: their number on each level, from the server on"
+        default=(),
+        description="number of aggregators between clients and server on each level, the server's side first",
     )
 
     @model_validator(mode="after")

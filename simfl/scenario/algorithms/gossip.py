@@ -36,7 +36,7 @@ class AdPsgd(AlgorithmConfig):
 
 
 class GossipLearning(AlgorithmConfig):
-    """Gossip learning: models are pushed to random neighbors by the clock, merged by age, and trained there."""
+    """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""
 
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: PositiveSeconds | None = Field(

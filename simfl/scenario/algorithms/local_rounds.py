@@ -39,7 +39,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
         default=0.0, description="mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
     concurrency: Count | None = Field(
-        default=None, description="clients that train at a time, chosen at random of those there; null: all"
+        default=None, description="clients that train at a time, chosen at random from those present; null: all"
     )
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ class FedAvg(LocalRoundsConfig):
     kind: Literal["fedavg"] = variant("fedavg")
     fraction: Share = Field(default=1.0, description="share of the clients that take part in a round, drawn at random")
     weighting: Literal["data", "uniform"] = Field(
-        default="data", description="what the mean weighs clients by: their examples, or all alike"
+        default="data", description="how the mean weighs clients: by their examples, or all alike"
     )
     server_step: Positive = Field(default=1.0, description="step of the server on the mean change")
     deadline: PositiveSeconds | None = Field(
@@ -103,7 +103,7 @@ class FedProx(FedAvg):
 
 
 class FedAsync(LocalRoundsConfig):
-    """FedAsync: the server mixes each client's model into its own as it comes, the less the staler it is."""
+    """FedAsync: the server mixes each client's model into its own as it arrives, with less weight the staler it is."""
 
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: NonNegative = Field(
@@ -121,7 +121,7 @@ class FedAsync(LocalRoundsConfig):
 
 
 class FedBuff(LocalRoundsConfig):
-    """FedBuff: the server gathers updates in a buffer and takes a step when it is full; with noise of the server's."""
+    """FedBuff: the server gathers updates in a buffer and steps when it is full; the noise may be the server's."""
 
     kind: Literal["fedbuff"] = variant("fedbuff")
     buffer_size: Count = Field(default=10, description="K, updates that make a step of the server")

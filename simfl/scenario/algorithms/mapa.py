@@ -54,7 +54,7 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
 
     delays: Literal["world", "cyclic"] = Field(
         default="world",
-        description="staleness of updates: as speeds and links have it (world), or clients take turns (cyclic), so "
+        description="staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
         "that it is clients.count - 1 whatever their speeds",
     )
     largest_staleness: Index | None = Field(
@@ -112,4 +112,4 @@ class Mapa(ServedSgd):
         description="the next stage's clipping norm: theta times this one's (algorithm1), or as the text or "
         "Table 2 of the paper prints it",
     )
-    stages: Count | None = Field(default=None, description="how many stages at most, the last one without end")
+    stages: Count | None = Field(default=None, description="largest number of stages, the last of which has no end")

@@ -14,7 +14,7 @@ from simfl.scenario.fields import (
 
 
 class StalenessBound(Config):
-    """How stale an update may be when a server applies it, and what happens to one that is more."""
+    """How stale an update may be when a server applies it, and what happens to a staler one."""
 
     bound: Index = Field(description="updates applied between the read of a model and the application of its update")
     policy: Literal["wait", "drop", "down_weight"] = Field(
