@@ -258,7 +258,7 @@ def _sha256(path: Path, packed_as: str | None = None) -> str:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except BROKEN_STREAM:
-        return f"not a readable {packed_as} file"
+        return f"no readable {packed_as} file"
     return digest.hexdigest()
 
 

@@ -89,9 +89,9 @@ def test_which_of_two_archives(tmp_path: Path, streams: Streams) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (archive(as_bytes())[:-3000], "cut off, or no tar archive"),
-        (b"no archive", "cut off, or no tar archive"),
-        (b"", "cut off, or no tar archive"),
+        (archive(as_bytes())[:-3000], "cut off, or not a tar archive"),
+        (b"no archive", "cut off, or not a tar archive"),
+        (b"", "cut off, or not a tar archive"),
         (archive({"data_batch_1.bin": b"x" * 3073}), "expected labels 0 to 9, found 120"),
         (archive({**as_bytes(), "data_batch_1.bin": b"\0" * 4000}), "records of 3073 bytes, found 4000 bytes"),
         (archive({**as_bytes(), "test_batch.bin": b""}), "records of 3073 bytes, found 0 bytes"),
