@@ -120,7 +120,7 @@ DAMAGED = [
     Damaged(
         "cifar10_cut",
         "data: {set: cifar10}\n",
-        "sets/cifar10: data_batch_1.bin: expected records of 3073 bytes, found 5000 bytes, no multiple of "
+        "sets/cifar10: data_batch_1.bin: expected records of 3073 bytes, found 5000 bytes, not a multiple of "
         "it; fetch it again with `simfl data fetch cifar10`",
         {"sets/cifar10/data_batch_1.bin": bytes(5000), "sets/cifar10/test_batch.bin": bytes(3073)},
     ),
