@@ -27,13 +27,14 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.privacy.pure import amplified_epsilon, composed_epsilon
 
 Neighbors = Literal["add_or_remove", "replace_one"]
@@ -63,12 +64,11 @@ class Release:
     pure_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.sampling_rate <= 1.0:
-            raise ValueError(f"sampling_rate: expected a number from 0 to 1, found {self.sampling_rate}")
-        if self.pure_epsilon is None and not self.noise_multiplier >= 0.0:
-            raise ValueError(f"noise_multiplier: expected a number >= 0, found {self.noise_multiplier}")
-        if self.pure_epsilon is not None and not self.pure_epsilon >= 0.0:
-            raise ValueError(f"pure_epsilon: expected a number >= 0, found {self.pure_epsilon}")
+        checks.unit(sampling_rate=self.sampling_rate)
+        if self.pure_epsilon is None:
+            checks.not_negative(noise_multiplier=self.noise_multiplier)
+        else:
+            checks.not_negative(pure_epsilon=self.pure_epsilon)
 
 
 Composition = Sequence[tuple[Release, int]]
@@ -110,14 +110,12 @@ def refusal(sampling: str, neighbors: Neighbors) -> str | None:
 
 def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair, int]]:
     """Translate releases; those of one pass become the dearest of them, once."""
-    if neighbors not in ("add_or_remove", "replace_one"):
-        raise ValueError(f"neighbors: expected add_or_remove or replace_one, found {neighbors!r}")
+    checks.one_of(get_args(Neighbors), neighbors=neighbors)
     replace = neighbors == "replace_one"
     pairs: dict[Pair, int] = {}
     once: list[Pair] = []
     for release, count in composition:
-        if count < 0:
-            raise ValueError(f"number of releases: expected an integer >= 0, found {count}")
+        checks.whole(0, releases=count)
         if count == 0 or release.sampling_rate == 0.0:
             continue
         reason = refusal(release.sampling, neighbors)
@@ -360,10 +358,8 @@ def epsilon_of(
         ConditionError: if nothing can be certified for this sampling under this relation.
         ValueError: for arguments out of range.
     """
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, found {delta}")
-    if accountant not in ("tightest", "renyi", "pld"):
-        raise ValueError(f"accountant: expected tightest, renyi or pld, found {accountant!r}")
+    checks.open_unit(delta=delta)
+    checks.one_of(get_args(Accountant), accountant=accountant)
     return _epsilon(tuple(pairs_of(composition, neighbors)), delta, accountant)
 
 
@@ -403,8 +399,7 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     Raises:
         ConditionError: if nothing can be certified for this sampling under this relation.
     """
-    if not epsilon >= 0.0:
-        raise ValueError(f"epsilon: expected a number >= 0, found {epsilon}")
+    checks.not_negative(epsilon=epsilon)
     pairs = pairs_of(composition, neighbors)
     if not pairs:
         return 0.0

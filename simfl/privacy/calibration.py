@@ -9,6 +9,7 @@ from collections.abc import Callable
 from scipy import optimize
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, epsilon_of
 
 _MOST_NOISE = 1e6
@@ -40,10 +41,8 @@ def noise_multiplier_for(
     Raises:
         ConditionError: if no amount of noise would do.
     """
-    if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon}")
-    if steps < 1:
-        raise ValueError(f"steps: expected an integer >= 1, found {steps}")
+    checks.positive(epsilon=epsilon)
+    checks.whole(1, steps=steps)
 
     def spent(noise_multiplier: float, by: Accountant) -> float:
         release = Release(noise_multiplier, sampling_rate, sampling)

@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _LOG_SQRT_TAU = 0.5 * math.log(2.0 * math.pi)
@@ -45,8 +46,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     Returns:
         delta in [0, 1], to 1e-9 of itself, also where the two terms nearly cancel.
     """
-    _check_epsilon(epsilon, least=0.0)
-    _check_mu(mu)
+    checks.not_negative(epsilon=epsilon, mu=mu)
     if mu == 0.0 or math.isinf(epsilon):
         return 0.0
     return 1.0 if math.isinf(mu) else min(1.0, math.exp(_log_delta(epsilon, mu)))
@@ -62,8 +62,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     Returns:
         epsilon >= 0 to 1e-9 of itself; 0 where delta alone covers the release, inf without noise.
     """
-    _check_delta(delta)
-    _check_mu(mu)
+    checks.open_unit(delta=delta)
+    checks.not_negative(mu=mu)
     if math.isinf(mu):
         return math.inf
     if mu == 0.0 or gaussian_delta(0.0, mu) <= delta:
@@ -84,9 +84,8 @@ def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> floa
         delta: in (0, 1).
         sensitivity: >= 0, L2.
     """
-    _check_epsilon(epsilon, least=0.0)
-    _check_delta(delta)
-    _check_sensitivity(sensitivity)
+    checks.at_least(0.0, epsilon=epsilon, sensitivity=sensitivity)
+    checks.open_unit(delta=delta)
     log_delta = math.log(delta)
     tail = math.sqrt(-2.0 * log_delta)
     # mu with mu (mu/2 + tail) = epsilon is certainly small enough (see `gaussian_epsilon`); mu = 0 is at epsilon = 0.
@@ -114,9 +113,9 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
     Raises:
         ConditionError: epsilon >= 1 without `beyond`.
     """
-    _check_epsilon(epsilon)
-    _check_delta(delta)
-    _check_sensitivity(sensitivity)
+    checks.positive(epsilon=epsilon)
+    checks.at_least(0.0, sensitivity=sensitivity)
+    checks.open_unit(delta=delta)
     if epsilon >= 1.0 and not beyond:
         raise ConditionError(
             f"classical Gaussian noise: condition epsilon < 1 of its theorem: epsilon is {epsilon:g}; "
@@ -161,23 +160,20 @@ def gdp_central_limit_mu(
         steps: T >= 0.
         sampling: how batches are drawn.
     """
-    if not noise_multiplier > 0.0:
-        raise ValueError(f"noise_multiplier: expected a number > 0, found {noise_multiplier:g}")
-    _check_rate(sampling_rate)
-    if steps < 0:
-        raise ValueError(f"steps: expected an integer >= 0, found {steps}")
+    checks.positive(noise_multiplier=noise_multiplier)
+    checks.unit(sampling_rate=sampling_rate)
+    checks.at_least(0.0, steps=steps)
+    checks.one_of(("poisson", "uniform"), sampling=sampling)
     precision = 1.0 / noise_multiplier**2
     if precision > 700.0:  # e^700 is about the largest number there is
         return math.inf if sampling_rate * steps > 0.0 else 0.0
     if sampling == "poisson":
         variance = math.expm1(precision)
-    elif sampling == "uniform":
+    else:
         z = noise_multiplier
         # The sum without its ones, which would cancel: Phi(x) - 1/2 = erf(x / sqrt 2) / 2.
         half = math.erf(1.5 / z / math.sqrt(2.0)) - 3.0 * math.erf(0.5 / z / math.sqrt(2.0))
         variance = 2.0 * (math.expm1(precision) * float(ndtr(1.5 / z)) + 0.5 * half)
-    else:
-        raise ValueError(f"sampling: expected poisson or uniform, found {sampling!r}")
     return sampling_rate * math.sqrt(steps * variance)
 
 
@@ -238,30 +234,3 @@ def _mills(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return float(brentq(function, low, high, xtol=_TINY, rtol=1e-13, maxiter=500))
-
-
-def _check_epsilon(epsilon: float, least: float | None = None) -> None:
-    if least is None and not epsilon > 0.0:
-        raise ValueError(f"epsilon: expected a number > 0, found {epsilon:g}")
-    if least is not None and not epsilon >= least:
-        raise ValueError(f"epsilon: expected a number >= {least:g}, found {epsilon:g}")
-
-
-def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")
-
-
-def _check_mu(mu: float) -> None:
-    if not mu >= 0.0:
-        raise ValueError(f"mu: expected a number >= 0, found {mu:g}")
-
-
-def _check_rate(sampling_rate: float) -> None:
-    if not 0.0 <= sampling_rate <= 1.0:
-        raise ValueError(f"sampling_rate: expected a number from 0 to 1, found {sampling_rate:g}")
-
-
-def _check_sensitivity(sensitivity: float) -> None:
-    if not sensitivity >= 0.0:
-        raise ValueError(f"sensitivity: expected a number >= 0, found {sensitivity:g}")

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from simfl.privacy import checks
+
 
 def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
     """Return epsilon of one release on a random share q of the data: ln(1 + q (e^epsilon - 1)).
@@ -27,7 +29,7 @@ def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
         epsilon: >= 0, of one release on all data.
         sampling_rate: q in (0, 1].
     """
-    _check_epsilon(epsilon)
+    checks.at_least(0.0, epsilon=epsilon)
     if not 0.0 < sampling_rate <= 1.0:
         raise ValueError(f"sampling_rate: expected a number in (0, 1], found {sampling_rate:g}")
     if sampling_rate == 1.0:
@@ -47,7 +49,9 @@ def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
         releases: T >= 0.
         delta: in (0, 1).
     """
-    _check(epsilon, releases, delta)
+    checks.at_least(0.0, epsilon=epsilon)
+    checks.whole(0, releases=releases)
+    checks.open_unit(delta=delta)
     growth = math.expm1(epsilon) if epsilon < 700.0 else math.inf
     return epsilon * math.sqrt(-2.0 * releases * math.log(delta)) + (releases * epsilon * growth if releases else 0.0)
 
@@ -65,7 +69,9 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
         releases: T >= 0.
         delta: in (0, 1).
     """
-    _check(epsilon, releases, delta)
+    checks.at_least(0.0, epsilon=epsilon)
+    checks.whole(0, releases=releases)
+    checks.open_unit(delta=delta)
     if epsilon == 0.0 or releases == 0:
         return 0.0
     here, there = _tails(epsilon, releases)
@@ -95,16 +101,3 @@ def _tails(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[
         at_least = np.logaddexp.accumulate((log_choose + j * up + (releases - j) * down)[::-1])[::-1]
         tails.append(np.append(at_least[1:], -np.inf))
     return tails[0], tails[1]
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not (epsilon >= 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number >= 0, found {epsilon:g}")
-
-
-def _check(epsilon: float, releases: int, delta: float) -> None:
-    _check_epsilon(epsilon)
-    if releases < 0:
-        raise ValueError(f"releases: expected an integer >= 0, found {releases}")
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, epsilon_of
 
 Mixing = Literal["random_pair", "bipartite", "ring_edge"]
@@ -51,10 +52,8 @@ def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
         mixing: how the pair is drawn.
     """
     K = num_workers
-    if K < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, found {K}")
-    if mixing not in ("random_pair", "bipartite", "ring_edge"):
-        raise ValueError(f"mixing: expected random_pair, bipartite or ring_edge, found {mixing!r}")
+    checks.whole(1, num_workers=K)
+    checks.one_of(get_args(Mixing), mixing=mixing)
     if mixing == "bipartite" and K > 1 and K % 2:
         raise ValueError(f"num_workers: expected an even number for bipartite mixing, found {K}; use random_pair")
     if K <= 2:
@@ -71,10 +70,9 @@ def rhobar(num_workers: int, rho: float) -> float:
         num_workers: K >= 1.
         rho: in [0, 1), see `spectral_rho`.
     """
-    if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
+    checks.whole(1, num_workers=num_workers)
     if not 0.0 <= rho < 1.0:
-        raise ValueError(f"rho: expected a number from 0 to 1, 1 excluded, found {rho:g}")
+        raise ValueError(f"rho: expected a number in [0, 1), found {rho:g}")
     root = math.sqrt(rho)
     return (num_workers - 1) / num_workers * (1.0 / (1.0 - rho) + 2.0 * root / (1.0 - root) ** 2)
 
@@ -109,14 +107,10 @@ class Problem:
     rho: float
 
     def __post_init__(self) -> None:
-        for name in ("num_workers", "batch_size", "dimension"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, found {getattr(self, name)}")
-        if not self.smoothness > 0.0:
-            raise ValueError(f"smoothness: expected a number > 0, found {self.smoothness:g}")
-        for name in ("initial_gap", "sampling_variance", "worker_variance", "staleness"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"{name}: expected a number >= 0, found {getattr(self, name):g}")
+        checks.whole(1, num_workers=self.num_workers, batch_size=self.batch_size, dimension=self.dimension)
+        checks.positive(smoothness=self.smoothness)
+        checks.at_least(0.0, initial_gap=self.initial_gap, staleness=self.staleness)
+        checks.at_least(0.0, sampling_variance=self.sampling_variance, worker_variance=self.worker_variance)
         rhobar(self.num_workers, self.rho)
 
     @property
@@ -169,8 +163,7 @@ def constants(problem: Problem, step_size: float) -> Constants:
     Returns:
         C1, C2 and C3. Where C1 <= 0, C2 and C3 mean nothing: -inf and inf.
     """
-    if not (step_size > 0.0 and math.isfinite(step_size)):
-        raise ValueError(f"step_size: expected a finite number > 0, found {step_size:g}")
+    checks.positive(step_size=step_size)
     K, L, tau = problem.num_workers, problem.smoothness, problem.staleness
     h = step_size * problem.batch_size
     c1 = 1.0 - 24.0 * h**2 * L**2 * problem.delay
@@ -231,8 +224,8 @@ def theorem1(problem: Problem, *, step_size: float, steps: int, noise_std: float
     Raises:
         ConditionError: C1 > 0, C2 >= 0 or C3 <= 1 fails: the step size is too large.
     """
-    _check_steps(steps)
-    _check_noise(noise_std)
+    checks.whole(1, steps=steps)
+    checks.at_least(0.0, noise_std=noise_std)
     violated = constants(problem, step_size).violated
     if violated is not None:
         raise ConditionError(
@@ -433,10 +426,7 @@ def theorem2(
     Raises:
         ConditionError: no mu satisfies the conditions; the message names the smallest admissible epsilon.
     """
-    if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon:g}")
-    if not gradient_bound > 0.0:
-        raise ValueError(f"gradient_bound: expected a number > 0, found {gradient_bound:g}")
+    checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)
     setting = _setting(delta, num_workers, examples, batch_size, steps)
     mu = _best_mu(setting, epsilon)
     if mu is None:
@@ -486,15 +476,9 @@ def smallest_admissible_epsilon(delta: float, *, num_workers: int, examples: int
 
 
 def _setting(delta: float, num_workers: int, examples: int, batch_size: int, steps: int) -> _Setting:
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number between 0 and 1, found {delta:g}")
-    if num_workers < 1:
-        raise ValueError(f"num_workers: expected an integer >= 1, found {num_workers}")
-    if not 1 <= batch_size <= examples:
-        raise ValueError(
-            f"batch_size: expected an integer from 1 to the worker's {examples} examples, found {batch_size}"
-        )
-    _check_steps(steps)
+    checks.open_unit(delta=delta)
+    checks.whole(1, num_workers=num_workers, examples=examples, steps=steps)
+    checks.whole(1, examples, batch_size=batch_size)
     rate = batch_size / (num_workers * examples)
     return _Setting(-math.log(delta), 5.0 * steps * rate**2, rate)
 
@@ -573,13 +557,3 @@ def _smallest_epsilon(setting: _Setting) -> float:
 
 
 # -- time ------------------------------------------------------------------------------------
-
-
-def _check_steps(steps: int) -> None:
-    if steps < 1:
-        raise ValueError(f"steps: expected an integer >= 1, found {steps}")
-
-
-def _check_noise(noise_std: float) -> None:
-    if not noise_std >= 0.0:
-        raise ValueError(f"noise_std: expected a number >= 0, found {noise_std:g}")

@@ -34,6 +34,7 @@ from scipy.integrate import quad
 from scipy.special import betainc, lambertw
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.privacy.pure import advanced_epsilon, amplified_epsilon, composed_epsilon
 
 SecondMoment = Literal["paper", "exact"]
@@ -42,21 +43,6 @@ SecondMoment = Literal["paper", "exact"]
 Rule = Literal["algorithm1", "text", "table2"]
 """The next stage's dS: theta dS (Algorithm 1); 2 sqrt(2 D/(P (tau+1)))/b (Section 6.2), which is theta dS where P > 1;
 2 sqrt(D)/b, with P of the first dS in all stages (Table 2). D is Delta_b."""
-
-
-def _check(name: str, value: float, least: float = 0.0, *, strict: bool = True) -> None:
-    if not ((value > least if strict else value >= least) and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a finite number {'>' if strict else '>='} {least:g}, found {value:g}")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name}: expected a number between 0 and 1, found {value:g}")
-
-
-def _check_count(name: str, value: float) -> None:
-    if value < 1:
-        raise ValueError(f"{name}: expected an integer >= 1, found {value:g}")
 
 
 @dataclass(frozen=True)
@@ -80,12 +66,9 @@ class Problem:
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        _check_count("batch_size", self.batch_size)
-        _check_count("dimension", self.dimension)
-        _check("sampling_std", self.sampling_std, strict=False)
-        _check("smoothness", self.smoothness)
-        _check("staleness", self.staleness, strict=False)
-        _check("initial_gap", self.initial_gap)
+        checks.whole(1, batch_size=self.batch_size, dimension=self.dimension)
+        checks.at_least(0.0, sampling_std=self.sampling_std, staleness=self.staleness)
+        checks.positive(smoothness=self.smoothness, initial_gap=self.initial_gap)
 
     def variance(self, sensitivity: float, epsilon: float, second_moment: SecondMoment = "paper") -> float:
         """Return Delta_b = sigma²/b + E||eta||², of a noisy mean gradient.
@@ -118,11 +101,9 @@ def noise_second_moment(
         dimension: d >= 1.
         second_moment: "exact", d (d + 1) (dS/epsilon)²; "paper", 2 (dS/epsilon)², that of the radius-only sampler.
     """
-    _check("sensitivity", sensitivity)
-    _check("epsilon", epsilon)
-    _check_count("dimension", dimension)
-    if second_moment not in get_args(SecondMoment):
-        raise ValueError(f"second_moment: expected paper or exact, found {second_moment!r}")
+    checks.positive(sensitivity=sensitivity, epsilon=epsilon)
+    checks.whole(1, dimension=dimension)
+    checks.one_of(get_args(SecondMoment), second_moment=second_moment)
     return (2.0 if second_moment == "paper" else dimension * (dimension + 1.0)) * (sensitivity / epsilon) ** 2
 
 
@@ -144,7 +125,7 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
     Returns:
         delta, to about 1e-8.
     """
-    _check_count("dimension", dimension)
+    checks.whole(1, dimension=dimension)
     epsilon = nominal_epsilon if epsilon is None else epsilon
     for name, value, least in (("nominal_epsilon", nominal_epsilon, 1e-9), ("epsilon", epsilon, 0.0)):
         if not least <= value <= 300.0:  # beyond, e^epsilon leaves no digits
@@ -189,18 +170,17 @@ def initial_sensitivity(sampling_std: float, batch_size: int, failure_probabilit
         batch_size: b.
         failure_probability: delta in (0, 1).
     """
-    _check("sampling_std", sampling_std)
-    _check_count("batch_size", batch_size)
-    _check_share("failure_probability", failure_probability)
+    checks.positive(sampling_std=sampling_std)
+    checks.whole(1, batch_size=batch_size)
+    checks.open_unit(failure_probability=failure_probability)
     shortfall = -math.expm1(0.5 * math.log1p(-failure_probability))  # 1 - sqrt(1 - delta), all digits kept
     return 2.0 * sampling_std / (batch_size * math.sqrt(shortfall))
 
 
 def failure_probability(sensitivity: float, sampling_std: float, batch_size: int) -> float:
     """Return the smallest delta with which dS satisfies (12): 1 - (1 - 4 sigma²/(b² dS²))², 1 below 2 sigma/b."""
-    _check("sensitivity", sensitivity)
-    _check("sampling_std", sampling_std)
-    _check_count("batch_size", batch_size)
+    checks.positive(sensitivity=sensitivity, sampling_std=sampling_std)
+    checks.whole(1, batch_size=batch_size)
     tail = min(1.0, (2.0 * sampling_std / (batch_size * sensitivity)) ** 2)
     return tail * (2.0 - tail)
 
@@ -212,8 +192,8 @@ def clipping_norm(sensitivity: float, batch_size: int) -> float:
 
 def audp_sensitivity(gradient_bound: float, batch_size: int) -> float:
     """Return dS = 2 G/b, Theorem 1, of gradients of norm at most G; clip them to G, and it holds."""
-    _check("gradient_bound", gradient_bound)
-    _check_count("batch_size", batch_size)
+    checks.positive(gradient_bound=gradient_bound)
+    checks.whole(1, batch_size=batch_size)
     return 2.0 * gradient_bound / batch_size
 
 
@@ -260,15 +240,15 @@ def coefficient(problem: Problem, variance: float, sensitivity: float, theta: fl
         sensitivity: the current dS. (Table 2 has the first one.)
         theta: in (0, 1), by which dS is to fall.
     """
-    _check("sensitivity", sensitivity)
-    _check_share("theta", theta)
+    checks.positive(sensitivity=sensitivity)
+    checks.open_unit(theta=theta)
     root = math.sqrt(8.0 * variance / (problem.staleness + 1.0)) / (problem.batch_size * sensitivity * theta)
     return max(root * root, 1.0)
 
 
 def stage_steps(problem: Problem, variance: float, p: float) -> int:
     """Return T_s = ceil(4 P² L (tau+1)² (f(x_1) - f*) / Delta_b), equation (15)."""
-    _check("variance", variance)
+    checks.positive(variance=variance)
     length = 4.0 * p * p * problem.smoothness * (problem.staleness + 1.0) ** 2 * problem.initial_gap / variance
     if not math.isfinite(length):
         raise ConditionError(f"stage of MAPA: (15) asks for T_s = {length:g} updates; expected a finite number")
@@ -300,9 +280,8 @@ def stages(
     """
     if (steps is None) == (count is None):
         raise ValueError("stages: expected either steps or count")
-    _check_count("steps" if count is None else "count", steps if count is None else count)  # type: ignore[arg-type]
-    if rule not in get_args(Rule):
-        raise ValueError(f"rule: expected algorithm1, text or table2, found {rule!r}")
+    checks.whole(1, **{name: value for name, value in (("steps", steps), ("count", count)) if value is not None})
+    checks.one_of(get_args(Rule), rule=rule)
     found: list[Stage] = []
     sensitivity, first = initial, 1
     while (len(found) < count) if count is not None else (first <= (steps or 0)):
@@ -344,8 +323,8 @@ def audp_step_size(problem: Problem, variance: float, step: int, *, without_loga
         step: t >= 1.
         without_logarithm: equation (11), L ((tau+1)² + 1) in the first term, whose bound has no ln T.
     """
-    _check("variance", variance, strict=False)
-    _check_count("step", step)
+    checks.at_least(0.0, variance=variance)
+    checks.whole(1, step=step)
     delay = (problem.staleness + 1.0) ** 2 + 1.0 if without_logarithm else problem.staleness + 1.0
     return 1.0 / (problem.smoothness * delay + math.sqrt(variance + 1.0) * math.sqrt(step))
 
@@ -367,8 +346,8 @@ def csgd_step_size(problem: Problem, radius: float, step: int) -> float:
 
 
 def _table2_step_size(problem: Problem, radius: float, step: int, delay: float) -> float:
-    _check("radius", radius)
-    _check_count("step", step)
+    checks.positive(radius=radius)
+    checks.whole(1, step=step)
     spread = problem.sampling_std / (radius * math.sqrt(problem.batch_size))
     return 1.0 / (problem.smoothness * delay + math.sqrt(step + 1.0) * spread)
 
@@ -405,10 +384,9 @@ def theorem2(problem: Problem, variance: float, *, radius: float, gradient_bound
         gradient_bound: G, with ||grad f|| <= G.
         steps: T.
     """
-    _check("variance", variance, strict=False)
-    _check("radius", radius)
-    _check("gradient_bound", gradient_bound)
-    _check_count("steps", steps)
+    checks.at_least(0.0, variance=variance)
+    checks.positive(radius=radius, gradient_bound=gradient_bound)
+    checks.whole(1, steps=steps)
     stale = problem.staleness + 1.0
     delay = radius * gradient_bound * problem.staleness / steps
     growth = problem.smoothness * (variance + gradient_bound**2) / (2.0 * (variance + 1.0)) * stale**2 / steps
@@ -464,7 +442,7 @@ def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: f
         sampling_rate: q = b/n_k in (0, 1].
         delta: in (0, 1), for the advanced and exact compositions.
     """
-    _check("epsilon", epsilon)
+    checks.positive(epsilon=epsilon)
     less = amplified_epsilon(epsilon, sampling_rate)
     return Total(
         epsilon=epsilon,
@@ -487,6 +465,6 @@ def literal_epsilon(epsilon: float, batch_size: int) -> float:
     It clips the averaged gradient to b dS/2. One example can then move the average across the whole ball, by b dS, and
     the noise is for dS.
     """
-    _check("epsilon", epsilon)
-    _check_count("batch_size", batch_size)
+    checks.positive(epsilon=epsilon)
+    checks.whole(1, batch_size=batch_size)
     return batch_size * epsilon

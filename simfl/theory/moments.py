@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 
 Sizes = Sequence[int] | Sequence[float] | NDArray[np.int64] | NDArray[np.float64]
 
@@ -54,7 +55,7 @@ def third_order_factor(sigma: float, r0: float) -> float:
     Raises:
         ConditionError: u0 or u1 is not below 1.
     """
-    _check_sigma(sigma)
+    checks.positive(sigma=sigma)
     if not 0.0 <= r0 < 1.0:
         raise ConditionError(
             f"condition r0 < 1 of Lemma 4: r0 = sigma max s_i/N is {r0:.6g}; take smaller batches (or less noise)"
@@ -166,8 +167,8 @@ def explicit_moments(
     Raises:
         ConditionError: sigma q_max >= 1, u0 or u1 >= 1, or no order is allowed.
     """
-    _check_sigma(sigma)
-    _check_delta(delta)
+    checks.positive(sigma=sigma)
+    checks.open_unit(delta=delta)
     m = size_moments(sizes, num_examples)
     factor = third_order_factor(sigma, sigma * m.largest_rate)
     limit = largest_order(sigma, m.largest_rate, strict=strict)
@@ -188,13 +189,3 @@ def explicit_moment_epsilon(
 ) -> float:
     """Return the epsilon of `explicit_moments`."""
     return explicit_moments(sizes, num_examples, sigma, delta, strict=strict).epsilon
-
-
-def _check_sigma(sigma: float) -> None:
-    if not (sigma > 0.0 and math.isfinite(sigma)):
-        raise ValueError(f"sigma: expected a number > 0, found {sigma:g}")
-
-
-def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), found {delta:g}")

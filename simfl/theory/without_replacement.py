@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 
 Calibration = Literal["classic", "analytic"]
@@ -61,10 +62,9 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
         l2: lambda >= 0.
         radius: R > 0, of the ball of models; by default 1/lambda as in the paper, so that L = 2.
     """
-    if not l2 >= 0.0:
-        raise ValueError(f"l2: expected a number >= 0, found {l2:g}")
-    if radius is not None and not radius > 0.0:
-        raise ValueError(f"radius: expected a number > 0, found {radius:g}")
+    checks.at_least(0.0, l2=l2)
+    if radius is not None:
+        checks.positive(radius=radius)
     if l2 == 0.0:
         return LossConstants(1.0, 1.0, 0.0)
     return LossConstants(1.0 + l2 * radius if radius is not None else 2.0, 1.0 + l2, l2)
@@ -107,8 +107,7 @@ class Noise:
 
     def scaled(self, step_size: float) -> float:
         """Return the standard deviation of eta_t N_t, which the paper calls noise in its Theorems 2 and 5."""
-        if not step_size > 0.0:
-            raise ValueError(f"step_size: expected a number > 0, found {step_size:g}")
+        checks.positive(step_size=step_size)
         return step_size * self.noise_std
 
     def joint(self, *, models: int = 1, copies: int = 1) -> float:
@@ -120,9 +119,7 @@ class Noise:
             models: c, models trained on the same examples and all released (one against all: one for each class).
             copies: nodes that hold the example; parallel composition assumes one.
         """
-        for name, value in (("models", models), ("copies", copies)):
-            if value < 1:
-                raise ValueError(f"{name}: expected an integer >= 1, found {value}")
+        checks.whole(1, models=models, copies=copies)
         return gaussian_epsilon(
             self.delta, math.sqrt(models * copies * self.visits) * self.sensitivity / self.noise_std
         )
@@ -173,8 +170,7 @@ def dp_sgd_noise(
         lipschitz: L > 0.
         calibration: of the noise of one visit.
     """
-    if visits < 1:
-        raise ValueError(f"visits: expected an integer >= 1, found {visits}")
+    checks.whole(1, visits=visits)
     return _noise(epsilon, delta, visits, batch_size, lipschitz, calibration)
 
 
@@ -202,21 +198,17 @@ def _noise(
 
 
 def _sensitivity(batch_size: int, lipschitz: float) -> float:
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected an integer >= 1, found {batch_size}")
-    if not lipschitz > 0.0:
-        raise ValueError(f"lipschitz: expected a number > 0, found {lipschitz:g}")
+    checks.whole(1, batch_size=batch_size)
+    checks.positive(lipschitz=lipschitz)
     return 2.0 * lipschitz / batch_size
 
 
 def _std(epsilon: float, delta: float, sensitivity: float, calibration: Calibration) -> float:
-    if not (epsilon > 0.0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected a finite number > 0, found {epsilon:g}")
+    checks.positive(epsilon=epsilon)
+    checks.one_of(get_args(Calibration), calibration=calibration)
     if calibration == "classic":
         return classic_std(epsilon, delta, sensitivity, beyond=True)
-    if calibration == "analytic":
-        return analytic_std(epsilon, delta, sensitivity)
-    raise ValueError(f"calibration: expected classic or analytic, found {calibration!r}")
+    return analytic_std(epsilon, delta, sensitivity)
 
 
 # -- convergence -----------------------------------------------------------------------------
@@ -276,7 +268,7 @@ def theorem3(
         ConditionError: T > n/b: there is more than one pass.
     """
     _check_utility("Theorem 3", examples, batch_size, steps, noise_std, dimension)
-    _check_step(step_size)
+    checks.positive(step_size=step_size)
     return _utility(
         start=radius**2 / (2.0 * step_size * steps),
         gradients=gradient_bound**2 * step_size / 2.0,
@@ -368,9 +360,8 @@ def theorem6(
         ConditionError: T > n/b: there is more than one pass.
     """
     _check_utility("Theorem 6", examples, batch_size, steps, noise_std, dimension)
-    _check_step(step_size)
-    if nodes < 1:
-        raise ValueError(f"nodes: expected an integer >= 1, found {nodes}")
+    checks.positive(step_size=step_size)
+    checks.whole(1, nodes=nodes)
     if not 0.0 <= global_steps <= steps:
         raise ValueError(f"global_steps: expected a number from 0 to {steps}, found {global_steps:g}")
     noise = _dimension(dimension, as_printed) * step_size * noise_std**2 * global_steps / 2.0
@@ -399,18 +390,10 @@ def _dimension(dimension: int, as_printed: bool) -> float:
 
 
 def _check_utility(theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int) -> None:
-    for name, value in (("batch_size", batch_size), ("steps", steps), ("dimension", dimension)):
-        if value < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, found {value}")
-    if not noise_std >= 0.0:
-        raise ValueError(f"noise_std: expected a number >= 0, found {noise_std:g}")
+    checks.whole(1, batch_size=batch_size, steps=steps, dimension=dimension)
+    checks.at_least(0.0, noise_std=noise_std)
     if steps * batch_size > examples:
         raise ConditionError(
             f"{theorem}: condition of one pass: {steps} steps of {batch_size} examples need {steps * batch_size}, "
             f"found {examples}; take at most {examples // batch_size} steps"
         )
-
-
-def _check_step(step_size: float) -> None:
-    if not step_size > 0.0:
-        raise ValueError(f"step_size: expected a number > 0, found {step_size:g}")

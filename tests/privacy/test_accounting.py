@@ -203,13 +203,13 @@ def test_with_replacement_is_always_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Release(1.0, 1.5), "sampling_rate: expected a number from 0 to 1, found 1.5"),
+        (lambda: Release(1.0, 1.5), r"sampling_rate: expected a number in \[0, 1\], found 1.5"),
         (lambda: Release(-1.0), "noise_multiplier: expected a number >= 0, found -1"),
         (lambda: Release(0.0, pure_epsilon=-1.0), "pure_epsilon: expected a number >= 0"),
-        (lambda: epsilon_of([], 0.0), "delta: expected a number between 0 and 1, found 0.0"),
+        (lambda: epsilon_of([], 0.0), r"delta: expected a number in \(0, 1\), found 0"),
         (lambda: epsilon_of([], 0.1, accountant="gdp"), "accountant: expected tightest, renyi or pld, found 'gdp'"),
         (lambda: epsilon_of([], 0.1, neighbors="x"), "neighbors: expected add_or_remove or replace_one, found 'x'"),
-        (lambda: epsilon_of([(Release(1.0), -1)], 0.1), "number of releases: expected an integer >= 0, found -1"),
+        (lambda: epsilon_of([(Release(1.0), -1)], 0.1), "releases: expected an integer >= 0, found -1"),
         (lambda: delta_of([], -1.0), "epsilon: expected a number >= 0"),
     ],
 )

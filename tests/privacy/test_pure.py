@@ -71,7 +71,7 @@ def test_sampling_amplifies():
         (lambda: amplified_epsilon(-0.1, 0.5), "epsilon: expected a finite number >= 0, found -0.1"),
         (lambda: composed_epsilon(math.inf, 3, 0.1), "epsilon: expected a finite number >= 0, found inf"),
         (lambda: composed_epsilon(0.1, -1, 0.1), "releases: expected an integer >= 0, found -1"),
-        (lambda: composed_epsilon(0.1, 3, 0.0), "delta: expected a number between 0 and 1, found 0"),
+        (lambda: composed_epsilon(0.1, 3, 0.0), r"delta: expected a number in \(0, 1\), found 0"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -184,7 +184,7 @@ def test_bounds_are_for_one_pass():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: logistic_constants(-0.1), r"^l2: expected a number >= 0, found -0\.1$"),
+        (lambda: logistic_constants(-0.1), r"^l2: expected a finite number >= 0, found -0\.1$"),
         (lambda: logistic_constants(0.1, 0.0), r"^radius: "),
         (lambda: algorithm1_noise(0.0, 1e-5, batch_size=5), r"^epsilon: expected a finite number > 0, found 0$"),
         (lambda: algorithm1_noise(1.0, 2.0, batch_size=5), r"^delta: "),

@@ -72,10 +72,10 @@ def command(
     Planned is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and rounds
     from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
     """
+    from simfl.privacy import checks
     from simfl.theory.proactive_dp.planning import plan
-    from simfl.theory.proactive_dp.utility import check_loss
 
-    check_loss(target_loss)
+    checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
         raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)

@@ -63,9 +63,9 @@ def command(
     Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
     without any protection: use data that is public, or that is not what is to be protected.
     """
-    from simfl.theory.proactive_dp.utility import check_loss
+    from simfl.privacy import checks
 
-    check_loss(target_loss)
+    checks.open_unit(target_loss=target_loss)
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
     base = open_base(scenario, overrides, epochs=epochs, delta=delta)
     with progress_bar("utility graph") as told:

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.theory.moments import SizeMoments, Sizes, size_moments, third_order_factor
 
 Form = Literal["corrected", "worked", "printed"]
@@ -113,8 +114,7 @@ def theorem_3(sizes: Sizes, num_examples: int, epsilon: float, sigma: float, *, 
     Raises:
         ConditionError: max s_i / N > r0 / sigma, r0 > 1/e, u0 or u1 is not below 1, or no integer lambda >= 1 is left.
     """
-    _check_positive("epsilon", epsilon)
-    _check_positive("sigma", sigma)
+    checks.positive(epsilon=epsilon, sigma=sigma)
     found = _theorem_3(size_moments(sizes, num_examples), epsilon, sigma, r0)
     if found.order < 1:
         raise ConditionError(
@@ -183,8 +183,8 @@ def theorem_3_noise(
     Raises:
         ConditionError: the batches are too large for any sigma that the theorem covers.
     """
-    _check_positive("epsilon", epsilon)
-    _check_delta(delta)
+    checks.positive(epsilon=epsilon)
+    checks.open_unit(delta=delta)
     moments = size_moments(sizes, num_examples)
     orders = -2.0 * math.log(delta) / epsilon
     wanted = orders if as_printed else math.ceil(orders * (1.0 - 1e-12)) + 1.0
@@ -250,7 +250,7 @@ def r0_iterates(sigma: float, p: float, *, gamma: float = 0.0) -> tuple[float, .
     Raises:
         ConditionError: sigma < 1.137, where u1 < 1 is not shown.
     """
-    _check_power(p)
+    checks.at_least(0.0, p=p)
     if not sigma >= LEAST_NOISE:
         raise ConditionError(
             f"condition sigma >= {LEAST_NOISE} of r0(sigma), Theorem 4: sigma is {sigma:g}; take more noise or give r0"
@@ -309,8 +309,7 @@ def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_o
     Raises:
         ConditionError: in case 2, r is below the bound (26).
     """
-    if case not in (1, 2):
-        raise ValueError(f"case: expected 1 or 2, found {case}")
+    checks.whole(1, 2, case=case)
     alpha = r0 / sigma
     if case == 1:
         return float((1.0 + gamma) ** (2.0 + 3.0 * p) / math.sqrt(1.0 - alpha))
@@ -425,15 +424,12 @@ class Setting:
     form: Form = "corrected"
 
     def __post_init__(self) -> None:
-        _check_power(self.p)
-        for name in ("epsilon", "sigma", "epochs"):
-            _check_positive(name, getattr(self, name))
+        checks.at_least(0.0, p=self.p)
+        checks.positive(epsilon=self.epsilon, sigma=self.sigma, epochs=self.epochs)
         if self.r0 is not None:
-            _check_positive("r0", self.r0)
-        if self.num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, found {self.num_examples}")
-        if self.form not in ("corrected", "worked", "printed"):
-            raise ValueError(f"form: expected corrected, worked or printed, found {self.form!r}")
+            checks.positive(r0=self.r0)
+        checks.whole(2, num_examples=self.num_examples)
+        checks.one_of(get_args(Form), form=self.form)
 
     @property
     def gradients(self) -> float:
@@ -501,21 +497,3 @@ class Setting:
             delta, claimed = budget_delta(budget, self.epsilon), budget_delta(budget, self.epsilon, as_printed=True)
         largest = q * (rounds + m) ** self.p
         return Claim(q, m, rounds, gamma, largest, limits, case, factor, budget, delta, claimed)
-
-
-# -- checks ----------------------------------------------------------------------------------
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number > 0, found {value}")
-
-
-def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), found {delta}")
-
-
-def _check_power(p: float) -> None:
-    if not 0.0 <= p < math.inf:
-        raise ValueError(f"p: expected a finite number >= 0, found {p}")

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from simfl.errors import ConditionError
-from simfl.privacy import accounting
+from simfl.privacy import accounting, checks
 from simfl.privacy.calibration import noise_multiplier_for
 from simfl.theory.async_fl.privacy import Claim, Setting, rounds_of
 from simfl.theory.async_fl.sizes import ShiftedPowerSizes
@@ -107,12 +107,11 @@ def select_parameters(
         ConditionError: s_0 / N exceeds r0 / sigma or, with p = 0, what K^- allows; the passes do not settle;
             or what `Setting.thresholds` raises.
     """
-    if not 1 <= first_size < setting.num_examples:
-        raise ValueError(f"first_size: expected an integer from 1 to {setting.num_examples - 1}, found {first_size}")
-    if excess is not None and not 1.0 <= excess < math.inf:
-        raise ValueError(f"excess: expected a finite number >= 1, found {excess}")
-    if iterations is not None and iterations < 1:
-        raise ValueError(f"iterations: expected an integer >= 1, found {iterations}")
+    checks.whole(1, setting.num_examples - 1, first_size=first_size)
+    if excess is not None:
+        checks.at_least(1.0, excess=excess)
+    if iterations is not None:
+        checks.whole(1, iterations=iterations)
     found: list[Claim] = []
     gamma = 0.0
     for _ in range(_MOST_ITERATIONS if iterations is None else iterations):
@@ -277,8 +276,7 @@ def constant_alternative(
         accountant: which one.
     """
     num_examples = plan.setting.num_examples
-    if not 1 <= size <= num_examples:
-        raise ValueError(f"size: expected an integer from 1 to {num_examples}, found {size}")
+    checks.whole(1, num_examples, size=size)
     rounds = math.ceil(plan.setting.gradients / size)
     sigma = noise_multiplier_for(
         epsilon,

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 
 _ROUNDING = 1e-12
 
@@ -50,7 +51,7 @@ class AbstractSizes(ABC):
 
     def size(self, i: int) -> int:
         """Return s_i, the size of round i >= 0."""
-        _check_count("i", i)
+        checks.whole(0, i=i)
         size = self._size(i)
         if size < 1:
             raise ValueError(f"sizes: expected at least 1 example in every round, found {size} in round {i}")
@@ -58,15 +59,14 @@ class AbstractSizes(ABC):
 
     def total(self, i: int) -> int:
         """Return S_i = s_0 + ... + s_(i-1), the gradients before round i; S_0 = 0."""
-        _check_count("i", i)
+        checks.whole(0, i=i)
         while len(self._totals) <= i:
             self._totals.append(self._totals[-1] + self.size(len(self._totals) - 1))
         return self._totals[i]
 
     def rounds_for(self, gradients: float) -> int:
         """Return T, the smallest number of rounds with S_T >= K gradients."""
-        if not 0.0 <= gradients < math.inf:
-            raise ValueError(f"gradients: expected a finite number >= 0, found {gradients}")
+        checks.at_least(0.0, gradients=gradients)
         while self._totals[-1] < gradients:
             self.total(len(self._totals))
         return bisect.bisect_left(self._totals, gradients)
@@ -87,20 +87,19 @@ class ConstantSizes(AbstractSizes):
     s: int
 
     def __post_init__(self) -> None:
-        _check_count("s", self.s, least=1)
+        checks.whole(1, s=self.s)
 
     def _size(self, i: int) -> int:
         return self.s
 
     def total(self, i: int) -> int:
         """Return i s."""
-        _check_count("i", i)
+        checks.whole(0, i=i)
         return i * self.s
 
     def rounds_for(self, gradients: float) -> int:
         """Return ceil(K / s)."""
-        if not 0.0 <= gradients < math.inf:
-            raise ValueError(f"gradients: expected a finite number >= 0, found {gradients}")
+        checks.at_least(0.0, gradients=gradients)
         return math.ceil(gradients / self.s)
 
 
@@ -124,9 +123,8 @@ class PolynomialSizes(AbstractSizes):
     start: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("a", self.a), ("c", self.c), ("b", self.b)):
-            _check_number(name, value)
-        _check_count("start", self.start)
+        checks.at_least(0.0, a=self.a, c=self.c, b=self.b)
+        checks.whole(0, start=self.start)
         self.size(0)
 
     def _size(self, i: int) -> int:
@@ -151,9 +149,8 @@ class OverLogSizes(AbstractSizes):
     start: int = 2
 
     def __post_init__(self) -> None:
-        for name, value in (("a", self.a), ("b", self.b)):
-            _check_number(name, value)
-        _check_count("start", self.start, least=2)
+        checks.at_least(0.0, a=self.a, b=self.b)
+        checks.whole(2, start=self.start)
         self.size(0)
 
     def _size(self, i: int) -> int:
@@ -176,10 +173,8 @@ class ShiftedPowerSizes(AbstractSizes):
     p: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, value in (("m", self.m), ("p", self.p)):
-            _check_number(name, value)
-        if not 0.0 < self.s < math.inf:
-            raise ValueError(f"s: expected a finite number > 0, found {self.s}")
+        checks.at_least(0.0, m=self.m, p=self.p)
+        checks.positive(s=self.s)
         self.size(0)
 
     def _size(self, i: int) -> int:
@@ -215,8 +210,7 @@ class DelaySizes(AbstractSizes):
     m1: float | None = None
 
     def __post_init__(self) -> None:
-        _check_count("m", self.m)
-        _check_count("d", self.d)
+        checks.whole(0, m=self.m, d=self.d)
         if not 1.0 < self.g < math.inf:
             raise ConditionError(f"condition g > 1 of Lemma 1: g is {self.g:g}; take for example g = 2")
         _check_gam(self.gam, self.g)
@@ -275,8 +269,8 @@ def largest_delay(t: float) -> float:
 
 def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
     """Return s_(i-d) + ... + s_i, what a client at round i >= d may lack at most under gate d."""
-    _check_count("d", d)
-    _check_count("i", i, least=d)
+    checks.whole(0, d=d)
+    checks.whole(d, i=i)
     return sizes.total(i + 1) - sizes.total(i - d)
 
 
@@ -307,9 +301,8 @@ class RoundSteps:
     _offsets: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_number("power", self.power)
-        if not 0.0 < self.numerator < math.inf:
-            raise ValueError(f"numerator: expected a finite number > 0, found {self.numerator}")
+        checks.at_least(0.0, power=self.power)
+        checks.positive(numerator=self.numerator)
         start, size = self.offset(0.0), self.sizes.size(0)
         if not start >= 1.0:
             raise ConditionError(f"condition E_t >= 1 of Lemma 2: E_0 is {start:g}; take a larger E")
@@ -321,7 +314,7 @@ class RoundSteps:
 
     def __call__(self, i: int) -> float:
         """Return etabar_i for round i >= 0."""
-        _check_count("i", i)
+        checks.whole(0, i=i)
         while len(self._offsets) <= i:
             before, now = self._offsets[-1], self.offset(float(self.sizes.total(len(self._offsets))))
             if not before <= now <= 2.0 * before:
@@ -367,8 +360,7 @@ class StronglyConvexRecipe:
 
     def __post_init__(self) -> None:
         _check_curvature(self.smoothness, self.strong_convexity)
-        _check_count("m", self.m)
-        _check_count("d", self.d)
+        checks.whole(0, m=self.m, d=self.d)
         if self.m + 1 < 2.0 * math.e * (self.d + 1):
             raise ConditionError(
                 f"condition m + 1 >= 2 e (d + 1), without which ln is below 1 in Theorem 5: m is {self.m}, d is "
@@ -416,22 +408,7 @@ def _check_gam(gam: Callable[[float], float], g: float) -> None:
             )
 
 
-def _check_count(name: str, value: int, least: int = 0) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}: expected an integer >= {least}, found {value!r}")
-
-
-def _check_number(name: str, value: float) -> None:
-    if not 0.0 <= value < math.inf:
-        raise ValueError(f"{name}: expected a finite number >= 0, found {value}")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number > 0, found {value}")
-
-
 def _check_curvature(smoothness: float, strong_convexity: float) -> None:
-    _check_positive("smoothness", smoothness)
+    checks.positive(smoothness=smoothness)
     if not 0.0 < strong_convexity <= smoothness:
         raise ValueError(f"strong_convexity: expected a number in (0, L = {smoothness:g}], found {strong_convexity}")

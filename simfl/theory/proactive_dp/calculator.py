@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
+from simfl.privacy import checks
 from simfl.theory.proactive_dp.theorems import (
     SLACK,
     Course,
     Plan,
     Schedule,
-    check_positive,
     conditions_b4,
     epsilon_of,
     g,
@@ -75,12 +75,11 @@ class Calculator:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, found {self.num_examples}")
-        log_inverse(self.delta)
-        check_positive("budget", self.budget)
+        checks.whole(2, num_examples=self.num_examples)
+        checks.open_unit(delta=self.delta)
+        checks.positive(budget=self.budget)
         if self.sigma is not None:
-            check_positive("sigma", self.sigma)
+            checks.positive(sigma=self.sigma)
         if self.done:
             Course.of(self.done, self.num_examples)
             if self.sigma is None:
@@ -137,8 +136,7 @@ class Calculator:
         )
 
     def _most(self, gradients: int) -> int:
-        if gradients < 1:
-            raise ValueError(f"gradients: expected at least one, found {gradients}")
+        checks.whole(1, gradients=gradients)
         return min(gradients, self.num_examples - 1)
 
     def _refused_by(self, batch: int, gradients: int) -> str:
@@ -151,8 +149,7 @@ class Calculator:
     def _settle(self, batch: int, gradients: int) -> tuple[Course, float, float] | Stop:
         """Return all rounds together, the smallest epsilon claimed for them and its sigma; or what fails."""
         most = self._most(gradients)
-        if not 1 <= batch <= most:
-            raise ValueError(f"batch: expected 1 to {most} examples, found {batch}")
+        checks.whole(1, most, batch=batch)
         before = Course.of(self.done, self.num_examples) if self.done else Course(0, 0, 0, self.num_examples)
         course = Course(
             before.rounds - (-gradients // batch),

@@ -28,13 +28,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.privacy import accounting
+from simfl.privacy import accounting, checks
 
 GammaRule = Literal["fixed-point", "one-shot"]
 Schedule = Sequence[tuple[int, int]]
@@ -44,16 +44,9 @@ SLACK = 1e-9
 """Relative; a condition that is met with equality must not fail by rounding."""
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise a ValueError unless the value is a number > 0."""
-    if not (value > 0.0 and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a number > 0, found {value:g}")
-
-
 def log_inverse(delta: float) -> float:
     """Return ln(1/delta) of a delta in (0, 1)."""
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta: expected a number in (0, 1), found {delta:g}")
+    checks.open_unit(delta=delta)
     return -math.log(delta)
 
 
@@ -62,7 +55,7 @@ def log_inverse(delta: float) -> float:
 
 def sigma_of(epsilon: float, delta: float) -> float:
     """Return sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon), equation (6), which is (35) with equality."""
-    check_positive("epsilon", epsilon)
+    checks.positive(epsilon=epsilon)
     return math.sqrt(2.0 * (epsilon + log_inverse(delta)) / epsilon)
 
 
@@ -72,7 +65,7 @@ def epsilon_of(sigma: float, delta: float) -> float:
     Raises:
         ConditionError: sigma <= sqrt(2), which no epsilon reaches.
     """
-    check_positive("sigma", sigma)
+    checks.positive(sigma=sigma)
     if sigma**2 <= 2.0:
         raise ConditionError(
             f"condition (35) of Theorem B.4: sigma >= sqrt(2 (epsilon + ln(1/delta)) / epsilon) > sqrt(2) for every "
@@ -86,7 +79,7 @@ def epsilon_of(sigma: float, delta: float) -> float:
 
 def h(x: float) -> float:
     """Return h(x) = (sqrt(1 + (e/x)^2) - e/x)^2, the a at which sigma (1 - a) = 2 e sqrt(a) for sigma = x."""
-    check_positive("x", x)
+    checks.positive(x=x)
     ratio = math.e / x
     return (math.sqrt(1.0 + ratio**2) + ratio) ** -2  # sqrt(1 + r^2) - r, without the cancellation at small x
 
@@ -112,7 +105,7 @@ def gam(sigma: float, a: float, *, exact: bool = False) -> float:
         a: in [0, 1).
         exact: with 1 - a - 2 sqrt(a) in place of (1 - sqrt a)^2, as the derivation has it.
     """
-    check_positive("sigma", sigma)
+    checks.positive(sigma=sigma)
     if not 0.0 <= a < 1.0:
         raise ValueError(f"a: expected a share in [0, 1), found {a:g}")
     return float(gam_array(np.float64(sigma), np.float64(a), exact))
@@ -137,8 +130,7 @@ def gamma_one_shot(sigma: float, epsilon: float, epochs: float, *, exact: bool =
     Raises:
         ConditionError: (33) with gamma = 2 does not hold.
     """
-    check_positive("epsilon", epsilon)
-    check_positive("epochs", epochs)
+    checks.positive(epsilon=epsilon, epochs=epochs)
     share, limit = epsilon / (2.0 * epochs), largest_share(sigma, exact=exact)
     if share >= limit:
         raise ConditionError(
@@ -154,8 +146,7 @@ def gamma_fixed_point(sigma: float, epsilon: float, epochs: float, *, exact: boo
     It is epsilon / (k abar) at the abar with k abar Gam(sigma, abar) = epsilon. The left side grows from 0 without
     bound on the domain of Gam, so that there is exactly one, and (33) holds for it by itself.
     """
-    check_positive("epsilon", epsilon)
-    check_positive("epochs", epochs)
+    checks.positive(epsilon=epsilon, epochs=epochs)
     high = min(epsilon / (2.0 * epochs), largest_share(sigma, exact=exact))
     low = high
     while epochs * low * gam(sigma, low, exact=exact) >= epsilon:
@@ -172,11 +163,8 @@ def gamma_fixed_point(sigma: float, epsilon: float, epochs: float, *, exact: boo
 
 
 def _gamma(rule: GammaRule, sigma: float, epsilon: float, epochs: float, exact: bool) -> float:
-    if rule == "fixed-point":
-        return gamma_fixed_point(sigma, epsilon, epochs, exact=exact)
-    if rule == "one-shot":
-        return gamma_one_shot(sigma, epsilon, epochs, exact=exact)
-    raise ValueError(f"gamma: expected fixed-point or one-shot, found {rule!r}")
+    checks.one_of(get_args(GammaRule), gamma=rule)
+    return (gamma_fixed_point if rule == "fixed-point" else gamma_one_shot)(sigma, epsilon, epochs, exact=exact)
 
 
 # --- the theorems -----------------------------------------------------------------------------------------------------
@@ -233,8 +221,7 @@ class Course:
     @classmethod
     def of(cls, schedule: Schedule, num_examples: int) -> Course:
         """Sum up a schedule, whose batches must have 1 to N - 1 examples."""
-        if num_examples < 2:
-            raise ValueError(f"num_examples: expected an integer >= 2, found {num_examples}")
+        checks.whole(2, num_examples=num_examples)
         for size, rounds in schedule:
             if rounds < 1 or not 1 <= size < num_examples:
                 raise ValueError(
@@ -481,16 +468,14 @@ def plan_rounds(
 
 def gradients_of(num_examples: int, epochs: float | None, gradients: int | None) -> int:
     """Return K, given as such or as k = K / N: exactly one of the two."""
-    if num_examples < 2:
-        raise ValueError(f"num_examples: expected an integer >= 2, found {num_examples}")
+    checks.whole(2, num_examples=num_examples)
     if (epochs is None) == (gradients is None):
         raise ValueError("expected exactly one of epochs and gradients")
     if gradients is None:
         assert epochs is not None
-        check_positive("epochs", epochs)
+        checks.positive(epochs=epochs)
         gradients = round(epochs * num_examples)
-    if gradients < 1:
-        raise ValueError(f"gradients: expected at least one, found {gradients}")
+    checks.whole(1, gradients=gradients)
     return gradients
 
 
@@ -572,8 +557,7 @@ class Probe:
 
 def tightness_probe(num_examples: int, gradients: int, epsilon: float, *, gamma: float = 0.5) -> Probe:
     """Return the batch size s = floor(epsilon N^2 / (gamma K)) of Appendix D.4, which the theorem does not cover."""
-    check_positive("epsilon", epsilon)
-    check_positive("gamma", gamma)
+    checks.positive(epsilon=epsilon, gamma=gamma)
     batch = math.floor(epsilon * num_examples**2 / (gamma * gradients))
     if batch < 1:
         raise ValueError(f"epsilon: {epsilon:g} allows no batch of one example at gamma = {gamma:g}")

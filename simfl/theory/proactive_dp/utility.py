@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.models import AbstractModel
+from simfl.privacy import checks
 
 READINGS = ("all", "last", "figure")
 """What the noise n on w* stands for, see above."""
@@ -96,10 +97,7 @@ def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.rand
         rounds: T > 0.
         generator: draws the orders.
     """
-    if min(examples, batch_size, rounds) < 1:
-        raise ValueError(
-            f"batches: expected at least one example, a batch and a round, found {examples}, {batch_size} and {rounds}"
-        )
+    checks.whole(1, examples=examples, batch_size=batch_size, rounds=rounds)
     passes = -(-batch_size * rounds // examples)
     order = np.concatenate([generator.permutation(examples) for _ in range(passes)])
     return order[: batch_size * rounds].astype(np.int32).reshape(rounds, batch_size)
@@ -116,8 +114,8 @@ def train_clipped(task: Task, batches: NDArray[np.int32], steps: Floats, clippin
         steps: eta_i, [T].
         clipping_norm: C > 0; inf does not clip.
     """
-    if not clipping_norm > 0.0:
-        raise ValueError(f"clipping norm: expected a number > 0, found {clipping_norm:g}")
+    if not clipping_norm > 0.0:  # inf does not clip
+        raise ValueError(f"clipping_norm: expected a number > 0, found {clipping_norm:g}")
     if len(batches) != len(steps):
         raise ValueError(f"steps: expected one per round, {len(batches)}, found {len(steps)}")
     eta = jnp.asarray(np.asarray(steps), dtype=jnp.float32)
@@ -185,8 +183,7 @@ def perturbed_accuracies(
         key: raw threefry key, uint32 [2].
         told: told how far it is.
     """
-    if draws < 1:
-        raise ValueError(f"draws: expected at least one, found {draws}")
+    checks.whole(1, draws=draws)
     values = np.full((len(stds), draws), math.nan)
     at_once = min(draws, _models_at_once(task.model, len(task.test_y)))
     for first in range(0, draws, at_once):
@@ -337,12 +334,6 @@ def check_grid(name: str, values: Sequence[float]) -> tuple[float, ...]:
     return grid
 
 
-def check_loss(target_loss: float) -> None:
-    """Raise a ValueError unless a relative loss of accuracy is in (0, 1)."""
-    if not 0.0 < target_loss < 1.0:
-        raise ValueError(f"target loss: expected a number between 0 and 1, found {target_loss:g}")
-
-
 def utility_graph(
     task: Task,
     batches: NDArray[np.int32],
@@ -440,7 +431,7 @@ def frontier(
         against: the loss is one from acc(w*) of the same C, as in the paper; or from the best accuracy of the graph
             without noise, so that what clipping costs is part of it.
     """
-    check_loss(target_loss)
+    checks.open_unit(target_loss=target_loss)
     sigmas = np.array(graph.noise_multipliers)
     points: list[FrontierPoint] = []
     for norm, accuracy, values in zip(graph.clipping_norms, graph.accuracies, graph.ratios, strict=True):

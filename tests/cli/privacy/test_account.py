@@ -57,7 +57,7 @@ def test_without_noise_nothing_is_certified(simfl_):
         (("--sampling", "one_pass"), "accounting: sampling one_pass has no epsilon under neighbors: add_or_remove"),
         (("--rate", 2), "privacy account: sampling_rate: "),
         (("--delta", 1), "privacy account: delta: "),
-        (("--steps", -1), "privacy account: number of releases: "),
+        (("--steps", -1), "privacy account: releases: "),
         (("-z", -1), "privacy account: noise_multiplier: "),
         (("--epsilon", -1), "privacy account: epsilon: "),
     ],

@@ -55,7 +55,7 @@ def test_conditions_are_one_line(simfl_):
         (("--steps", 10, "--epochs", 2), "expected either --steps or --epochs"),
         (("--epochs", -1), "epochs: expected a finite number > 0, found -1"),
         (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-        (("--steps", 10, "--delta", 2), "delta: expected a number between 0 and 1, found 2"),
+        (("--steps", 10, "--delta", 2), "delta: expected a number in (0, 1), found 2"),
     ],
 )
 def test_bad_input(simfl_, more, message):

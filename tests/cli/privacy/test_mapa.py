@@ -78,11 +78,11 @@ def test_many_stages_are_cut(simfl_):
         (("--clients", 0), "clients: expected an integer >= 1, found 0"),
         (("--examples", 3), "examples: expected an integer >= batch = 12, found 3"),
         (("--epsilon", 0), "epsilon: expected a finite number > 0, found 0"),
-        (("--theta", 1), "theta: expected a number between 0 and 1, found 1"),
+        (("--theta", 1), "theta: expected a number in (0, 1), found 1"),
         (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-        (("--failure-probability", 0), "failure_probability: expected a number between 0 and 1, found 0"),
+        (("--failure-probability", 0), "failure_probability: expected a number in (0, 1), found 0"),
         (("--initial-clip", -1), "sensitivity: expected a finite number > 0, found -0.166667"),
-        (("--delta", 1), "delta: expected a number between 0 and 1, found 1"),
+        (("--delta", 1), "delta: expected a number in (0, 1), found 1"),
     ],
 )
 def test_bad_input(simfl_, more, message):

@@ -114,7 +114,7 @@ def test_the_condition_that_fails_is_one_line(simfl_, words, message):
         (("--epochs", 5), "expected --epsilon, --sigma, or both"),
         (("--epsilon", 1), "expected either --epochs or --gradients"),
         (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
-        (("--epsilon", 1, "--epochs", "inf", "--sigma", 5), "epochs: expected a number > 0, found inf"),
+        (("--epsilon", 1, "--epochs", "inf", "--sigma", 5), "epochs: expected a finite number > 0, found inf"),
         (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
         (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
         (

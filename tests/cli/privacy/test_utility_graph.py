@@ -49,7 +49,7 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
         (("--sigma", "a"), "--sigma: expected numbers with commas between them, found 'a'"),
         (("--epochs", 0), "epochs: expected a number > 0, found 0"),
         (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
-        (("--target-loss", 1.5), "target loss: expected a number between 0 and 1, found 1.5"),
+        (("--target-loss", 1.5), "target_loss: expected a number in (0, 1), found 1.5"),
         (("--set", "data.set=nothing"), "data.set: expected"),
         (("no.yaml",), "no.yaml: expected a scenario file, found nothing there"),
     ],

@@ -389,7 +389,7 @@ def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
         (lambda: Setting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
         (lambda: Setting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
         (lambda: Setting(1, 10, 1, 1, 1, form="wrong"), r"form: expected corrected, worked or printed, found 'wrong'"),
-        (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected 1 or 2, found 0"),
+        (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected an integer from 1 to 2, found 0"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -195,12 +195,12 @@ def test_the_budget_ends_it():
     ("call", "message"),
     [
         (lambda: libsvm(done=((26, 10),)), r"^sigma: expected the noise multiplier of the rounds that were done"),
-        (lambda: libsvm(budget=0.0), r"^budget: expected a number > 0"),
-        (lambda: libsvm(sigma=-1.0), r"^sigma: expected a number > 0"),
+        (lambda: libsvm(budget=0.0), r"^budget: expected a finite number > 0"),
+        (lambda: libsvm(sigma=-1.0), r"^sigma: expected a finite number > 0"),
         (lambda: Calculator(100, 2.0, 1.0), r"^delta: expected a number in \(0, 1\)"),
         (lambda: libsvm(sigma=5.0, done=((10000, 1),)), r"^schedule: expected batches of 1 to 9999 examples"),
-        (lambda: libsvm().next_plan(0), r"^gradients: expected at least one, found 0"),
-        (lambda: libsvm().try_batch(11, 10), r"^batch: expected 1 to 10 examples, found 11"),
+        (lambda: libsvm().next_plan(0), r"^gradients: expected an integer >= 1, found 0"),
+        (lambda: libsvm().try_batch(11, 10), r"^batch: expected an integer from 1 to 10, found 11"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -82,7 +82,7 @@ def test_training_is_that_of_a_textbook(clipping_norm):
 
 
 def test_training_refuses_what_makes_no_sense():
-    with pytest.raises(ValueError, match="clipping norm: expected a number > 0, found 0"):
+    with pytest.raises(ValueError, match="clipping_norm: expected a number > 0, found 0"):
         train_clipped(task(), batches(2), np.ones(2), 0.0)
     with pytest.raises(ValueError, match="one per round, 2, found 3"):
         train_clipped(task(), batches(2), np.ones(3), 1.0)

@@ -1,0 +1,60 @@
+"""Checks of arguments, each one line: "name: expected ..., found ...". NaN is refused by all of them.
+
+They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. What a theorem asks of values
+that are possible is no argument's fault but a `ConditionError`, which names the condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
+
+
+def positive(**values: float) -> None:
+    """Refuse what is not a finite number > 0."""
+    _check(values, "a finite number > 0", lambda value: 0.0 < value < math.inf)
+
+
+def at_least(least: float, /, **values: float) -> None:
+    """Refuse what is not a finite number >= `least`."""
+    _check(values, f"a finite number >= {least:g}", lambda value: least <= value < math.inf)
+
+
+def not_negative(**values: float) -> None:
+    """Refuse what is not a number >= 0; it may be infinite."""
+    _check(values, "a number >= 0", lambda value: value >= 0.0)
+
+
+def open_unit(**values: float) -> None:
+    """Refuse what is not in (0, 1)."""
+    _check(values, "a number in (0, 1)", lambda value: 0.0 < value < 1.0)
+
+
+def unit(**values: float) -> None:
+    """Refuse what is not in [0, 1]."""
+    _check(values, "a number in [0, 1]", lambda value: 0.0 <= value <= 1.0)
+
+
+def whole(least: int, most: int | None = None, /, **values: int) -> None:
+    """Refuse what is not an integer from `least` to `most`, both included."""
+    expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
+
+    def holds(value: Any) -> bool:
+        number = isinstance(value, Integral) and not isinstance(value, bool)
+        return number and least <= value and (most is None or value <= most)
+
+    _check(values, expected, holds)
+
+
+def one_of(words: tuple[str, ...], /, **values: str) -> None:
+    """Refuse a word that is none of `words`."""
+    _check(values, f"{', '.join(words[:-1])} or {words[-1]}", lambda value: value in words)
+
+
+def _check(values: Mapping[str, Any], expected: str, holds: Callable[[Any], bool]) -> None:
+    for name, value in values.items():
+        if not holds(value):
+            found = f"{value:g}" if isinstance(value, float) else repr(value)
+            raise ValueError(f"{name}: expected {expected}, found {found}")
