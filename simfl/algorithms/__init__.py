@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from simfl.algorithms.adpsgd import ADPSGD
 from simfl.algorithms.async_fl import AsyncFL
 from simfl.algorithms.async_sgd import AsyncSGD
@@ -22,7 +20,6 @@ from simfl.algorithms.random_walk_sgd import RandomWalkSGD
 from simfl.algorithms.sgp import SGP
 from simfl.algorithms.sync_sgd import SyncSGD
 from simfl.algorithms.without_replacement_sgd import WithoutReplacementSGD
-from simfl.errors import ScenarioError, nearest
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "sync_sgd": SyncSGD,
@@ -43,26 +40,6 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "audp": AUDP,
     "mapa": MAPA,
 }
-
-
-def find_algorithm(kind: str) -> type[Algorithm]:
-    """Return the class of an algorithm by name, or by `module:Class` for a user's own."""
-    if kind in ALGORITHMS:
-        return ALGORITHMS[kind]
-    if ":" not in kind:
-        raise ScenarioError(
-            f"algorithm.kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}{nearest(kind, ALGORITHMS)}"
-        )
-    module, _, name = kind.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ScenarioError(
-            f"algorithm.kind: cannot load {kind!r} ({error}), expected module:Class of an importable module"
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
-        raise ScenarioError(f"algorithm.kind: {kind!r} is not a subclass of simfl.algorithms.Algorithm")
-    return found
 
 
 __all__ = [
@@ -86,5 +63,4 @@ __all__ = [
     "SyncSGD",
     "Training",
     "WithoutReplacementSGD",
-    "find_algorithm",
 ]

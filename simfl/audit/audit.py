@@ -27,22 +27,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms import find_algorithm
 from simfl.audit.adversary import ListeningTape, Scorer, positions_program
 from simfl.audit.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
 from simfl.audit.check import claims_of
 from simfl.audit.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
-from simfl.models import AbstractModel, OneVsAll
+from simfl.models import AbstractModel
 from simfl.privacy.accounting import Accountant, Composition, Neighbors, Release, delta_of, epsilon_of
 from simfl.privacy.ledger import Ledger, Releases
 from simfl.privacy.passes import OnePassLedger
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
 from simfl.scenario import Scenario, load
-from simfl.scenario.privacy import GaussianUpdate, LaplaceL2RadiusOnly, OnePassGaussian
+from simfl.scenario.privacy import LaplaceL2RadiusOnly
 from simfl.simulation.assembly import assemble
+from simfl.simulation.kinds import find_algorithm
 from simfl.simulation.runner import Simulation
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
@@ -193,7 +193,7 @@ class Audit:
         privacy = self.scenario.privacy
         if privacy is None:
             raise ScenarioError("privacy: expected a mechanism to audit, found none; add a section privacy")
-        if isinstance(privacy, GaussianUpdate):
+        if privacy.unit == "client":
             raise ScenarioError(
                 "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
@@ -201,7 +201,7 @@ class Audit:
         if not 0 <= client < self.scenario.clients.count:
             raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")
         self.privacy = privacy
-        usual = "replace_one" if isinstance(privacy, OnePassGaussian) else "add_or_remove"
+        usual = "replace_one" if privacy.counts_uses else "add_or_remove"
         self.replaces = getattr(privacy, "neighbors", usual) == "replace_one"
         streams = Streams(self.scenario.seed if seed is None else seed)
         self.included: NDArray[np.bool_] = streams.generator("canary-coins").random(canaries) < 0.5
@@ -226,7 +226,7 @@ class Audit:
                 f"canaries: expected at most {len(own)} in place, the examples of client {self.client}, found {count}; "
                 "ask for fewer, or add them to its data"
             )
-        if isinstance(model, OneVsAll) and find_algorithm(self.scenario.algorithm.kind).moves_tasks:
+        if model.num_tasks > 1 and find_algorithm(self.scenario.algorithm.kind).moves_tasks:
             raise ScenarioError(
                 "model.kind: expected a model that moves as a whole, found one_vs_all, whose tasks move on their own; "
                 "use model: {kind: logistic} on data with two classes"

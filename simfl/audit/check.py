@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -18,17 +19,7 @@ from simfl.privacy.ledger import Ledger, Releases, View
 from simfl.records import Run
 from simfl.records.claims import Check, Claimed, Finding
 from simfl.scenario import from_mapping
-from simfl.scenario.algorithms import AsyncFl
-from simfl.scenario.privacy import (
-    Accounted,
-    Adp2sgdClaim,
-    LaplaceL2RadiusOnly,
-    PerReleaseClaim,
-    Protection,
-    StatedClaim,
-)
-from simfl.simulation.kinds import async_fl as federated
-from simfl.simulation.privacy import planned_releases
+from simfl.scenario.privacy import MechanismConfig, StatedClaim
 from simfl.simulation.runner import prepare
 from simfl.simulation.setup import Setup
 
@@ -69,7 +60,7 @@ def check(setup: Setup, run: Run | None = None) -> Check:
                 "stop: expected epochs or updates, from which the number of releases follows, found only a time; "
                 "add one, or run the scenario and check the run's folder"
             )
-        releases = planned(setup, ledger)
+        releases = setup.kind.planned(setup)
     claims = claims_of(privacy, ledger, releases)
     delta = claims[0].delta if claims else ledger.delta
     accounts = _accounts(ledger, releases, delta, {claim.neighbors for claim in claims})
@@ -102,16 +93,6 @@ def _same(one: Claimed, other: Claimed) -> bool:
     if math.isnan(one.epsilon) or math.isnan(other.epsilon):
         return math.isnan(one.epsilon) and math.isnan(other.epsilon)
     return abs(one.epsilon - other.epsilon) <= ALIKE * max(one.epsilon, other.epsilon)
-
-
-def planned(setup: Setup, ledger: Ledger) -> Releases:
-    """Return what every client releases if all take part equally often, within their budgets."""
-    if isinstance(setup.scenario.algorithm, AsyncFl):
-        return federated.planned(setup, ledger)
-    count = planned_releases(setup.scenario, ledger.sizes)
-    allowed = setup.training.allowances
-    clients = range(len(ledger.sizes))
-    return Releases([count if allowed is None else min(count, allowed[k]) for k in clients])
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
@@ -147,35 +128,41 @@ def _accounts(
 # -- claims ----------------------------------------------------------------------------------
 
 
-def claims_of(privacy: Protection, ledger: Ledger, releases: Releases) -> list[Claimed]:
+def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
     """Return what is claimed for every client; nothing where the scenario names no claim."""
-    claim, count = privacy.claim, len(ledger.sizes)
+    return [] if privacy.claim is None else _CLAIMS[privacy.claim.kind](privacy, ledger, releases)
+
+
+def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
+    """What the scenario says itself."""
+    claim = cast(StatedClaim, privacy.claim)
+    delta = privacy.delta if claim.delta is None else claim.delta
+    stated = Claimed(claim.epsilon, delta, claim.neighbors or ledger.terms.neighbors, claim.source or "stated")
+    return [stated] * len(ledger.sizes)
+
+
+def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
+    """The epsilon of one release of each client."""
+    if not ledger.pure:
+        raise ScenarioError(
+            "privacy.claim: expected stated, adp2sgd or proactive_dp with Gaussian noise, found per_release, which "
+            "is the claim of Laplace noise"
+        )
     neighbors = ledger.terms.neighbors
-    if claim is None:
-        return []
-    if isinstance(claim, StatedClaim):
-        delta = privacy.delta if claim.delta is None else claim.delta
-        stated = Claimed(claim.epsilon, delta, claim.neighbors or neighbors, claim.source or "stated")
-        return [stated] * count
-    if isinstance(claim, PerReleaseClaim):
-        if not isinstance(privacy, Accounted | LaplaceL2RadiusOnly) or not ledger.pure:
-            raise ScenarioError(
-                "privacy.claim: expected stated, adp2sgd or proactive_dp with Gaussian noise, found per_release, which "
-                "is the claim of Laplace noise"
-            )
-        return [Claimed(level, privacy.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
+    return [Claimed(level, privacy.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
+
+
+def _about_gaussian_noise(privacy: MechanismConfig, ledger: Ledger) -> None:
     if ledger.pure or math.isnan(ledger.terms.clipping_norm):
         raise ScenarioError(
             f"privacy.claim: expected stated or per_release with mechanism {ledger.terms.mechanism}, found "
-            f"{claim.kind}, which is about Gaussian noise on clipped gradients"
+            f"{getattr(privacy.claim, 'kind', None)}, which is about Gaussian noise on clipped gradients"
         )
-    if isinstance(claim, Adp2sgdClaim):
-        return _adp2sgd(ledger, releases)
-    return _proactive(ledger, releases)
 
 
-def _adp2sgd(ledger: Ledger, releases: Releases) -> list[Claimed]:
+def _adp2sgd(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
     """The smallest epsilon for which Theorem 2 asks for no more noise than there is."""
+    _about_gaussian_noise(privacy, ledger)
     from simfl.theory.adp2sgd import smallest_admissible_epsilon, theorem2
 
     count = len(ledger.sizes)
@@ -227,8 +214,9 @@ def _smallest(enough: Callable[[float], bool], least: float) -> float:
     return high
 
 
-def _proactive(ledger: Ledger, releases: Releases) -> list[Claimed]:
+def _proactive(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
     """Theorem B.4 for each client's own rounds."""
+    _about_gaussian_noise(privacy, ledger)
     from simfl.theory.proactive_dp.theorems import claimed_epsilon
 
     source = "Proactive DP, Theorem B.4"
@@ -253,3 +241,6 @@ def _proactive(ledger: Ledger, releases: Releases) -> list[Claimed]:
             found[key] = Claimed(epsilon, ledger.delta, "add_or_remove", source, objection)
         result.append(found[key])
     return result
+
+
+_CLAIMS = {"stated": _stated, "per_release": _per_release, "adp2sgd": _adp2sgd, "proactive_dp": _proactive}

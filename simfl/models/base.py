@@ -60,6 +60,21 @@ class AbstractModel(ABC):
         object.__setattr__(self, "input_shape", shape)
 
     @property
+    def num_tasks(self) -> int:
+        """How many models it is made of that can be trained on their own."""
+        return 1
+
+    @property
+    def task(self) -> AbstractModel:
+        """One of these models."""
+        return self
+
+    @property
+    def first_convolution(self) -> int | None:
+        """How many parameters its first layer has, if that is a convolution."""
+        return None
+
+    @property
     def num_features(self) -> int:
         """Number of values in one example, p."""
         return math.prod(self.input_shape)

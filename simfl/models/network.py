@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simfl.models.base import AbstractModel, Array, clipping_scale
-from simfl.models.layers import AbstractLayer
+from simfl.models.layers import AbstractLayer, Convolution
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
@@ -81,6 +81,12 @@ class AbstractNetwork(AbstractModel):
     @abstractmethod
     def output_errors(self, z: Array, y: Array) -> Array:
         """Return d loss_i / d z_i, f32[c, b]."""
+
+    @property
+    def first_convolution(self) -> int | None:
+        """How many parameters the first layer has, if that is a convolution."""
+        first = self.layers[0]
+        return first.size if isinstance(first, Convolution) else None
 
     @property
     def size(self) -> int:

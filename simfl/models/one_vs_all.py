@@ -42,6 +42,11 @@ class OneVsAll(AbstractModel):
             )
 
     @property
+    def num_tasks(self) -> int:
+        """One for each class."""
+        return self.num_classes
+
+    @property
     def task(self) -> Logistic:
         """The binary model of one class: its labels are 1 for the class and 0 for all others."""
         return Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)

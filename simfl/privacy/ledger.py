@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,9 @@ class Ledger:
         levels: noise multiplier of each client's releases, or, with `pure`, the epsilon of each; float [K].
         pure: whether the mechanism is pure.
     """
+
+    #: Whether it counts what an example loses through all clients that hold it together.
+    counts_holders: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -58,6 +58,10 @@ class AbstractMechanism(ABC):
     """What a release protects: one example, or all data of a client."""
     refusal: ClassVar[str | None] = None
     """Why no epsilon holds for it; None if one does."""
+    level: ClassVar[str]
+    """The argument that says how much noise there is."""
+    pure: ClassVar[bool] = False
+    """Whether its level is the epsilon of a release, rather than a noise multiplier."""
 
     @property
     def certifiable(self) -> bool:
@@ -202,6 +206,8 @@ class _GaussianNoise(_Clipped):
 
     noise_multiplier: float = 1.0
 
+    level = "noise_multiplier"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
@@ -268,6 +274,9 @@ class _Pure(_Clipped):
     """
 
     epsilon_per_release: float = 1.0
+
+    level = "epsilon_per_release"
+    pure = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -361,6 +370,7 @@ class UnclippedGaussian(AbstractMechanism):
 
     noise_std: float = 1.0
 
+    level = "noise_std"
     kind = "gaussian_unclipped"
     summary = "Gaussian noise on gradients that are not clipped, as some papers print it: never certified"
     sampler = "gaussian"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,8 @@ class OnePassLedger(Ledger):
         holders: the largest number of clients that hold one example.
         claim: what the paper says.
     """
+
+    counts_holders: ClassVar[bool] = True
 
     def __init__(
         self,

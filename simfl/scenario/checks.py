@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from simfl.scenario.algorithms import (
-    AdPsgd,
-    AsyncFl,
-    CentralizedSgd,
-    DeepQSgd,
-    FedBuff,
-    LocalRoundsConfig,
-    Mapa,
-    PassedModels,
-    ServedSgd,
-)
 from simfl.scenario.data import RealData, SyntheticData, Task
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
-from simfl.scenario.models import Linear, Model, ModelConfig, OneVsAll
+from simfl.scenario.models import Linear, Model, ModelConfig
 from simfl.scenario.partitions import ByLabel, ListedSizes, Resample
-from simfl.scenario.privacy import Accounted, Gaussian, LaplaceL2, LaplaceL2RadiusOnly
-from simfl.scenario.problems import Path, Problem, one_of
+from simfl.scenario.privacy import Accounted
+from simfl.scenario.problems import Problem, one_each, one_of
 
 if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
@@ -34,10 +23,8 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _partition(scenario)
     yield from _model(scenario)
     yield from _topology(scenario)
-    yield from _served(scenario)
+    yield from scenario.algorithm.contradictions(scenario)
     yield from _privacy(scenario)
-    yield from _local_rounds(scenario)
-    yield from _async_fl(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -56,7 +43,7 @@ def warnings(scenario: Scenario) -> Iterator[str]:
             "privacy.mechanism: laplace_l2_radius_only is not private for more than one parameter; its epsilon is "
             "never certified; use laplace_l2"
         )
-    if getattr(privacy, "noise_on", "all") != "all":
+    if privacy.partial:
         yield (
             "privacy.noise_on: first_convolution sends the gradients of all other layers as they are: nothing is "
             "protected, and epsilon is never certified; use all"
@@ -76,7 +63,7 @@ def warnings(scenario: Scenario) -> Iterator[str]:
     elif (
         sampling in ("shuffle", "without_replacement")
         and privacy.neighbors == "add_or_remove"
-        and privacy.mechanism != "gaussian_update"
+        and privacy.unit != "client"
     ):
         yield (
             f"algorithm.sampling: {sampling} has batches of a fixed size, which has no certified epsilon under "
@@ -101,16 +88,10 @@ def _clients(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(expected, str(rule.random), "lower it or add clients", ("slowdowns", i, "random"))
     speed = scenario.clients.speed
     if isinstance(speed, ListedFactors):
-        yield from _one_each(len(speed.values), count, ("clients", "speed", "values"))
+        yield from one_each(len(speed.values), count, ("clients", "speed", "values"))
     sizes = scenario.data.partition.sizes
     if isinstance(sizes, ListedSizes):
-        yield from _one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
-
-
-def _one_each(values: int, count: int, at: Path) -> Iterator[Problem]:
-    if values != count:
-        expected = f"{count} values, one for each client"
-        yield Problem(expected, str(values), "change the list or clients.count", at)
+        yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
 
 
 def _privacy(scenario: Scenario) -> Iterator[Problem]:
@@ -119,15 +100,14 @@ def _privacy(scenario: Scenario) -> Iterator[Problem]:
     if privacy is None:
         return
     for name, values in privacy.lists():
-        yield from _one_each(len(values), scenario.clients.count, ("privacy", name))
-    yield from _one_pass(scenario)
-    if privacy.mechanism == "gaussian_update" and scenario.algorithm.sampling == "poisson":
-        expected = "shuffle, without_replacement or with_replacement with mechanism 'gaussian_update'"
+        yield from one_each(len(values), scenario.clients.count, ("privacy", name))
+    if privacy.counts_uses and not scenario.algorithm.uses_data_up:
+        expected = "another mechanism, because the algorithm may use an example more often than once"
+        advice = "use gaussian, or algorithm kind: without_replacement_sgd"
+        yield Problem(expected, repr(privacy.mechanism), advice, ("privacy", "mechanism"))
+    if privacy.unit == "client" and scenario.algorithm.sampling == "poisson":
+        expected = f"shuffle, without_replacement or with_replacement with mechanism '{privacy.mechanism}'"
         yield Problem(expected, "'poisson'", "an update is clipped as a whole", ("algorithm", "sampling"))
-    if isinstance(scenario.algorithm, LocalRoundsConfig) and privacy.mechanism != "gaussian_update":
-        advice = "a client sends what many steps changed, which is clipped as a whole"
-        found = f"'{privacy.mechanism}'"
-        yield Problem(f"'gaussian_update' with '{scenario.algorithm.kind}'", found, advice, ("privacy", "mechanism"))
     if scenario.algorithm.noise_of_server:
         for name, _ in privacy.lists():
             advice = "the noise of the server is the same for all"
@@ -136,87 +116,9 @@ def _privacy(scenario: Scenario) -> Iterator[Problem]:
             advice = "noise of the server protects its models, whoever sends: leave the view out"
             yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
     planned = scenario.stop.epochs is not None or scenario.stop.updates is not None
-    if privacy.mechanism in ("gaussian", "gaussian_update") and privacy.noise_multiplier is None and not planned:
+    if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"
         yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
-
-
-def _served(scenario: Scenario) -> Iterator[Problem]:
-    """One machine is one client, and clients that take turns have the staleness that follows from that."""
-    algorithm, count = scenario.algorithm, scenario.clients.count
-    if isinstance(algorithm, CentralizedSgd) and count != 1:
-        yield Problem("1, the machine that has all the data", str(count), "set it to 1", ("clients", "count"))
-    if isinstance(algorithm, ServedSgd) and algorithm.delays == "cyclic" and algorithm.staleness_bound is not None:
-        advice = "remove it, or use delays: world"
-        yield Problem("no bound with delays 'cyclic'", "a bound", advice, ("algorithm", "staleness_bound"))
-    if not isinstance(algorithm, Mapa):
-        return
-    if algorithm.step_size is not None:
-        advice = "remove it, or use algorithm kind: audp"
-        yield Problem("null, because the stages of mapa decide", "a step size", advice, ("algorithm", "step_size"))
-    privacy, at = scenario.privacy, ("privacy", "mechanism")
-    if not isinstance(privacy, LaplaceL2 | LaplaceL2RadiusOnly):
-        found = "nothing" if privacy is None else repr(privacy.mechanism)
-        yield Problem("laplace_l2 for algorithm 'mapa'", found, "its stages follow from that noise; use it", at)
-    elif privacy.neighbors != "replace_one":
-        advice = "its sensitivity is for an example that is replaced; use it"
-        yield Problem("replace_one for algorithm 'mapa'", repr(privacy.neighbors), advice, ("privacy", "neighbors"))
-
-
-def _async_fl(scenario: Scenario) -> Iterator[Problem]:
-    """Rounds whose sizes change need noise that is given, on gradients that are clipped one by one."""
-    algorithm, privacy = scenario.algorithm, scenario.privacy
-    if not isinstance(algorithm, AsyncFl):
-        return
-    if isinstance(algorithm.weights, tuple):
-        yield from _one_each(len(algorithm.weights), scenario.clients.count, ("algorithm", "weights"))
-    if algorithm.aggregators and max(algorithm.aggregators) > scenario.clients.count:
-        expected = f"at most clients.count aggregators on a level, which is {scenario.clients.count}"
-        yield Problem(expected, str(max(algorithm.aggregators)), "use fewer", ("algorithm", "aggregators"))
-    if privacy is None:
-        return
-    if privacy.mechanism == "gaussian_update":
-        advice = "use gaussian, or algorithm kind: fedavg"
-        yield Problem("a mechanism for sums of gradients", "'gaussian_update'", advice, ("privacy", "mechanism"))
-    elif isinstance(privacy, Gaussian) and privacy.noise_multiplier is None:
-        advice = "add it: `simfl privacy proactive-dp` and `simfl privacy async-fl` say which"
-        yield Problem(
-            "a noise multiplier with algorithm 'async_fl'", "nothing", advice, ("privacy", "noise_multiplier")
-        )
-    if algorithm.mask > 1 and scenario.model.l2 > 0:
-        advice = "set mask: 1, or l2: 0: a masked penalty would tell how many examples were drawn"
-        yield Problem("1 with privacy and l2", str(algorithm.mask), advice, ("algorithm", "mask"))
-
-
-def _local_rounds(scenario: Scenario) -> Iterator[Problem]:
-    """Nobody waits for more clients than there are."""
-    algorithm = scenario.algorithm
-    if not isinstance(algorithm, LocalRoundsConfig):
-        return
-    count = scenario.clients.count
-    if algorithm.concurrency is not None and algorithm.concurrency > count:
-        expected = f"at most clients.count, which is {count}"
-        yield Problem(expected, str(algorithm.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
-    at_a_time = min(algorithm.concurrency or count, count)
-    if isinstance(algorithm, FedBuff) and algorithm.after_update == "wait" and algorithm.buffer_size > at_a_time:
-        expected = f"at most {at_a_time} where clients wait, as many as train at a time"
-        advice = "lower it, or use after_update: continue"
-        yield Problem(expected, str(algorithm.buffer_size), advice, ("algorithm", "buffer_size"))
-
-
-def _one_pass(scenario: Scenario) -> Iterator[Problem]:
-    """Noise for data that is used once needs an algorithm that does so, and some of these need that noise."""
-    privacy, algorithm, at = scenario.privacy, scenario.algorithm, ("privacy", "mechanism")
-    assert privacy is not None
-    passed = isinstance(algorithm, PassedModels)
-    if privacy.mechanism == "one_pass_gaussian":
-        if not passed:
-            expected = "another mechanism, because the algorithm may use an example more often than once"
-            advice = "use gaussian, or algorithm kind: without_replacement_sgd"
-            yield Problem(expected, "'one_pass_gaussian'", advice, at)
-    elif passed and (isinstance(algorithm, DeepQSgd) or isinstance(scenario.model, OneVsAll)):
-        what = f"algorithm '{algorithm.kind}'" if isinstance(algorithm, DeepQSgd) else "tasks on the same data"
-        yield Problem(f"one_pass_gaussian for {what}", repr(privacy.mechanism), "use it", at)
 
 
 def _partition(scenario: Scenario) -> Iterator[Problem]:
@@ -308,8 +210,3 @@ def _topology(scenario: Scenario) -> Iterator[Problem]:
     if topology.mixing == "uniform" and topology.equal_degrees is False and count > 2:
         expected = f"metropolis or max_degree for topology '{topology.kind}', whose degrees differ"
         yield Problem(expected, "'uniform'", "use metropolis", ("topology", "mixing"))
-    algorithm = scenario.algorithm
-    if isinstance(algorithm, AdPsgd) and algorithm.pairing == "senders" and topology.bipartite(count) is False:
-        expected = f"auto or everyone, because topology '{topology.kind}' of {count} clients is not bipartite"
-        advice = "use pairing: everyone, or an even ring"
-        yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))

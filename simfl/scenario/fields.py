@@ -47,6 +47,15 @@ class Config(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
+@dataclass(frozen=True)
+class _Settled:
+    """Marks an option that the class which the section names does not get: it is settled on the way to a run."""
+
+
+SETTLED = _Settled()
+Settled = Annotated[T, SETTLED]
+
+
 def variant(name: T) -> T:
     """Return the field that names a member of a union: `kind: Literal["ring"] = variant("ring")`."""
     return Field(default=name, description="names this variant")

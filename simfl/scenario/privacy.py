@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -58,16 +58,43 @@ class PerReleaseClaim(Config):
 Claim = Annotated[StatedClaim | Adp2sgdClaim | ProactiveClaim | PerReleaseClaim, ByKind(default="stated")]
 
 
-class Protection(Config):
+class MechanismConfig(Config):
     """What every mechanism says about whom it protects from whom."""
 
     #: The fields that may have one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
+    #: What a release protects: one example, or all data of a client.
+    unit: ClassVar[Literal["example", "client"]] = "example"
+    #: Whether its noise is made for the number of times that an example is used.
+    counts_uses: ClassVar[bool] = False
+    #: For noise of a random length in a random direction: the second moment of that length is that of noise in d
+    #: dimensions (exact), or of noise in one, as the MAPA paper counts; None for other noise.
+    second_moment: ClassVar[Literal["exact", "paper"] | None] = None
+
+    if TYPE_CHECKING:  # each class names itself, and those neighbors that it is about
+        mechanism: str
+
+        neighbors: Neighbors
 
     delta: OpenShare = Field(default=1e-5, description="delta of the (epsilon, delta) that is reported")
     claim: Claim | None = Field(
         default=None, description="what a paper claims, for `simfl privacy check` to hold against the account"
     )
+
+    @property
+    def epsilon_budget(self) -> float | tuple[float, ...] | None:
+        """The epsilon at which clients stop, of all or of each one; None where they do not."""
+        return None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the noise follows from the budget and the planned number of releases."""
+        return False
+
+    @property
+    def partial(self) -> bool:
+        """Whether only some parameters carry noise."""
+        return getattr(self, "noise_on", "all") != "all"
 
     def lists(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the fields that have one value for each client."""
@@ -77,8 +104,13 @@ class Protection(Config):
                 yield name, value
 
 
-class Accounted(Protection):
+class Accounted(MechanismConfig):
     """A mechanism that the accountants know."""
+
+    @property
+    def epsilon_budget(self) -> float | tuple[float, ...] | None:
+        """As `epsilon` says."""
+        return self.epsilon
 
     epsilon: PositiveEach | None = Field(
         default=None,
@@ -103,10 +135,30 @@ class Accounted(Protection):
     )
 
 
-class Gaussian(Accounted):
-    """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
+class _MultipliedGaussian(Accounted):
+    """Gaussian noise whose size is given, or follows from a budget."""
 
     each = ("epsilon", "noise_multiplier")
+
+    if TYPE_CHECKING:  # each class says of what
+        noise_multiplier: NonNegativeEach | None
+
+    @property
+    def calibrated(self) -> bool:
+        """Where no noise multiplier is given."""
+        return self.noise_multiplier is None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_noise(cls, values: Any) -> Any:
+        """Fill in noise_multiplier: 1 unless a budget decides."""
+        if isinstance(values, dict) and values.get("epsilon") is None and values.get("noise_multiplier") is None:
+            return {**values, "noise_multiplier": 1.0}
+        return values
+
+
+class Gaussian(_MultipliedGaussian):
+    """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
 
     mechanism: Literal["gaussian"] = variant("gaussian")
     clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
@@ -116,16 +168,11 @@ class Gaussian(Accounted):
         "0 clips and adds none; left out, it is 1, or what spends epsilon in the planned number of releases",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_noise(cls, values: Any) -> Any:
-        return usual_noise(values)
 
-
-class GaussianUpdate(Accounted):
+class GaussianUpdate(_MultipliedGaussian):
     """Gaussian noise on the clipped update of a client: protects all of a client's data together."""
 
-    each = ("epsilon", "noise_multiplier")
+    unit = "client"
 
     mechanism: Literal["gaussian_update"] = variant("gaussian_update")
     clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of an update")
@@ -138,11 +185,6 @@ class GaussianUpdate(Accounted):
         default="add_or_remove",
         description="what neighbors are: a client that takes part or sends noise only, or one whose data is replaced",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_noise(cls, values: Any) -> Any:
-        return usual_noise(values)
 
 
 NoiseOn = Annotated[
@@ -158,6 +200,7 @@ class LaplaceL2(Accounted):
     """L2 Laplace noise, density ~ exp(-eps |x| / Delta), on the sum of per-example clipped gradients: pure DP."""
 
     each = ("epsilon", "epsilon_per_release")
+    second_moment = "exact"
 
     mechanism: Literal["laplace_l2"] = variant("laplace_l2")
     clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
@@ -179,10 +222,11 @@ class Laplace(Accounted):
     )
 
 
-class LaplaceL2RadiusOnly(Protection):
+class LaplaceL2RadiusOnly(MechanismConfig):
     """The noise of the MAPA paper's code, whose norm is one-dimensional: not private, never certified."""
 
     each = ("epsilon_per_release",)
+    second_moment = "paper"
 
     mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
     clipping_norm: Positive = Field(default=1.0, description="C, the bound on the L2 norm of each example's gradient")
@@ -201,8 +245,10 @@ def _auto_or_share(value: object) -> object:
     return Within(above=0, below=1).number(value)
 
 
-class OnePassGaussian(Protection):
+class OnePassGaussian(MechanismConfig):
     """Gaussian noise for data that is used once: what the without-replacement paper adds to the mean gradient."""
+
+    counts_uses = True
 
     mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
     epsilon: Positive = Field(default=1.0, description="what the noise is made for")
@@ -235,20 +281,13 @@ class OnePassGaussian(Protection):
     )
 
 
-class UnclippedGaussian(Protection):
+class UnclippedGaussian(MechanismConfig):
     """Noise of a given size on the sum of gradients that are not clipped, as some papers print it: never certified."""
 
     mechanism: Literal["gaussian_unclipped"] = variant("gaussian_unclipped")
     noise_std: NonNegative = Field(
         default=1.0, description="standard deviation of the noise on the sum, per coordinate"
     )
-
-
-def usual_noise(values: Any) -> Any:
-    """Fill in noise_multiplier: 1 unless a budget decides."""
-    if isinstance(values, dict) and values.get("epsilon") is None and values.get("noise_multiplier") is None:
-        return {**values, "noise_multiplier": 1.0}
-    return values
 
 
 Privacy = Annotated[

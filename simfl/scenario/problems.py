@@ -6,7 +6,7 @@ and `simfl.scenario.errors` can write all of them as lines of one form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from simfl.errors import nearest
@@ -83,3 +83,9 @@ def spell(path: Path) -> str:
     parts = [str(part) for part in path]
     plain = all(part.isprintable() and len(part) <= _WIDEST and not set(part) & set(" .") for part in parts)
     return ".".join(parts if plain else [repr(part[:_WIDEST]) if isinstance(part, str) else part for part in parts])
+
+
+def one_each(values: int, count: int, at: Path) -> Iterator[Problem]:
+    """Yield a problem where a list does not have one value for each client."""
+    if values != count:
+        yield Problem(f"{count} values, one for each client", str(values), "change the list or clients.count", at)

@@ -34,6 +34,10 @@ class Schedule(ABC):
             epochs: passes over the whole training set so far.
         """
 
+    def simplified(self) -> float | Schedule:
+        """Return the step size where it never changes, else the schedule."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Constant(Schedule):
@@ -43,6 +47,10 @@ class Constant(Schedule):
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return the value, whatever the progress."""
+        return self.value
+
+    def simplified(self) -> float | Schedule:
+        """Return the value."""
         return self.value
 
 
@@ -106,6 +114,11 @@ class Capped(Schedule):
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return eta_t."""
         return min(self.largest, self.then(updates, examples, epochs))
+
+    def simplified(self) -> float | Schedule:
+        """Return the smaller of two numbers, where both are."""
+        then = self.then.simplified()
+        return min(self.largest, then) if isinstance(then, float) else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.data import Dataset, Partition
@@ -13,32 +18,74 @@ from simfl.streams import Streams
 from simfl.tape import LearningProblem
 from simfl.world import Topology
 
+if TYPE_CHECKING:
+    from simfl.simulation.kinds import Kind
+    from simfl.simulation.privacy import Protection
+
 
 @dataclass
 class Setup:
     """A scenario made ready: data loaded, graph built, everything checked.
 
+    From `protection` on, attributes are filled in this order, and what fills one may read those before it.
+
     Attributes:
         scenario: what was asked for.
+        kind: what is special about its algorithm.
+        algorithm: the class of its algorithm.
         streams: the random streams of its seed.
         dataset: the data.
         shares: which client holds which examples.
-        model: pure functions.
+        model: pure functions; what is evaluated.
         topology: the graph.
+        protection: the noise of each client, and the ledger that accounts for it.
         problem: what the executor computes.
         training: the plain values of local training.
-        ledger: accounts for the releases, None without privacy.
+        options: what the algorithm is given beside them.
         warnings: lines the user should read.
     """
 
     scenario: Scenario
+    kind: Kind[Any]
+    algorithm: type[Algorithm]
     streams: Streams
     dataset: Dataset
     shares: Partition
     model: AbstractModel
     topology: Topology
-    problem: LearningProblem
-    training: Training
-    ledger: Ledger | None
-    algorithm: type[Algorithm]
-    warnings: list[str] = field(default_factory=list)
+    protection: Protection = field(init=False)
+    problem: LearningProblem = field(init=False)
+    training: Training = field(init=False)
+    options: dict[str, Any] = field(init=False)
+    warnings: list[str] = field(init=False)
+
+    @functools.cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Examples per client, int [K]."""
+        return np.asarray(self.shares.sizes, dtype=np.int64)
+
+    @property
+    def tasks(self) -> int:
+        """How many models are trained on the same data, each on its own, of which `moved` is one."""
+        return self.model.num_tasks if self.algorithm.moves_tasks else 1
+
+    @property
+    def moved(self) -> AbstractModel:
+        """What an update changes: the model, or that of one task."""
+        return self.model.task if self.algorithm.moves_tasks else self.model
+
+    @property
+    def noisy(self) -> int | None:
+        """How many parameters, the first ones, carry noise; None for all."""
+        privacy = self.scenario.privacy
+        return self.moved.first_convolution if privacy is not None and privacy.partial else None
+
+    @property
+    def dimension(self) -> int:
+        """How many parameters carry noise, where there is any."""
+        return self.noisy or self.moved.size
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Accounts for the releases, None without privacy."""
+        return self.protection.ledger

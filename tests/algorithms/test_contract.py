@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.algorithms import ALGORITHMS, find_algorithm
+from simfl.algorithms import ALGORITHMS
 from simfl.errors import ScenarioError
+from simfl.simulation.kinds import find_algorithm
 from simfl.tape import Tape
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.compute import Slowdown

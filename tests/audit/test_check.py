@@ -5,7 +5,7 @@ import math
 import pytest
 
 from simfl import run
-from simfl.audit.check import check, planned, recorded
+from simfl.audit.check import check, recorded
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.ledger import Releases
@@ -136,7 +136,7 @@ def test_a_run_is_checked_by_what_it_recorded(tmp_path):
         spent = made.clients["epsilon"].iloc[list(finding.clients)]
         assert finding.account == spent.max() <= spent.min() / 0.95
     assert len(result.findings) == 3, "one with a small budget, one that is slow, two alike"
-    assert planned(setup, setup.ledger).counts == [setup.training.allowances[0], 540, 540, 540]
+    assert setup.kind.planned(setup).counts == [setup.training.allowances[0], 540, 540, 540]
     table = made.client_epsilon
     assert (table.groupby("client")["epsilon"].is_monotonic_increasing).all()
     assert table.groupby("time_s")["epsilon"].max().tolist() == made.metrics["epsilon"].tolist()

@@ -87,7 +87,7 @@ def test_measuring_changes_nothing_else(privacy, tmp_path, evaluated):
 
 
 def test_the_norm_is_that_of_the_servers_stage(tmp_path, evaluated, monkeypatch):
-    monkeypatch.setattr("simfl.simulation.assembly.stage_rules", lambda scenario, size: STAGES)
+    monkeypatch.setattr("simfl.simulation.kinds.mapa.stage_rules", lambda scenario, size: STAGES)
     setup = prepare(scenario(50, MAPA, privacy=RADIUS_ONLY, links="{latency: 2 ms}"))
     found = run(setup, out=tmp_path)
     norms = [5.0, 5.0, 2.0, 2.0, 2.0]

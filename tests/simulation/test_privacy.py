@@ -11,8 +11,6 @@ from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import unit_std
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
-from simfl.simulation.privacy import planned_releases
-from simfl.tape.problem import Noise
 from tests.helpers import Lab, make_problem
 
 D = 650
@@ -38,10 +36,10 @@ def scenario(privacy, *, algorithm="adpsgd", sampling="auto", stop="{epochs: 2}"
 )
 def test_what_each_mechanism_adds_to_the_sum(privacy, sampler, scale, std):
     setup = assemble(scenario(privacy))
-    assert setup.problem.noise == Noise(sampler)
+    assert setup.problem.noise == sampler
     np.testing.assert_allclose(setup.training.noise_scale, [scale] * 8)
     np.testing.assert_allclose(setup.training.noise_std, [std] * 8)
-    assert setup.problem.clipping.what == ("update" if "update" in privacy else "example")
+    assert setup.problem.clip == ("update" if "update" in privacy else "example")
 
 
 @pytest.mark.parametrize("sampler", ["gaussian", "laplace", "laplace_l2", "laplace_l2_radius_only"])
@@ -100,7 +98,7 @@ def test_a_client_whose_budget_is_spent_takes_no_further_part(algorithm, tmp_pat
 def test_a_budget_alone_chooses_the_noise_that_spends_it_as_planned(tmp_path):
     asked = scenario("{epsilon: 3, delta: 1.0e-5}", algorithm="sync_sgd", stop="{epochs: 5}")
     setup = assemble(asked)
-    planned = planned_releases(asked, setup.training.sizes)
+    planned = setup.kind.planned_updates(setup.sizes)
     assert planned == math.ceil(5 * sum(setup.training.sizes) / 16 / 8)
     found = run(asked, out=tmp_path)
     assert found.manifest.reason == "epochs"

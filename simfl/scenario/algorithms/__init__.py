@@ -1,9 +1,13 @@
-"""What the clients do, one file for each family of algorithms."""
+"""What the clients do, one file for each family of algorithms.
+
+The files are the catalogue: a class that gives `kind` a value is one of the algorithms that a scenario may name.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
+from simfl.catalogue import classes_in
 from simfl.scenario.algorithms.async_fl import AsyncFl
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.algorithms.gossip import AdPsgd, DecentralizedSgd, GossipLearning, Sgp
@@ -15,27 +19,11 @@ from simfl.scenario.algorithms.sync_sgd import SyncSgd
 from simfl.scenario.algorithms.without_replacement import DeepQSgd, PassedModels, RandomWalkSgd, WithoutReplacementSgd
 from simfl.scenario.fields import ByKind
 
-Algorithm = Annotated[
-    SyncSgd
-    | DecentralizedSgd
-    | AdPsgd
-    | WithoutReplacementSgd
-    | DeepQSgd
-    | RandomWalkSgd
-    | AsyncSgd
-    | CentralizedSgd
-    | Audp
-    | Mapa
-    | GossipLearning
-    | Sgp
-    | FedAsync
-    | AsyncFl
-    | FedAvg
-    | FedProx
-    | FedBuff
-    | ExternalAlgorithm,
-    ByKind(external=ExternalAlgorithm),
-]
+if TYPE_CHECKING:
+    Algorithm = AlgorithmConfig
+else:
+    _named = [one for one in classes_in(__name__, AlgorithmConfig) if one.named()]
+    Algorithm = Annotated[Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm)]
 
 __all__ = [
     "AdPsgd",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,9 +11,10 @@ from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import (
     Count,
     Flag,
+    Settled,
     variant,
 )
-from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.problems import InvalidValueError, Problem, one_each
 from simfl.scenario.sample_sizes import (
     Gate,
     Lemma1Size,
@@ -23,6 +25,9 @@ from simfl.scenario.sample_sizes import (
     WithinOwnDelay,
 )
 from simfl.scenario.schedules import StepSize
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
 
 
 class AsyncFl(AlgorithmConfig):
@@ -51,18 +56,18 @@ class AsyncFl(AlgorithmConfig):
     sizes: Sizes | None = Field(
         default=None, description="gradients of each round: a number or a sequence; null: batch_size at each client"
     )
-    sizes_of: Literal["all", "each"] = Field(
+    sizes_of: Settled[Literal["all", "each"]] = Field(
         default="all", description="who computes that many: all clients together, or each of them"
     )
-    weights: Weights = Field(
+    weights: Settled[Weights] = Field(
         default="uniform", description="each client's share of a round: uniform, by its data, or one number for each"
     )
-    assignment: Literal["proportional", "random"] = Field(
+    assignment: Settled[Literal["proportional", "random"]] = Field(
         default="proportional", description="shares are kept as well as whole numbers allow, or each gradient is drawn"
     )
     gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
     rounds: Count | None = Field(default=None, description="T, the rounds after which the run ends; null: no limit")
-    gradients: Count | None = Field(
+    gradients: Settled[Count | None] = Field(
         default=None,
         description="K, those of all clients: as many rounds as it takes to compute them; null: no limit",
     )
@@ -71,7 +76,7 @@ class AsyncFl(AlgorithmConfig):
         description="true: clients move their model after every mini-batch of a round, and adopt a model that "
         "arrives meanwhile, which no proof of privacy covers; false: a round's gradients are taken at one model",
     )
-    step_per: Literal["round", "gradient"] = Field(
+    step_per: Settled[Literal["round", "gradient"]] = Field(
         default="round",
         description="whether step sizes fall from round to round (diminishing_2), or from gradient to gradient "
         "(diminishing_1), with local_steps only",
@@ -109,17 +114,25 @@ class AsyncFl(AlgorithmConfig):
             raise InvalidValueError(*problems)
         return self
 
-    @property
-    def trains_locally(self) -> bool:
-        """With local steps, those between two models are one operation."""
-        return self.local_steps
-
-    @property
-    def without_proof(self) -> str | None:
-        """Why nothing is certified."""
-        if not self.local_steps:
-            return None
-        return (
-            "local_steps has no proof: an example also acts through the local steps after it, which clipping its own "
-            "gradient does not bound; use local_steps: false"
-        )
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """Rounds whose sizes change need noise that is given, on gradients that are clipped one by one."""
+        privacy, count = scenario.privacy, scenario.clients.count
+        if isinstance(self.weights, tuple):
+            yield from one_each(len(self.weights), count, ("algorithm", "weights"))
+        if self.aggregators and max(self.aggregators) > count:
+            expected = f"at most clients.count aggregators on a level, which is {count}"
+            yield Problem(expected, str(max(self.aggregators)), "use fewer", ("algorithm", "aggregators"))
+        if privacy is None:
+            return
+        if privacy.unit == "client":
+            advice = "use gaussian, or algorithm kind: fedavg"
+            yield Problem(
+                "a mechanism for sums of gradients", repr(privacy.mechanism), advice, ("privacy", "mechanism")
+            )
+        elif privacy.calibrated:
+            advice = "add it: `simfl privacy proactive-dp` and `simfl privacy async-fl` say which"
+            expected = f"a noise multiplier with algorithm '{self.kind}'"
+            yield Problem(expected, "nothing", advice, ("privacy", "noise_multiplier"))
+        if self.mask > 1 and scenario.model.l2 > 0:
+            advice = "set mask: 1, or l2: 0: a masked penalty would tell how many examples were drawn"
+            yield Problem("1 with privacy and l2", str(self.mask), advice, ("algorithm", "mask"))

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.fields import (
-    Config,
-    Count,
-)
+from simfl.scenario.fields import SETTLED, Config, Count
+from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
 
 
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
+    # What a class adds are its algorithm's own options. Those that are `Settled[...]` the algorithm does not see: its
+    # kind in `simfl.simulation.kinds` makes something else of them.
+
     uses_topology: ClassVar[bool] = True
+    #: Whether a run uses every example a number of times that is known beforehand.
+    uses_data_up: ClassVar[bool] = False
 
-    @property
-    def trains_locally(self) -> bool:
-        """Whether clients run many local steps as one operation, rather than single gradients."""
-        return False
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
 
-    @property
-    def decay_power(self) -> float:
-        """How the steps within a round of local steps decay, p of eta / (1 + beta t^p)."""
-        return 1.0
-
-    @property
-    def proximal_weight(self) -> float:
-        """How strongly local steps are pulled back to where their round began."""
-        return 0.0
-
-    @property
-    def without_proof(self) -> str | None:
-        """Why nothing can be certified, whatever the mechanism; None if something can."""
-        return None
+    @classmethod
+    def named(cls) -> bool:
+        """Whether this is an algorithm, and not only the base of some."""
+        return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False
 
-    def round_steps(self, sizes: Sequence[int]) -> list[int] | None:
-        """Return how many mini-batches make an update of each client, [K]; None: one for all."""
-        return None
+    def own_options(self) -> dict[str, Any]:
+        """Return the options that the algorithm is given as they are, by name."""
+        return {
+            name: getattr(self, name)
+            for name, field in type(self).model_fields.items()
+            if name != "kind" and name not in AlgorithmConfig.model_fields and SETTLED not in field.metadata
+        }
 
-    def update_examples(self, sizes: Sequence[int]) -> float:
-        """Return how many examples are behind an update, on average over the clients."""
-        steps = self.round_steps(sizes)
-        return float(self.batch_size) if steps is None else self.batch_size * sum(steps) / len(steps)
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """Yield what does not fit the other sections of a scenario, each with its full key path."""
+        return iter(())
 
     step_size: StepSize = Field(
         default=ConstantStep(value=0.4),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -10,8 +11,13 @@ from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import (
     Index,
     PositiveSeconds,
+    Settled,
     variant,
 )
+from simfl.scenario.problems import Problem
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
 
 
 class DecentralizedSgd(AlgorithmConfig):
@@ -34,12 +40,21 @@ class AdPsgd(AlgorithmConfig):
         "senders where the topology is bipartite",
     )
 
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """Senders need others to send to."""
+        topology, count = scenario.topology, scenario.clients.count
+        impossible = count < 2 or any(topology.impossible(count))
+        if self.pairing == "senders" and not impossible and topology.bipartite(count) is False:
+            expected = f"auto or everyone, because topology '{topology.kind}' of {count} clients is not bipartite"
+            advice = "use pairing: everyone, or an even ring"
+            yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))
+
 
 class GossipLearning(AlgorithmConfig):
     """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""
 
     kind: Literal["gossip_learning"] = variant("gossip_learning")
-    period: PositiveSeconds | None = Field(
+    period: Settled[PositiveSeconds | None] = Field(
         default=None, description="time between two messages of a client; null: that of a mini-batch at speed 1"
     )
     merge: Literal["age", "average", "none"] = Field(

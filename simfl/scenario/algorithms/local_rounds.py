@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,10 +14,14 @@ from simfl.scenario.fields import (
     NonNegative,
     Positive,
     PositiveSeconds,
+    Settled,
     Share,
     variant,
 )
 from simfl.scenario.problems import InvalidValueError, Problem
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
 
 
 class LocalRoundsConfig(ServerAlgorithmConfig):
@@ -29,13 +32,13 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
         description="how mini-batches are drawn: without_replacement (a fresh subset of fixed size), shuffle (each "
         "example once per pass), with_replacement, or auto: shuffle",
     )
-    local_steps: Count | None = Field(
+    local_steps: Settled[Count | None] = Field(
         default=None, description="mini-batches of a round at a client; null: as many as local_epochs are"
     )
-    local_epochs: Positive | None = Field(
+    local_epochs: Settled[Positive | None] = Field(
         default=None, description="passes over a client's data in a round; 1 where local_steps is null too"
     )
-    proximal: NonNegative = Field(
+    proximal: Settled[NonNegative] = Field(
         default=0.0, description="mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
     concurrency: Count | None = Field(
@@ -50,28 +53,24 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
             )
         return self
 
-    @property
-    def trains_locally(self) -> bool:
-        """A round is one operation."""
-        return True
-
-    @property
-    def proximal_weight(self) -> float:
-        """How strongly local steps are pulled back to where their round began."""
-        return self.proximal
-
-    def round_steps(self, sizes: Sequence[int]) -> list[int]:
-        """Return how many mini-batches a round has at each client, [K]."""
-        if self.local_steps is not None:
-            return [self.local_steps] * len(sizes)
-        passes = self.local_epochs or 1.0
-        return [max(1, math.ceil(passes * n / self.batch_size - 1e-9)) for n in sizes]
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """A round's change is clipped as a whole, and nobody waits for more clients than there are."""
+        privacy, count = scenario.privacy, scenario.clients.count
+        if privacy is not None and privacy.mechanism != "gaussian_update":
+            advice = "a client sends what many steps changed, which is clipped as a whole"
+            yield Problem(
+                f"'gaussian_update' with '{self.kind}'", f"'{privacy.mechanism}'", advice, ("privacy", "mechanism")
+            )
+        if self.concurrency is not None and self.concurrency > count:
+            expected = f"at most clients.count, which is {count}"
+            yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
 
 
 class FedAvg(LocalRoundsConfig):
     """FedAvg: rounds in which some clients train locally, and a server averages what they send."""
 
     kind: Literal["fedavg"] = variant("fedavg")
+    concurrency: Settled[Count | None] = Field(default=None, description="null: rounds are synchronous")
     fraction: Share = Field(default=1.0, description="share of the clients that take part in a round, drawn at random")
     weighting: Literal["data", "uniform"] = Field(
         default="data", description="how the mean weighs clients: by their examples, or all alike"
@@ -99,14 +98,16 @@ class FedProx(FedAvg):
     """FedProx: FedAvg with a pull towards the server's model, and partial work of those who would miss the deadline."""
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
-    proximal: NonNegative = Field(default=0.1, description="mu of the pull mu (w - w_0) towards the server's model w_0")
+    proximal: Settled[NonNegative] = Field(
+        default=0.1, description="mu of the pull mu (w - w_0) towards the server's model w_0"
+    )
 
 
 class FedAsync(LocalRoundsConfig):
     """FedAsync: the server mixes each client's model into its own as it arrives, with less weight the staler it is."""
 
     kind: Literal["fedasync"] = variant("fedasync")
-    proximal: NonNegative = Field(
+    proximal: Settled[NonNegative] = Field(
         default=0.005, description="mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
     )
     mixing: Share = Field(default=0.6, description="alpha, the share of a client's model that is not stale")
@@ -139,6 +140,15 @@ class FedBuff(LocalRoundsConfig):
         description="who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
         "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
     )
+
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """Clients that wait can fill the buffer."""
+        yield from super().contradictions(scenario)
+        at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
+        if self.after_update == "wait" and self.buffer_size > at_a_time:
+            expected = f"at most {at_a_time} where clients wait, as many as train at a time"
+            advice = "lower it, or use after_update: continue"
+            yield Problem(expected, str(self.buffer_size), advice, ("algorithm", "buffer_size"))
 
     @property
     def noise_of_server(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,9 +16,14 @@ from simfl.scenario.fields import (
     NonNegative,
     OpenShare,
     Positive,
+    Settled,
     variant,
 )
+from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
+
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
 
 
 class WithPaperSteps(AlgorithmConfig):
@@ -29,8 +35,8 @@ class WithPaperSteps(AlgorithmConfig):
         default=ConstantStep(value=0.4),
         description="step size on the mean gradient of a mini-batch: a number or a schedule; null: Table 2's",
     )
-    smoothness: Positive = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
-    sampling_std: NonNegative = Field(
+    smoothness: Settled[Positive] = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
+    sampling_std: Settled[NonNegative] = Field(
         default=5.0, description="sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
     )
 
@@ -38,7 +44,7 @@ class WithPaperSteps(AlgorithmConfig):
 class WithinRadius(WithPaperSteps):
     """Base of those whose step sizes know how far from the optimum models get."""
 
-    radius: Positive = Field(
+    radius: Settled[Positive] = Field(
         default=50.0, description="R of the paper's step sizes: how far from the optimum models get"
     )
 
@@ -47,6 +53,11 @@ class CentralizedSgd(WithinRadius):
     """CSGD: SGD on one machine with all the data; 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)) where step_size is null."""
 
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
+
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """One machine is one client."""
+        if (count := scenario.clients.count) != 1:
+            yield Problem("1, the machine that has all the data", str(count), "set it to 1", ("clients", "count"))
 
 
 class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
@@ -57,9 +68,15 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
         description="staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
         "that it is clients.count - 1 whatever their speeds",
     )
-    largest_staleness: Index | None = Field(
+    largest_staleness: Settled[Index | None] = Field(
         default=None, description="tau of the paper's step sizes; null: clients.count, as in the paper"
     )
+
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """Clients that take turns have the staleness that follows from that."""
+        if self.delays == "cyclic" and self.staleness_bound is not None:
+            advice = "remove it, or use delays: world"
+            yield Problem("no bound with delays 'cyclic'", "a bound", advice, ("algorithm", "staleness_bound"))
 
 
 class AsyncSgd(WithinRadius, ServedSgd):
@@ -76,14 +93,14 @@ class Audp(ServedSgd):
         default=None,
         description="step size on the mean gradient of a mini-batch: a number or a schedule; null: the paper's (10)",
     )
-    sampling_std: NonNegative = Field(
+    sampling_std: Settled[NonNegative] = Field(
         default=30.0, description="sigma of the paper's formulas: sigma² is the variance of an example's gradient"
     )
-    second_moment: Literal["exact", "paper"] = Field(
+    second_moment: Settled[Literal["exact", "paper"]] = Field(
         default="exact",
         description="the noise in Delta_b: as it is, or as in one dimension, which the paper counts with",
     )
-    without_logarithm: Flag = Field(
+    without_logarithm: Settled[Flag] = Field(
         default=False, description="steps by (11), whose bound has no ln T, instead of (10)"
     )
 
@@ -93,23 +110,45 @@ class Mapa(ServedSgd):
 
     kind: Literal["mapa"] = variant("mapa")
     step_size: StepSize | None = Field(default=None, description="null: the stages decide")  # type: ignore[assignment]
-    sampling_std: NonNegative = Field(
+    sampling_std: Settled[NonNegative] = Field(
         default=30.0, description="sigma of the paper's formulas: sigma² is the variance of an example's gradient"
     )
-    reduction: OpenShare = Field(default=0.5, description="theta, by which the clipping norm falls from stage to stage")
-    failure_probability: OpenShare | None = Field(
+    reduction: Settled[OpenShare] = Field(
+        default=0.5, description="theta, by which the clipping norm falls from stage to stage"
+    )
+    failure_probability: Settled[OpenShare | None] = Field(
         default=None,
         description="delta of Theorem 3, from which the first clipping norm follows; null: it is privacy.clipping_norm",
     )
-    initial_gap: Positive = Field(default=50.0, description="f(x_1) - f*, from which the length of stages follows")
-    second_moment: Literal["auto", "exact", "paper"] = Field(
+    initial_gap: Settled[Positive] = Field(
+        default=50.0, description="f(x_1) - f*, from which the length of stages follows"
+    )
+    second_moment: Settled[Literal["auto", "exact", "paper"]] = Field(
         default="auto",
         description="the noise that the stages are made for: exact, d (d+1) (dS/epsilon)², paper, 2 (dS/epsilon)², or "
         "auto: what the mechanism adds",
     )
-    rule: Literal["algorithm1", "text", "table2"] = Field(
+    rule: Settled[Literal["algorithm1", "text", "table2"]] = Field(
         default="algorithm1",
         description="the next stage's clipping norm: theta times this one's (algorithm1), or as the text or "
         "Table 2 of the paper prints it",
     )
-    stages: Count | None = Field(default=None, description="largest number of stages, the last of which has no end")
+    stages: Settled[Count | None] = Field(
+        default=None, description="largest number of stages, the last of which has no end"
+    )
+
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """The stages follow from noise by norm."""
+        yield from super().contradictions(scenario)
+        if self.step_size is not None:
+            advice = "remove it, or use algorithm kind: audp"
+            yield Problem("null, because the stages of mapa decide", "a step size", advice, ("algorithm", "step_size"))
+        privacy = scenario.privacy
+        if privacy is None or privacy.second_moment is None:
+            found = "nothing" if privacy is None else repr(privacy.mechanism)
+            advice = "its stages follow from that noise; use it"
+            yield Problem(f"laplace_l2 for algorithm '{self.kind}'", found, advice, ("privacy", "mechanism"))
+        elif privacy.neighbors != "replace_one":
+            advice = "its sensitivity is for an example that is replaced; use it"
+            expected = f"replace_one for algorithm '{self.kind}'"
+            yield Problem(expected, repr(privacy.neighbors), advice, ("privacy", "neighbors"))

@@ -45,5 +45,9 @@ class ExternalAlgorithm(AlgorithmConfig):
         default={}, description="what the class is given, by keyword; checked by the class itself"
     )
 
+    def own_options(self) -> dict[str, Any]:
+        """As `options` says."""
+        return dict(self.options)
+
     def __hash__(self) -> int:
         return hash((self.kind, self.step_size, self.batch_size, self.sampling, _hashed(self.options)))

@@ -10,6 +10,7 @@ from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import (
     Config,
     Index,
+    Settled,
 )
 
 
@@ -29,6 +30,6 @@ class ServerAlgorithmConfig(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
 
-    staleness_bound: StalenessBound | None = Field(
+    staleness_bound: Settled[StalenessBound | None] = Field(
         default=None, description="the largest staleness of an update that is applied; null: any"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -11,6 +12,7 @@ from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import (
     Count,
     Positive,
+    Settled,
     Share,
     Within,
     variant,
@@ -38,11 +40,17 @@ AutoOrPositive = Annotated[
     ),
 ]
 
+if TYPE_CHECKING:
+    from simfl.scenario.scenario import Scenario
+
 
 class PassedModels(AlgorithmConfig):
     """Base of the algorithms in which a global model (of each task) goes from node to node, and data is used up."""
 
     uses_topology: ClassVar[bool] = False
+    uses_data_up: ClassVar[bool] = True
+    #: Whether nodes have models of their own beside the global one.
+    own_models: ClassVar[bool] = False
 
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
@@ -53,12 +61,12 @@ class PassedModels(AlgorithmConfig):
     sampling: Literal["shuffle"] = Field(
         default="shuffle", description="each example is used once per pass, in an order that is drawn for each task"
     )
-    step_clip: AutoOrPositive = Field(
+    step_clip: Settled[AutoOrPositive] = Field(
         default="auto",
         description="largest step size; auto: 1/(2 (1 + l2)), up to which steps for examples of norm 1 bring models "
         "closer (Lemma 5); null: none, as the paper's experiments",
     )
-    projection: AutoOrPositive = Field(
+    projection: Settled[AutoOrPositive] = Field(
         default="auto",
         description="radius of the ball onto which each gradient step is projected; auto: 1/l2 where there is l2; "
         "null: no projection, as the paper's listings",
@@ -66,6 +74,15 @@ class PassedModels(AlgorithmConfig):
     order: Literal["random", "round_robin"] = Field(
         default="random", description="who of those that wait for a task's model is next"
     )
+
+    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+        """What shares an example with other models needs noise that counts its uses."""
+        privacy = scenario.privacy
+        what = "tasks on the same data" if scenario.model.kind == "one_vs_all" else ""
+        if self.own_models:
+            what = f"algorithm '{self.kind}'"
+        if what and privacy is not None and not privacy.counts_uses:
+            yield Problem(f"one_pass_gaussian for {what}", repr(privacy.mechanism), "use it", ("privacy", "mechanism"))
 
     def steps(self, l2: float) -> Schedule:
         """Return the step size of a task's t-th update."""
@@ -101,6 +118,8 @@ class WithoutReplacementSgd(PassedModels):
 
 class DeepQSgd(PassedModels):
     """A deep-Q network chooses between a node's own and the global model, batch by batch: the paper's Algorithm 2."""
+
+    own_models: ClassVar[bool] = True
 
     kind: Literal["deep_q_sgd"] = variant("deep_q_sgd")
     step_size: StepSize | None = Field(

@@ -1,1 +1,37 @@
-"""What is special about single algorithms on their way from the schema to a run."""
+"""What is special about each family of algorithms, one file a family, and the way to it from a scenario.
+
+The files are the catalogue: a `Kind` here serves the algorithms that its `kinds` names, and `Kind` itself all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.catalogue import classes_in
+from simfl.errors import ScenarioError, nearest
+from simfl.scenario import Scenario
+from simfl.scenario.own_code import load_class
+from simfl.simulation.kinds.base import Kind, check_options, options_of
+
+#: The kinds by the algorithms that they serve.
+KINDS: dict[str, type[Kind[Any]]] = {name: kind for kind in classes_in(__name__, Kind) for name in kind.kinds}
+
+
+def find_kind(scenario: Scenario) -> Kind[Any]:
+    """Return what is special about the algorithm of a scenario."""
+    return KINDS.get(scenario.algorithm.kind, Kind)(scenario)
+
+
+def find_algorithm(kind: str) -> type[Algorithm]:
+    """Return the class of an algorithm by name, or by `module:Class` for a user's own."""
+    if kind in ALGORITHMS:
+        return ALGORITHMS[kind]
+    if ":" not in kind:
+        raise ScenarioError(
+            f"algorithm.kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}{nearest(kind, ALGORITHMS)}"
+        )
+    return load_class(kind, Algorithm, "algorithm.kind")
+
+
+__all__ = ["KINDS", "Kind", "check_options", "find_algorithm", "find_kind", "options_of"]

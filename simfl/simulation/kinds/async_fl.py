@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,13 @@ from simfl.scenario.sample_sizes import (
     ShiftedPowerSize,
     Theorem5Size,
     WithinDelay,
+    WithinOwnDelay,
 )
 from simfl.scenario.schedules import Decaying, Schedule
+from simfl.simulation.kinds.base import Kind
+from simfl.simulation.setup import Setup
 from simfl.streams import Streams
+from simfl.tape.problem import LocalRounds
 from simfl.theory.async_fl.sizes import (
     AbstractSizes,
     ConstantSizes,
@@ -37,9 +41,6 @@ from simfl.theory.async_fl.sizes import (
     ShiftedPowerSizes,
     StronglyConvexRecipe,
 )
-
-if TYPE_CHECKING:
-    from simfl.simulation.setup import Setup
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
@@ -77,8 +78,7 @@ def _four_log(z: float) -> float:
 
 def recipe_of(scenario: Scenario) -> StronglyConvexRecipe:
     """Return Theorem 5's sizes and step sizes."""
-    sizes = _config(scenario).sizes
-    assert isinstance(sizes, Theorem5Size)
+    sizes = cast(Theorem5Size, _config(scenario).sizes)
     convexity = scenario.model.l2 if sizes.strong_convexity is None else sizes.strong_convexity
     if not convexity:
         raise ScenarioError(
@@ -94,9 +94,7 @@ def recipe_of(scenario: Scenario) -> StronglyConvexRecipe:
 
 
 def _config(scenario: Scenario) -> AsyncFl:
-    config = scenario.algorithm
-    assert isinstance(config, AsyncFl)
-    return config
+    return cast(AsyncFl, scenario.algorithm)
 
 
 def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
@@ -114,13 +112,13 @@ def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
 def gate_of(scenario: Scenario) -> Gate:
     """Return when clients wait."""
     gate = _config(scenario).gate
-    if isinstance(gate, RoundsAhead):
-        return RoundsGate(gate.ahead)
-    if isinstance(gate, WithinDelay):
-        return DelayGate(_RootDelay(gate.offset, gate.scale, gate.power))
-    sequence = sequence_of(scenario)
-    assert isinstance(sequence, DelaySizes), "the schema asks for sizes that have a delay"
-    return DelayGate(sequence.delay)
+    match gate:
+        case RoundsAhead():
+            return RoundsGate(gate.ahead)
+        case WithinDelay():
+            return DelayGate(_RootDelay(gate.offset, gate.scale, gate.power))
+        case WithinOwnDelay():  # the schema asks for sizes that have a delay
+            return DelayGate(cast(DelaySizes, sequence_of(scenario)).delay)
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def steps_of(scenario: Scenario) -> Schedule:
     config = _config(scenario)
     if config.step_size is not None:
         return config.step_size.schedule()
-    if isinstance(config.sizes, Theorem5Size):
+    if config.sizes is not None and config.sizes.kind == "theorem5":
         return RecipeSteps(recipe_of(scenario))
     strongly = scenario.model.l2 > 0.0
     return Decaying(0.1, 0.001 if strongly else 0.01, "examples", root=not strongly)
@@ -173,36 +171,6 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
     return config.rounds if config.gradients is None else sizes.rounds_for(config.gradients)
 
 
-def options_of(setup: Setup) -> dict[str, Any]:
-    """Return what `AsyncFL.set_up` takes."""
-    scenario = setup.scenario
-    config = _config(scenario)
-    sizes = round_sizes(scenario, setup.training.sizes)
-    decay = None
-    if config.step_per == "gradient":
-        schedule = steps_of(scenario)
-        if not isinstance(schedule, Decaying) or schedule.count != "examples":
-            raise ScenarioError(
-                "algorithm.step_per: expected a step_size of kind inverse or inverse_sqrt with count: examples beside "
-                "gradient, found another; use step_per: round"
-            )
-        decay = schedule.initial, schedule.beta
-    return {
-        "sizes": sizes,
-        "gate": gate_of(scenario),
-        "rounds": last_round(scenario, sizes),
-        "local_steps": config.local_steps,
-        "decay": decay,
-        "mask": config.mask,
-        "aggregation": config.aggregation,
-        "aggregators": config.aggregators,
-        "levels": None if setup.ledger is None else setup.ledger.levels,
-    }
-
-
-# -- privacy ---------------------------------------------------------------------------------
-
-
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int]) -> Releases:
     """Return what every client has released after so many rounds."""
     count = len(ledger.sizes)
@@ -215,48 +183,100 @@ def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int]) -> 
     return releases
 
 
-def allowances(scenario: Scenario, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:
-    """Return how many releases each client may make within its budget, at most `most` or one per round."""
-    sizes = round_sizes(scenario, ledger.sizes)
-    end = last_round(scenario, sizes)
-    most = most if end is None else end
-    allowed: dict[tuple[Any, ...], int] = {}
-    result = []
-    for client in range(len(ledger.sizes)):
-        # A round cannot draw more examples than there are; what is beyond is another error's matter.
-        n, limit = int(ledger.sizes[client]), 0
-        while limit < most and sizes.of(limit, client) <= n:
-            limit += 1
-        kind = (
-            n, ledger.levels[client], budgets[client], limit,
-            None if sizes.each_client else tuple(sizes.of(i, client) for i in range(limit)),
-        )  # fmt: skip
-        if kind not in allowed:
+class AsyncFlKind(Kind[AsyncFl]):
+    """Asynchronous federated learning."""
 
-            def spent(rounds: int, client: int = client) -> float:
-                made = [0] * len(ledger.sizes)
-                made[client] = rounds
-                return float(ledger.epsilon(releases_after(ledger, sizes, made))[client])
+    kinds = ("async_fl",)
+    usual_sampling = "with_replacement"
 
-            enough = 1
-            while enough < limit and spent(enough) <= budgets[client]:
-                enough = min(limit, 2 * enough)
-            within = releases_within(spent, budgets[client], enough) if limit else 0
-            allowed[kind] = sum(sizes.of(i, client) > 0 for i in range(within))
-        result.append(allowed[kind])
-    return result
+    @property
+    def local(self) -> bool:
+        """With local steps, those between two models are one operation."""
+        return self.config.local_steps
 
+    @property
+    def refusal(self) -> str | None:
+        """Nothing is certified with local steps."""
+        if not self.config.local_steps:
+            return None
+        return (
+            "local_steps has no proof: an example also acts through the local steps after it, which clipping its own "
+            "gradient does not bound; use local_steps: false"
+        )
 
-def planned(setup: Setup, ledger: Ledger) -> Releases:
-    """Return what every client releases in the planned rounds, as many as the run's end or T makes them."""
-    sizes = round_sizes(setup.scenario, ledger.sizes)
-    stop, count = setup.scenario.stop, len(ledger.sizes)
-    ends = [] if stop.updates is None else [math.ceil(stop.updates / count)]
-    if stop.epochs is not None:
-        ends.append(sizes.rounds_for(stop.epochs * float(ledger.sizes.sum())))
-    end = last_round(setup.scenario, sizes)
-    rounds = min([*ends, *([] if end is None else [end])])
-    allowed = setup.training.allowances
-    return releases_after(
-        ledger, sizes, [rounds if allowed is None else min(rounds, allowed[client]) for client in range(count)]
-    )
+    def step_size(self, setup: Setup) -> Schedule:
+        """Return the step size of each round."""
+        return steps_of(self.scenario)
+
+    def problem(self, setup: Setup) -> dict[str, Any]:
+        """Return that steps within local rounds fall as a power, and that updates may be masked."""
+        rounds = LocalRounds(power_of(self.scenario)) if self.local else None
+        return {"rounds": rounds, "blocks": self.config.mask}
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Put objects in the place of sizes and gate, and rounds in the place of gradients."""
+        config, sizes = self.config, round_sizes(self.scenario, setup.sizes)
+        decay = None
+        if config.step_per == "gradient":
+            schedule = steps_of(self.scenario)
+            if not isinstance(schedule, Decaying) or schedule.count != "examples":
+                raise ScenarioError(
+                    "algorithm.step_per: expected a step_size of kind inverse or inverse_sqrt with count: examples "
+                    "beside gradient, found another; use step_per: round"
+                )
+            decay = schedule.initial, schedule.beta
+        return {
+            **super().options(setup),
+            "sizes": sizes,
+            "gate": gate_of(self.scenario),
+            "rounds": last_round(self.scenario, sizes),
+            "decay": decay,
+            "levels": None if setup.ledger is None else setup.ledger.levels,
+        }
+
+    def releases_within(self, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:
+        """Return how many releases each client may make within its budget, at most `most` or one per round."""
+        sizes = round_sizes(self.scenario, ledger.sizes)
+        end = last_round(self.scenario, sizes)
+        most = most if end is None else end
+        allowed: dict[tuple[Any, ...], int] = {}
+        result = []
+        for client in range(len(ledger.sizes)):
+            # A round cannot draw more examples than there are; what is beyond is another error's matter.
+            n, limit = int(ledger.sizes[client]), 0
+            while limit < most and sizes.of(limit, client) <= n:
+                limit += 1
+            kind = (
+                n, ledger.levels[client], budgets[client], limit,
+                None if sizes.each_client else tuple(sizes.of(i, client) for i in range(limit)),
+            )  # fmt: skip
+            if kind not in allowed:
+
+                def spent(rounds: int, client: int = client) -> float:
+                    made = [0] * len(ledger.sizes)
+                    made[client] = rounds
+                    return float(ledger.epsilon(releases_after(ledger, sizes, made))[client])
+
+                enough = 1
+                while enough < limit and spent(enough) <= budgets[client]:
+                    enough = min(limit, 2 * enough)
+                within = releases_within(spent, budgets[client], enough) if limit else 0
+                allowed[kind] = sum(sizes.of(i, client) > 0 for i in range(within))
+            result.append(allowed[kind])
+        return result
+
+    def planned(self, setup: Setup) -> Releases:
+        """Return what every client releases in the planned rounds, as many as the run's end or T makes them."""
+        ledger = setup.ledger
+        assert ledger is not None, "without privacy nothing is counted"
+        sizes = round_sizes(self.scenario, ledger.sizes)
+        stop, count = self.scenario.stop, len(ledger.sizes)
+        ends = [] if stop.updates is None else [math.ceil(stop.updates / count)]
+        if stop.epochs is not None:
+            ends.append(sizes.rounds_for(stop.epochs * float(ledger.sizes.sum())))
+        end = last_round(self.scenario, sizes)
+        rounds = min([*ends, *([] if end is None else [end])])
+        allowed = setup.training.allowances
+        return releases_after(
+            ledger, sizes, [rounds if allowed is None else min(rounds, allowed[client]) for client in range(count)]
+        )

@@ -6,89 +6,167 @@ them is the one that the clients really add, unless the paper's second moment is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, TypeVar, cast
 
 from simfl.algorithms.mapa import StageRule
 from simfl.scenario import Scenario
-from simfl.scenario.algorithms import Audp, Mapa, ServedSgd, WithPaperSteps
+from simfl.scenario import algorithms as schema
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import Constant, Schedule
-from simfl.simulation.privacy import Protection
+from simfl.simulation.kinds.base import Kind
+from simfl.simulation.kinds.served import ServedKind
+from simfl.simulation.setup import Setup
 from simfl.theory import mapa
+
+P = TypeVar("P", bound=schema.WithPaperSteps)
+R = TypeVar("R", bound=schema.WithinRadius)
+S = TypeVar("S", bound=schema.ServedSgd)
 
 #: Updates that stages are planned for where the run ends at a time: more than any run makes.
 MANY = 2**40
 
 
 @dataclass(frozen=True, slots=True)
-class PaperSteps(Schedule):
-    """gamma_t of an algorithm of Table 2, t counting updates from 1.
+class RadiusSteps(Schedule):
+    """gamma_t of asynchronous and central SGD, t counting updates from 1.
 
     Args:
-        kind: the algorithm.
-        problem: what the formulas need to know.
-        radius: R, for asynchronous and central SGD.
-        variance: Delta_b, for AUDP.
-        without_logarithm: rule (11) for AUDP.
+        rule: the formula, of problem, radius and t.
+        problem: what it needs to know.
+        radius: R.
     """
 
-    kind: Literal["async_sgd", "centralized_sgd", "audp"]
+    rule: Callable[[mapa.Problem, float, int], float]
     problem: mapa.Problem
-    radius: float = 1.0
-    variance: float = 0.0
-    without_logarithm: bool = False
+    radius: float
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return gamma_t."""
-        t = updates + 1
-        if self.kind == "audp":
-            return mapa.audp_step_size(self.problem, self.variance, t, without_logarithm=self.without_logarithm)
-        rule = mapa.asgd_step_size if self.kind == "async_sgd" else mapa.csgd_step_size
-        return rule(self.problem, self.radius, t)
+        return self.rule(self.problem, self.radius, updates + 1)
 
 
-def problem_of(scenario: Scenario, dimension: int = 1) -> mapa.Problem:
-    """Return what the paper's formulas need to know about a scenario.
+@dataclass(frozen=True, slots=True)
+class AudpSteps(Schedule):
+    """gamma_t of AUDP, t counting updates from 1.
 
     Args:
-        scenario: with an algorithm of Table 2.
-        dimension: parameters that carry noise.
+        problem: what the formula needs to know.
+        variance: Delta_b.
+        without_logarithm: rule (11).
     """
-    config = scenario.algorithm
-    assert isinstance(config, WithPaperSteps)
-    staleness = config.largest_staleness if isinstance(config, ServedSgd) else 0
-    return mapa.Problem(
-        sampling_std=config.sampling_std,
-        batch_size=config.batch_size,
-        smoothness=config.smoothness,
-        staleness=scenario.clients.count if staleness is None else staleness,
-        initial_gap=config.initial_gap if isinstance(config, Mapa) else 1.0,
-        dimension=dimension,
-    )
+
+    problem: mapa.Problem
+    variance: float
+    without_logarithm: bool
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return gamma_t."""
+        return mapa.audp_step_size(self.problem, self.variance, updates + 1, without_logarithm=self.without_logarithm)
 
 
-def paper_steps(scenario: Scenario, noise: Protection, dimension: int) -> Schedule:
-    """Return the step sizes that a scenario leaves to the paper.
+class _PaperKind(Kind[P]):
+    """Base of those whose step sizes the paper states."""
 
-    Args:
-        scenario: with an algorithm of Table 2 whose step size is null.
-        noise: what the clients add.
-        dimension: parameters that carry noise.
-    """
-    config = scenario.algorithm
-    problem = problem_of(scenario, dimension)
-    if isinstance(config, Mapa):
-        return Constant(plan(scenario, dimension)[0].step_size)
-    if isinstance(config, Audp):
-        laplace = isinstance(scenario.privacy, LaplaceL2 | LaplaceL2RadiusOnly)
-        if config.second_moment == "paper" and laplace:
+    @property
+    def staleness(self) -> int:
+        """The largest staleness that the formulas know of, tau."""
+        return 0
+
+    def formulas(self, dimension: int = 1, initial_gap: float = 1.0) -> mapa.Problem:
+        """Return what the paper's formulas need to know.
+
+        Args:
+            dimension: parameters that carry noise.
+            initial_gap: f(x_1) - f*.
+        """
+        config = self.config
+        return mapa.Problem(
+            sampling_std=config.sampling_std,
+            batch_size=config.batch_size,
+            smoothness=config.smoothness,
+            staleness=self.staleness,
+            initial_gap=initial_gap,
+            dimension=dimension,
+        )
+
+    def step_size(self, setup: Setup) -> Schedule:
+        """Return the step size of each update: the scenario's, or else the paper's."""
+        given = self.config.step_size
+        return self.paper_steps(setup) if given is None else given.schedule()
+
+    def paper_steps(self, setup: Setup) -> Schedule:
+        """Return the step sizes that the paper states."""
+        raise NotImplementedError
+
+
+class CentralizedSgdKind(_PaperKind[schema.CentralizedSgd]):
+    """SGD on one machine."""
+
+    kinds = ("centralized_sgd",)
+
+    def paper_steps(self, setup: Setup) -> Schedule:
+        """Return those of CSGD."""
+        return RadiusSteps(mapa.csgd_step_size, self.formulas(), self.config.radius)
+
+
+class _ServedSgdKind(_PaperKind[S], ServedKind[S]):
+    """Base of those with a server."""
+
+    @property
+    def staleness(self) -> int:
+        """As the scenario says, or as many as there are clients."""
+        largest = self.config.largest_staleness
+        return self.scenario.clients.count if largest is None else largest
+
+
+class AsyncSgdKind(_ServedSgdKind[schema.AsyncSgd]):
+    """ASGD."""
+
+    kinds = ("async_sgd",)
+
+    def paper_steps(self, setup: Setup) -> Schedule:
+        """Return those of ASGD."""
+        return RadiusSteps(mapa.asgd_step_size, self.formulas(), self.config.radius)
+
+
+class AudpKind(_ServedSgdKind[schema.Audp]):
+    """AUDP."""
+
+    kinds = ("audp",)
+
+    def paper_steps(self, setup: Setup) -> Schedule:
+        """Return (10) or (11) for the noise that the clients add."""
+        config, noise, privacy = self.config, setup.protection, self.scenario.privacy
+        if config.second_moment == "paper" and privacy is not None and privacy.second_moment is not None:
             second_moment = 2.0 * max(noise.scales) ** 2
         else:
-            second_moment = dimension * max(noise.stds) ** 2
+            second_moment = setup.dimension * max(noise.stds) ** 2
         variance = (config.sampling_std**2 + second_moment / config.batch_size) / config.batch_size
-        return PaperSteps("audp", problem, variance=variance, without_logarithm=config.without_logarithm)
-    return PaperSteps(config.kind, problem, radius=config.radius)  # type: ignore[arg-type, union-attr]
+        return AudpSteps(self.formulas(setup.dimension), variance, config.without_logarithm)
+
+
+class MapaKind(_ServedSgdKind[schema.Mapa]):
+    """MAPA."""
+
+    kinds = ("mapa",)
+
+    def paper_steps(self, setup: Setup) -> Schedule:
+        """Return that of the first stage; the algorithm knows those of the others."""
+        return Constant(plan(self.scenario, setup.dimension)[0].step_size)
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the stages."""
+        return {**super().options(setup), "stages": stage_rules(self.scenario, setup.dimension)}
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Say what the stages make of the scenario."""
+        return stage_warnings(self.scenario, setup.dimension)
+
+
+def _sections(scenario: Scenario) -> tuple[schema.Mapa, LaplaceL2 | LaplaceL2RadiusOnly]:
+    return cast(schema.Mapa, scenario.algorithm), cast("LaplaceL2 | LaplaceL2RadiusOnly", scenario.privacy)
 
 
 def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
@@ -101,22 +179,19 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
     Raises:
         ConditionError: a stage has no finite length.
     """
-    config, privacy, stop = scenario.algorithm, scenario.privacy, scenario.stop
-    assert isinstance(config, Mapa)
-    assert isinstance(privacy, LaplaceL2 | LaplaceL2RadiusOnly)
-    levels = privacy.epsilon_per_release
+    config, privacy = _sections(scenario)
+    levels, stop = privacy.epsilon_per_release, scenario.stop
     batch = config.batch_size
     initial = mapa.audp_sensitivity(privacy.clipping_norm, batch)
     if config.failure_probability is not None:
         initial = mapa.initial_sensitivity(config.sampling_std, batch, config.failure_probability)
-    exact = config.second_moment == "exact" or (config.second_moment == "auto" and isinstance(privacy, LaplaceL2))
     stages = mapa.stages(
-        problem_of(scenario, dimension),
+        MapaKind(scenario).formulas(dimension, config.initial_gap),
         min(levels) if isinstance(levels, tuple) else levels,
         initial=initial,
         theta=config.reduction,
         steps=MANY if stop.updates is None else stop.updates,
-        second_moment="exact" if exact else "paper",
+        second_moment=privacy.second_moment if config.second_moment == "auto" else config.second_moment,
         rule=config.rule,
     )
     return stages[: config.stages]
@@ -124,33 +199,27 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
 
 def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
     """Return what the algorithm needs to know of each stage; arguments as for `plan`."""
-    privacy = scenario.privacy
-    assert isinstance(privacy, LaplaceL2 | LaplaceL2RadiusOnly)
-    nominal = privacy.clipping_norm
+    nominal = _sections(scenario)[1].clipping_norm
     return [
         StageRule(stage.first_step - 1, stage.clipping_norm, stage.clipping_norm / nominal, stage.step_size)
         for stage in plan(scenario, dimension)
     ]
 
 
-def stage_remarks(scenario: Scenario, dimension: int) -> list[str]:
-    """Return lines that the user should read before a run of MAPA; arguments as for `plan`."""
-    config = scenario.algorithm
-    if not isinstance(config, Mapa):
-        return []
+def stage_warnings(scenario: Scenario, dimension: int) -> Iterator[str]:
+    """Yield what the user should read before a run of MAPA; arguments as for `plan`."""
+    config, _ = _sections(scenario)
     stages = plan(scenario, dimension)
     first = stages[0]
-    lines = []
     if config.failure_probability is not None:
-        lines.append(
+        yield (
             f"algorithm.failure_probability: clipping begins at {first.clipping_norm:.6g} (Theorem 3); "
             "privacy.clipping_norm is not used"
         )
     total = scenario.stop.updates
     if len(stages) == 1 and config.stages != 1 and total is not None and first.steps >= total:
-        lines.append(
+        yield (
             f"algorithm.kind: mapa stays in its first stage, which lasts {first.steps:.6g} updates with steps of "
             f"{first.step_size:.3g}, because the noise of {dimension} parameters is what (15) and (16) look at; "
             "second_moment: paper counts with one dimension"
         )
-    return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,38 @@ from simfl.privacy.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import DeepQSgd, PassedModels
 from simfl.scenario.privacy import OnePassGaussian
+from simfl.scenario.schedules import Capped, Schedule
+from simfl.simulation.kinds.base import Kind
 from simfl.simulation.privacy import Protection
+from simfl.simulation.setup import Setup
 from simfl.theory.without_replacement import dp_sgd_noise
 
 #: Models for which Lemma 5 holds: a clipped gradient of theirs is still the gradient of a convex function.
 CONVEX = ("logistic", "one_vs_all")
+
+
+class PassedKind(Kind[PassedModels]):
+    """Models that go from node to node and use data up."""
+
+    kinds = ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd")
+
+    def protection(self, setup: Setup) -> Protection:
+        """Return noise for the number of times that an example is used, where the mechanism counts them."""
+        privacy = self.scenario.privacy
+        if privacy is None or not privacy.counts_uses:
+            return super().protection(setup)
+        holders = int(np.bincount(setup.shares.indices).max())
+        norm = largest_norm(setup.dataset.train_x)
+        return protect_one_pass(self.scenario, setup.sizes, setup.tasks, holders, norm)
+
+    def step_size(self, setup: Setup) -> Schedule:
+        """Return the step size of a task's t-th update, which is bounded."""
+        l2 = setup.moved.l2
+        return Capped(self.config.largest_step(l2), self.config.steps(l2))
+
+    def problem(self, setup: Setup) -> dict[str, Any]:
+        """Return that each step ends with a projection."""
+        return {"radius": self.config.radius(setup.moved.l2)}
 
 
 def largest_norm(x: NDArray[np.float32]) -> float:
@@ -32,10 +60,8 @@ def largest_norm(x: NDArray[np.float32]) -> float:
     return float(np.sqrt(np.einsum("ij,ij->i", flat, flat).max()))
 
 
-def protect_one_pass(
-    scenario: Scenario, sizes: NDArray[np.int64], tasks: int, holders: int, norm: float
-) -> tuple[Protection, list[str]]:
-    """Return what the privacy section asks for, and what the user should know about it.
+def protect_one_pass(scenario: Scenario, sizes: NDArray[np.int64], tasks: int, holders: int, norm: float) -> Protection:
+    """Return what the privacy section asks for.
 
     Args:
         scenario: valid, its mechanism is one_pass_gaussian.
@@ -44,9 +70,7 @@ def protect_one_pass(
         holders: the largest number of clients that hold one example.
         norm: the largest norm of an example.
     """
-    privacy, config, l2 = scenario.privacy, scenario.algorithm, scenario.model.l2
-    assert isinstance(privacy, OnePassGaussian)
-    assert isinstance(config, PassedModels)
+    privacy, config, l2 = cast(OnePassGaussian, scenario.privacy), _config(scenario), scenario.model.l2
     visits = getattr(config, "visits", 1)
     delta = max(int(sizes.sum()), 2) ** -2.0 if privacy.delta == "auto" else float(privacy.delta)
     lipschitz = privacy.lipschitz or 1.0 + l2 * (config.radius(l2) or (1.0 / l2 if l2 else 0.0))
@@ -65,8 +89,12 @@ def protect_one_pass(
     ledger = OnePassLedger(terms, sizes, config.batch_size, level, tasks, holders, claim)
     stds = [level * lipschitz] * len(sizes)
     warnings = [] if refusal is None else [f"privacy: epsilon is not certified: {refusal}"]
-    warnings += _remarks(scenario, ledger, lipschitz, norm)
-    return Protection(lipschitz, "example", "gaussian", stds, stds, None, ledger), warnings
+    warnings += _warnings(scenario, ledger, lipschitz, norm)
+    return Protection(lipschitz, "example", "gaussian", stds, stds, ledger, tuple(warnings))
+
+
+def _config(scenario: Scenario) -> PassedModels:
+    return cast(PassedModels, scenario.algorithm)
 
 
 def _classic(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -75,9 +103,9 @@ def _classic(epsilon: float, delta: float, sensitivity: float) -> float:
 
 def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
     """Return why the paper's proof does not cover the run, None if it does."""
-    config, l2 = scenario.algorithm, scenario.model.l2
-    if not isinstance(config, DeepQSgd):
+    if not _config(scenario).own_models:
         return None
+    config, l2 = cast(DeepQSgd, scenario.algorithm), scenario.model.l2
     if config.explore_to < 1.0 or config.explore_from < 1.0:
         return (
             "the network decides by private losses and models, and everybody sees when it decides for the global "
@@ -96,10 +124,9 @@ def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
     return None
 
 
-def _remarks(scenario: Scenario, ledger: OnePassLedger, lipschitz: float, norm: float) -> Iterator[str]:
+def _warnings(scenario: Scenario, ledger: OnePassLedger, lipschitz: float, norm: float) -> Iterator[str]:
     """Yield what the user should know though it runs."""
-    privacy = scenario.privacy
-    assert isinstance(privacy, OnePassGaussian)
+    privacy = cast(OnePassGaussian, scenario.privacy)
     intercept = getattr(scenario.model, "intercept", False)
     steepest = math.sqrt(norm**2 + intercept)
     if scenario.model.kind in CONVEX and steepest > lipschitz * (1.0 + 1e-5):

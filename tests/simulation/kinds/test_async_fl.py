@@ -104,7 +104,7 @@ def test_growing_rounds_are_composed_as_they_were(tmp_path):
     expected = epsilon_of(composed, 1e-4, accountant="renyi")
     assert run.clients["epsilon"][2] == pytest.approx(expected, rel=1e-6)
     setup = simfl.prepare(scenario(GROWING, privacy=PRIVATE))
-    planned = federated.planned(setup, setup.ledger)
+    planned = setup.kind.planned(setup)
     assert [planned.total(k) for k in range(4)] == [12] * 4
     assert setup.ledger.epsilon(planned)[2] == pytest.approx(expected, rel=1e-6)
 
@@ -179,6 +179,6 @@ def test_contradictions_are_one_line(algorithm, sections, message):
 def test_diminishing_1_needs_a_schedule_that_counts_gradients():
     config = {"local_steps": True, "step_per": "gradient", "step_size": 0.1}
     with pytest.raises(ScenarioError, match=r"algorithm\.step_per: expected a step_size of kind inverse"):
-        federated.options_of(simfl.prepare(scenario(config)))
+        simfl.prepare(scenario(config))
     config["step_size"] = {"kind": "inverse", "initial": 0.2, "beta": 0.01, "count": "examples"}
-    assert federated.options_of(simfl.prepare(scenario(config)))["decay"] == (0.2, 0.01)
+    assert simfl.prepare(scenario(config)).options["decay"] == (0.2, 0.01)

@@ -25,7 +25,8 @@ DELTA = 1 / 60000**2
 def protected(privacy=CLASSIC, *, kind="without_replacement_sgd", algorithm="", l2=0.0, model="one_vs_all", **options):
     scenario = loads(TEXT.format(privacy=privacy, kind=kind, algorithm=algorithm, l2=l2, model=model), "s")
     values = {"sizes": SIZES, "tasks": 10, "holders": 1, "norm": 1.0, **options}
-    return protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
+    found = protect_one_pass(scenario, values["sizes"], values["tasks"], values["holders"], values["norm"])
+    return found, list(found.warnings)
 
 
 @pytest.mark.parametrize(
@@ -52,15 +53,15 @@ def test_the_noise_on_the_mean_gradient_is_that_of_the_papers_formula(options, s
 
 def test_a_joint_budget_has_all_tasks_nodes_and_visits_within_epsilon():
     for options, uses in (({}, 10), ({"holders": 4}, 40), ({"kind": "random_walk_sgd"}, 50), ({"tasks": 1}, 1)):
-        protection, remarks = protected("", **options)
+        protection, warnings = protected("", **options)
         assert protection.scales[0] == pytest.approx(analytic_std(1.0, DELTA, 2 * math.sqrt(uses)))
         assert protection.ledger.epsilon_of_passes(uses) == pytest.approx(1.0, rel=1e-6)
-        assert not remarks
+        assert not warnings
 
 
 def test_what_a_budget_per_task_does_not_say_is_said():
-    protection, remarks = protected(holders=3)
-    assert remarks == [
+    protection, warnings = protected(holders=3)
+    assert warnings == [
         "privacy.budget: per_task: epsilon 1 is that of one task and client; what an example spends in 10 tasks at 3 "
         f"clients is {protection.ledger.epsilon_of_passes(30):.4g}; budget: joint keeps it within epsilon"
     ]
@@ -68,8 +69,8 @@ def test_what_a_budget_per_task_does_not_say_is_said():
 
 
 def test_classic_noise_beyond_its_reach_is_reported():
-    _, remarks = protected(CLASSIC + ", epsilon: 12", tasks=1)
-    assert remarks == [
+    _, warnings = protected(CLASSIC + ", epsilon: 12", tasks=1)
+    assert warnings == [
         "privacy.calibration: classic noise is too little for an epsilon above 9.752 at this delta; use analytic"
     ]
     protection, _ = protected(CLASSIC + ", epsilon: 12", tasks=1)
@@ -77,8 +78,8 @@ def test_classic_noise_beyond_its_reach_is_reported():
 
 
 def test_gradients_that_are_really_clipped_are_reported():
-    _, remarks = protected("", norm=2.0)
-    assert remarks == [
+    _, warnings = protected("", norm=2.0)
+    assert warnings == [
         "privacy.lipschitz: gradients may have norms up to 2 and are clipped to 1; normalize: "
         "unit_sphere_with_constant has norms of 1, with the intercept"
     ]
@@ -97,10 +98,10 @@ def test_gradients_that_are_really_clipped_are_reported():
     ],
 )
 def test_the_proof_does_not_cover(options, reason):
-    protection, remarks = protected(kind="deep_q_sgd", **options)
+    protection, warnings = protected(kind="deep_q_sgd", **options)
     assert not protection.ledger.certified
-    assert remarks[0].startswith("privacy: epsilon is not certified: ")
-    assert re.search(reason, remarks[0])
+    assert warnings[0].startswith("privacy: epsilon is not certified: ")
+    assert re.search(reason, warnings[0])
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-4])

@@ -1,0 +1,39 @@
+"""Clients that train for many steps and send what that changed: how long rounds are, and what pulls them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from simfl.scenario.algorithms import LocalRoundsConfig
+from simfl.simulation.kinds.served import ServedKind
+from simfl.simulation.setup import Setup
+from simfl.tape.problem import LocalRounds
+
+
+class LocalRoundsKind(ServedKind[LocalRoundsConfig]):
+    """FedAvg, FedProx, FedAsync and FedBuff."""
+
+    kinds = ("fedavg", "fedprox", "fedasync", "fedbuff")
+
+    @property
+    def local(self) -> bool:
+        """A round is one operation."""
+        return True
+
+    def round_steps(self, sizes: Sequence[int]) -> list[int]:
+        """Return how many mini-batches a round has at each client, [K]."""
+        config = self.config
+        if config.local_steps is not None:
+            return [config.local_steps] * len(sizes)
+        passes = config.local_epochs or 1.0
+        return [max(1, math.ceil(passes * n / config.batch_size - 1e-9)) for n in sizes]
+
+    def problem(self, setup: Setup) -> dict[str, Any]:
+        """Return that operations are rounds of local steps, which are pulled back to where they began."""
+        return {"rounds": LocalRounds(proximal=self.config.proximal)}
+
+    def options(self, setup: Setup) -> dict[str, Any]:
+        """Add the mini-batches of a round."""
+        return {**super().options(setup), "steps": self.round_steps(setup.sizes.tolist())}
