@@ -1,10 +1,13 @@
-"""Fixtures that several rooms share."""
+"""Fixtures that several rooms share, and one folder for what JAX compiles in all processes of a session."""
 
 import math
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -18,6 +21,17 @@ from simfl.records.folder import combine_digests
 # hypothesis goes on looking for new examples.
 settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("simfl")
+
+
+def pytest_configure(config):
+    """Compile nothing twice: workers, notebooks and command lines find here what another process has compiled."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="simfl-tests-")
+        os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # JAX has read the environment by now if a plugin has imported it.
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def write_run(

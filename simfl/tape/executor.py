@@ -147,17 +147,20 @@ class Executor:
         self.bank = Bank(capacity)
         model = problem.model
         put = self._put
-        self._program = kernels.window_program(problem.operation, reads, width, combines)
-        self._probe = kernels.probe_program(problem.operation, reads)
-        self._average = kernels.average_program(reads, CHUNK_MODELS)
-        self._rows = kernels.rows_program(reads)
         self._data = put(problem.arrays())
+        bank = (capacity, model.size)
+        shapes = (bank, *(array.shape for array in self._data.values()))
+        self._program = kernels.window_program(shapes, problem.operation, reads, width, combines)
+        self._probe = kernels.probe_program(shapes, problem.operation, reads)
+        self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
+        self._rows = kernels.rows_program(bank, reads)
+        self._constants = kernels.constants_program(bank)
         self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
         data, chosen = problem.data, problem.measured.loss_examples
         self._test = self._padded(data.test_x, data.test_y)
         self._train = self._padded(data.train_x[chosen], data.train_y[chosen])
         self._gradients = self._gradient_program()
-        self._rows_bank = jax.numpy.zeros((self.bank.capacity + 1, model.size), dtype="float32", device=self.device)
+        self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="simfl-executor", daemon=True)
@@ -290,7 +293,7 @@ class Executor:
         chunk = min(self._chunk, count, max(1, CHUNK_GRADIENTS // whole))
         x, y, weight = self._padded(problem.data.train_x[:count], problem.data.train_y[:count], chunk)
         clip = problem.clipping.clip
-        program = kernels.gradients_program(problem.model, chunk, clip == "example", problem.num_tasks)
+        program = kernels.gradients_program(weight.shape, problem.model, chunk, clip == "example", problem.num_tasks)
 
         def measure(params: jax.Array, clipping_norm: float) -> tuple[float, float]:
             norm, share = program(params, x, y, weight, np.float32(clipping_norm))
@@ -306,7 +309,7 @@ class Executor:
         if window.constants:
             places = self.bank.place[[number for number, _ in window.constants]]
             values = np.stack([values for _, values in window.constants])
-            self._rows_bank = self._rows_bank.at[places].set(values)
+            self._rows_bank = self._constants(self._rows_bank, places, values)
         self._rows_bank.block_until_ready()
         serial = self._serial(steps)
         for at in range(0, steps.count, self.steps):
@@ -377,7 +380,7 @@ class Executor:
 
     def _measure(self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[float, float]:
         x, y, weight = examples
-        program = kernels.evaluation_program(self.problem.evaluated, min(self._chunk, len(weight)))
+        program = kernels.evaluation_program(weight.shape, self.problem.evaluated, min(self._chunk, len(weight)))
         loss, correct = program(params, x, y, weight)
         return float(loss), float(correct)
 

@@ -18,6 +18,18 @@ from simfl.privacy.noise import SAMPLERS
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.problem import Operation
 
+#: Programs of each kind that a process keeps: a window's takes up some 10 MB.
+KEPT = 16
+
+
+def kept(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a factory of jitted programs make one for each set of shapes, its further first argument; keep the last few.
+
+    A jitted function holds what was compiled for every set of shapes for as long as it lives: one for all of them would
+    grow with every number of clients or examples that a notebook tries.
+    """
+    return functools.lru_cache(maxsize=KEPT)(lambda shapes, *arguments: factory(*arguments))
+
 
 def positions_of_batch(
     operation: Operation, lanes: int | None = None
@@ -215,7 +227,7 @@ def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
 NARROW = 32
 
 
-@functools.lru_cache(maxsize=32)
+@kept
 def window_program(operation: Operation, reads: int, width: int, combines: int) -> Any:
     """Return the program that runs a packed window: (bank, steps, arrays, serial operations, data) -> bank.
 
@@ -287,7 +299,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
     return jax.jit(run, donate_argnums=0)
 
 
-@functools.lru_cache(maxsize=32)
+@kept
 def average_program(reads: int, chunk: int) -> Any:
     """Return (bank, places [k, reads], coefs, valid [k]) -> (mean model f32[d], consensus distance f32).
 
@@ -317,7 +329,13 @@ def average_program(reads: int, chunk: int) -> Any:
     return jax.jit(run)
 
 
-@functools.lru_cache(maxsize=32)
+@kept
+def constants_program() -> Any:
+    """Return (bank, places [k], values [k, d]) -> bank with these values at these places; bank is donated."""
+    return jax.jit(lambda bank, places, values: bank.at[places].set(values), donate_argnums=0)
+
+
+@kept
 def rows_program(reads: int) -> Any:
     """Return (bank, places [k, reads], coefs [k, reads]) -> models f32 [k, d]."""
 
@@ -328,7 +346,7 @@ def rows_program(reads: int) -> Any:
     return jax.jit(run)
 
 
-@functools.lru_cache(maxsize=32)
+@kept
 def probe_program(operation: Operation, reads: int) -> Any:
     """Return (bank, places [k, reads], coefs [k, reads], clients [k], draws [k, m], data) -> (models, losses).
 
@@ -361,7 +379,7 @@ def probe_program(operation: Operation, reads: int) -> Any:
     return jax.jit(run)
 
 
-@functools.lru_cache(maxsize=32)
+@kept
 def evaluation_program(model: AbstractModel, chunk: int) -> Any:
     """Return (params, x, y, weight) -> (loss, share correct) over a set padded to a multiple of `chunk`."""
 
@@ -383,7 +401,7 @@ def evaluation_program(model: AbstractModel, chunk: int) -> Any:
     return jax.jit(run)
 
 
-@functools.lru_cache(maxsize=32)
+@kept
 def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
     """Return (params, x, y, weight, clipping_norm) -> (norm of the mean gradient, share clipped).
 

@@ -1,17 +1,25 @@
 """A run from its first event to its last table: when it ends, when it is measured, what it writes."""
 
+import collections
+import gc
 import itertools
 import math
 import signal
+import threading
 
+import jax
 import numpy as np
 import pytest
 
+from simfl.algorithms import Algorithm
+from simfl.data import Dataset
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
 from simfl.scenario import loads
-from simfl.simulation.runner import prepare, run
+from simfl.simulation.runner import Simulation, prepare, run
+from simfl.tape import Executor, Tape
+from simfl.world import World
 
 ALGORITHMS = ["sync_sgd", "decentralized_sgd", "adpsgd"]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -309,3 +317,18 @@ def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_
     assert left_out.manifest.digest == kept.manifest.digest
     with pytest.raises(DataError, match="recorded no table of edges; only graphs of up to 100,000"):
         _ = left_out.edges
+
+
+def test_a_run_leaves_nothing_behind_in_its_process(tmp_path):
+    def left():
+        gc.collect()
+        kinds = (Simulation, Executor, World, Tape, Algorithm, Dataset)
+        objects = collections.Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds))
+        return objects, len(jax.live_arrays()), threading.active_count()
+
+    before = left()
+    for algorithm in ALGORITHMS:
+        run(scenario(algorithm), out=tmp_path)
+    with pytest.raises(RunError):
+        run(scenario(algorithm="{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"), out=tmp_path)
+    assert left() == before

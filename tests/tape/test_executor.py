@@ -1,3 +1,4 @@
+import gc
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from simfl.errors import RunError, ScenarioError
 from simfl.models import build_model
 from simfl.tape.executor import automatic_width, choose_device
+from simfl.tape.kernels import KEPT
 from simfl.world.links import LinkModel
 from tests.helpers import (
     Lab,
@@ -270,3 +272,27 @@ def test_a_device_that_is_not_there_is_named():
     assert choose_device("cpu").platform == "cpu"
     with pytest.raises(ScenarioError, match=r"^--device: found 'quantum', expected one of .*cpu"):
         choose_device("quantum")
+
+
+def test_a_process_keeps_the_programs_of_the_last_few_shapes_only():
+    device = choose_device("cpu")
+
+    def programs_after(capacities):
+        for capacity in capacities:
+            with Lab(make_problem(4), capacity=capacity) as lab:
+                assert lab.tape.values([lab.tape.constant(np.ones(650, np.float32))]).sum() == 650
+        gc.collect()
+        return len(device.client.live_executables())
+
+    few = programs_after(range(300, 300 + KEPT))
+    assert programs_after(range(400, 400 + KEPT)) <= few + 2
+
+
+def test_a_closed_executor_leaves_no_array_on_the_device():
+    gc.collect()
+    before = sum(array.nbytes for array in jax.live_arrays())
+    with Lab(make_problem(4, gradient_examples=20)) as lab:
+        model = lab.tape.constant(np.ones(650, np.float32))
+        lab.executor.evaluate(*lab.tape.forms([model])).result()
+        assert sum(array.nbytes for array in jax.live_arrays()) > before + lab.problem.data.train_x.nbytes
+    assert sum(array.nbytes for array in jax.live_arrays()) == before
