@@ -1,6 +1,6 @@
 """Figures from tables."""
 
-from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save
+from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save, save_and_close
 from simfl.plots.groups import plot_groups
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
@@ -19,6 +19,7 @@ __all__ = [
     "plot_client_epsilon",
     "plot_groups",
     "save",
+    "save_and_close",
     "style",
     "without_a_screen",
 ]

@@ -165,6 +165,16 @@ def save(figure: Axes | Figure, path: str | Path) -> Path:
     return path
 
 
+def save_and_close(figure: Axes | Figure, *paths: str | Path) -> list[Path]:
+    """Write a figure to several places and let go of it, which matplotlib would keep."""
+    from matplotlib import pyplot as plt
+
+    written = [save(figure, path) for path in paths]
+    whole: Any = getattr(figure, "figure", figure)
+    plt.close(whole)
+    return written
+
+
 def describe_noise(run: Run) -> str:
     """Return a run's noise in the papers' letters, nothing for a run without."""
     privacy = run.privacy

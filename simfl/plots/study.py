@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import DataError, ScenarioError
 from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
 from simfl.plots.costs import plot_costs, plot_heatmap
-from simfl.plots.curves import save
+from simfl.plots.curves import save_and_close
 from simfl.plots.groups import plot_groups
 from simfl.records.sweeps import Group
 
@@ -42,14 +42,11 @@ def draw_study(
         y: a column of the metrics table.
         endings: png, pdf, svg.
     """
-    from matplotlib import pyplot as plt
-
     written: list[Path] = []
     target = float(table["target"].iloc[0])
 
     def keep(figure: Any, name: str) -> None:
-        written.extend(save(figure, out / f"{name}.{ending}") for ending in endings)
-        plt.close(getattr(figure, "figure", figure))
+        written.extend(save_and_close(figure, *(out / f"{name}.{ending}" for ending in endings)))
 
     runs = [run for group in groups for run in group.good.values()]
     certified = any(run.metrics["epsilon"].notna().any() for run in runs)

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import DataError
+from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED
 
@@ -38,12 +38,12 @@ class Run:
     @functools.cached_property
     def scenario(self) -> dict[str, Any]:
         """The scenario as resolved: every field with its value."""
-        import yaml
+        from simfl.scenario.syntax import read as read_yaml
 
         path = RunFolder(self.folder).scenario_path
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
+            values = read_yaml(path.read_text(encoding="utf-8"), path.name).content
+        except (OSError, ValueError, ScenarioError) as error:
             raise DataError(f"{path}: expected the scenario of a run: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict):
             raise DataError(f"{path}: expected the scenario of a run, found {type(values).__name__}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -276,6 +276,25 @@ class TableWriter:
         assert self._writer is not None, f"{self.path.name} is closed"
         self._writer.write_table(table.combine_chunks(), row_group_size=self.rows_per_chunk)
         self.num_rows_written += len(table)
+
+
+def read_between(path: Path, first: str, last: str, begin: float, end: float) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table whose interval [first, last] touches [begin, end], without reading all of it.
+
+    Row groups that hold no such row are left out, as their statistics tell.
+    """
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        start, stop = names.index(first), names.index(last)
+        for group in range(file.num_row_groups):
+            about = file.metadata.row_group(group)
+            earliest, latest = about.column(start).statistics, about.column(stop).statistics
+            if earliest is not None and (earliest.min > end or latest.max < begin):
+                continue
+            for batch in file.read_row_group(group).to_batches(max_chunksize=8192):
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    if row[start] <= end and row[stop] >= begin:
+                        yield row
 
 
 def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from simfl.records.comparison import Interval, compare_groups, find_baselines, i
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import show_range, show_share, show_time
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
+from simfl.scenario.syntax import write
 
 POINTS = 90
 """Points of a curve: enough for the eye, few enough for a page that is sent around."""
@@ -173,7 +173,7 @@ def gather(
         privacy=[_privacy(part, check) for part in parts if part.group.private],
         failed=_failed(sweep, runs),
         commands=_commands(sweep, parts),
-        study=_yaml(sweep.study) if sweep is not None else "",
+        study=write(sweep.study) if sweep is not None else "",
         runs=runs,
     )
 
@@ -411,12 +411,6 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
         others = "".join(f"; simfl run {part.file} --seed {seed}" for seed in seeds if seed != part.run.manifest.seed)
         lines.append(f"simfl run {part.file}{others}")
     return [*lines, "simfl report RUN... -o report.html"]
-
-
-def _yaml(values: dict[str, Any]) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
 def axis_labels() -> dict[str, dict[str, str]]:

@@ -36,6 +36,7 @@ from simfl.report.content import (
     describe_run,
     gather,
 )
+from simfl.scenario.syntax import write
 
 _SECTIONS = {
     "findings": "In short",
@@ -436,9 +437,7 @@ def _source(file: str, title: str, text: str) -> str:
 
 
 def _scenario_text(run: Run) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(run.scenario, sort_keys=False, allow_unicode=True))
+    return write(run.scenario)
 
 
 def _list(sentences: Sequence[str]) -> str:

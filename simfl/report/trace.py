@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from simfl.errors import DataError, ScenarioError
-from simfl.records import ACTIVITIES, SCHEMAS, Run, RunFolder
+from simfl.records import ACTIVITIES, Run, RunFolder
+from simfl.records.tables import read_between
 
 RUN, CLIENTS, LINKS = 1, 2, 3
 """The processes of a trace."""
@@ -254,22 +255,8 @@ class _Writer:
         return self._num_lanes
 
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a table that touch the interval; groups of rows that cannot are not read."""
-        import pyarrow.parquet as pq
-
-        columns = SCHEMAS[name].names
-        begin, end = columns.index(first), columns.index(last)
-        with pq.ParquetFile(self._folder.table_path(name)) as file:
-            for group in range(file.num_row_groups):
-                about = file.metadata.row_group(group)
-                earliest, latest = about.column(begin).statistics, about.column(end).statistics
-                if earliest is not None and (earliest.min > self._end or latest.max < self._start):
-                    continue
-                table = file.read_row_group(group, columns=columns)
-                for batch in table.to_batches(max_chunksize=8192):
-                    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        if row[begin] <= self._end and row[end] >= self._start:
-                            yield row
+        """Yield the rows of a table that touch the interval."""
+        return read_between(self._folder.table_path(name), first, last, self._start, self._end)
 
     # -- events --------------------------------------------------------------------------------
 

@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from simfl import __version__
 from simfl.errors import ScenarioError
+from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
 from simfl.reproduction.running import Reproduction, argument_of, counted, judged
 from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, show
+from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
 CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")
@@ -22,9 +23,7 @@ CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")
 
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
     """Write page, tables and figures of a study into a folder and return it."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    without_a_screen()
     name = f"{paper.name}-quick" if quick else paper.name
     numbers, claims = counted(paper, runs), judged(paper, runs, quick)
     try:
@@ -41,16 +40,10 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
 
 def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
     """Write the figures whose runs are there, and yield their paths with what they show."""
-    from matplotlib import pyplot as plt
-
-    from simfl.plots import save
-    from simfl.plots.style import style
-
     for name, (caption, drawn) in paper.figures.items():
         with contextlib.suppress(NotMeasuredError), style():
-            figure = drawn(runs)
-            yield save(figure, folder / f"{name}.png"), caption
-            plt.close(figure)
+            (path,) = save_and_close(drawn(runs), folder / f"{name}.png")
+            yield path, caption
 
 
 def page_of(outcome: Reproduction) -> str:

@@ -7,7 +7,6 @@ import json
 import re
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfl.scenario import checks
@@ -21,7 +20,7 @@ from simfl.scenario.models import Model, Softmax
 from simfl.scenario.network import Links, Ring, Server, Topology
 from simfl.scenario.privacy import Privacy
 from simfl.scenario.problems import InvalidValueError, Problem, show
-from simfl.scenario.syntax import Dumper
+from simfl.scenario.syntax import write
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 
@@ -91,9 +90,7 @@ class Scenario(Config):
 
     def to_yaml(self) -> str:
         """Return the resolved scenario as YAML; loading it gives an equal scenario."""
-        return yaml.dump(
-            self.resolved(), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-        )
+        return write(self.resolved())
 
     def digest(self) -> str:
         """Return the SHA-256 of the resolved content, in hexadecimal; name and description do not count."""

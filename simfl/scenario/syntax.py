@@ -42,7 +42,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own registry, filled below)
 
 
-class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes what `read` and any YAML 1.1 reader take for the same: a text that either would misread is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -51,8 +51,16 @@ class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mis
 
 
 for _name, _pattern, _first in _RESOLVERS:
-    for _class in (_Loader, Dumper):
+    for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
+
+
+def write(values: Any) -> str:
+    """Return plain values as YAML, short lists and mappings on one line."""
+    text: str = yaml.dump(
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
+    return text
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ def topology_of(scenario: Scenario, streams: Streams) -> Topology:
     options = scenario.topology.model_dump(exclude={"kind", "mixing"})
     kind, count = scenario.topology.kind, scenario.clients.count
     if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
-        import networkx as nx
-
-        return Topology.from_graph(nx.empty_graph(1), kind="single")
+        return Topology("single", ((),))
     options = {name: value for name, value in options.items() if value is not None}
     try:
         return build_topology(kind, count, streams.generator("topology"), **options)

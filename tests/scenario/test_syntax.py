@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ScenarioError
 from simfl.scenario import load, loads
-from simfl.scenario.syntax import MAX_CHARACTERS, Dumper, read
+from simfl.scenario.syntax import MAX_CHARACTERS, read, write
 
 ADPSGD = "algorithm: {kind: adpsgd}\n"
 
@@ -129,12 +128,12 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     )
 )
 def test_what_is_written_is_read_back(value: object) -> None:
-    text = yaml.dump({"key": value}, Dumper=Dumper, allow_unicode=True)
+    text = write({"key": value})
     assert read(text, "f").content == {"key": value}
 
 
 def test_words_that_other_readers_take_for_values_are_quoted() -> None:
-    assert yaml.dump(["yes", "1e4", "plain"], Dumper=Dumper, default_flow_style=True) == "['yes', '1e4', plain]\n"
+    assert write(["yes", "1e4", "plain"]) == "['yes', '1e4', plain]\n"
 
 
 def test_files_that_are_no_scenarios(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
-from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
     from simfl.audit.audit import AuditReport
@@ -62,6 +61,7 @@ def command(
     """
     from simfl.audit.audit import audit
     from simfl.scenario import load
+    from simfl.scenario.own_code import look_beside
 
     look_beside([path])
     report = audit(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
     from simfl.records.claims import Check, Finding
@@ -44,6 +43,7 @@ def command(
     from simfl.errors import ScenarioError
     from simfl.records import read
     from simfl.scenario import load
+    from simfl.scenario.own_code import look_beside
     from simfl.simulation import runner
 
     changes = list(overrides or [])

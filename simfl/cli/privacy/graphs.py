@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl.errors import DataError, ScenarioError
-from simfl.scenario.own_code import look_beside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,6 +142,7 @@ def open_base(
         ScenarioError, DataError: the scenario cannot be run, or says no epochs.
     """
     from simfl.scenario import apply_overrides, load, loads
+    from simfl.scenario.own_code import look_beside
     from simfl.scenario.syntax import read
     from simfl.simulation.assembly import assemble
 

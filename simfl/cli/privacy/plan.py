@@ -173,9 +173,7 @@ def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
 
 def to_text(content: Mapping[str, Any], base: Base, found: Plan, rehearsed: Rehearsal) -> str:
     """Return the scenario as YAML, with what was planned in comments."""
-    import yaml
-
-    from simfl.scenario.syntax import Dumper
+    from simfl.scenario.syntax import write
 
     loss = loss_in_words(found.target_loss)
     comments = {
@@ -204,10 +202,7 @@ def to_text(content: Mapping[str, Any], base: Base, found: Plan, rehearsed: Rehe
         "Neither counts what the utility graph learnt from the data.",
     ]
     lines = [f"# {line}" for line in header]
-    dumped: str = yaml.dump(
-        dict(content), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-    )
-    for line in dumped.splitlines():
+    for line in write(dict(content)).splitlines():
         lines += [f"# {comment}" for comment in comments.get(line.partition(":")[0], [])]
         lines.append(line)
     return "\n".join(lines) + "\n"

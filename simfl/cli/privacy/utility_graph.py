@@ -85,19 +85,13 @@ def command(
 
 
 def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, folder: Path) -> list[Path]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    from simfl.plots import save
+    from simfl import plots
     from simfl.plots.utility import plot_utility
 
+    plots.without_a_screen()
     title = f"{base.setup.dataset.name}, {base.setup.model.kind}: {IN_WORDS[reading].partition(',')[0]}"
     axes = plot_utility(graph, target_loss, delta=base.delta, title=title)
-    files = [save(axes, folder / f"utility-graph.{kind}") for kind in ("png", "pdf")]
-    plt.close(axes.get_figure(root=True))
-    return files
+    return plots.save_and_close(axes, *(folder / f"utility-graph.{kind}" for kind in ("png", "pdf")))
 
 
 def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, files: list[Path], as_json: bool) -> None:

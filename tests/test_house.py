@@ -1,0 +1,178 @@
+"""The house: which room may import which, where each library is at home, and what stays out until it is needed.
+
+All imports count, those inside functions and those for type hints too, but for the front door `simfl/__init__.py`,
+which hands out what users import from `simfl` itself.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "simfl"
+FRONT = {"__init__", "__main__"}
+
+#: Rooms that know tables and how they look, and nothing of what made them.
+OF_TABLES = ("records", "plots", "report")
+BELOW_TABLES = ("errors", "version", "streams", "scenario")
+
+#: Library -> the rooms where it is at home.
+HOMES = {
+    "dp_accounting": ("privacy",),
+    "distributed": ("studies",),
+    "jax": ("models", "tape", "privacy"),
+    "matplotlib": ("plots",),
+    "networkx": ("world",),
+    "pandas": ("records", "plots"),
+    "pyarrow": ("records",),
+    "pydantic": ("scenario",),
+    "rich": ("cli",),
+    "simpy": ("world", "algorithms"),
+    "sklearn": ("data",),
+    "typer": ("cli",),
+    "yaml": ("scenario",),
+}
+
+#: (module, or room, and what it imports from elsewhere) -> why it may.
+GUESTS = {
+    ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
+    ("audit", "jax"): "an attacker computes gradients and noise again",
+    ("bench", "jax"): "measures the bare kernels",
+    ("plots.clients", "networkx"): "lays graphs out",
+    ("plots.utility", "theory"): "draws the graph that a calculator returns",
+    ("reproduction", "matplotlib"): "each paper has figures of its own",
+    ("simulation.timeline", "simpy"): "listens to the events that algorithms wait for",
+    ("simulation.world", "pandas"): "reads a trace of speeds",
+    ("studies.tasks", "jax"): "processes share a cache of compiled programs",
+    ("theory.proactive_dp.utility", "jax"): "evaluates models under noise",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """What a module imports, and whether only type checkers read it or only a call runs it."""
+
+    module: str
+    line: int
+    target: str
+    for_types: bool
+    lazy: bool
+
+    @property
+    def room(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"simfl/{self.module.replace('.', '/')}.py:{self.line} imports {self.target}"
+
+
+def rooms() -> list[str]:
+    """The rooms of docs/design.md from bottom to top."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    table = text.partition("## The rooms")[2].partition("\n## ")[0]
+    names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    found = [word.rstrip("/") for name in names for word in re.findall(r"`([^`]+)`", name)]
+    if "simulation" in found:
+        return found
+    lower = "errors version streams scenario data models world privacy theory tape algorithms records simulation"
+    return f"{lower} audit plots report studies reproduction bench cli".split()
+
+
+def imports() -> Iterator[Import]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        if name in FRONT:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        for_types = {inner for node in tests for inner in ast.walk(node)}
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        lazy = {inner for node in functions for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            targets = []
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}:{node.lineno}: imports are written out"
+                targets = [f"{node.module}.{alias.name}" for alias in node.names]
+            for target in targets:
+                yield Import(name, node.lineno, target, node in for_types, node in lazy)
+
+
+ALL = list(imports())
+INSIDE = [entry for entry in ALL if entry.target.startswith("simfl.")]
+OUTSIDE = [entry for entry in ALL if not entry.target.startswith("simfl.")]
+
+
+def room_of(target: str) -> str:
+    return target.split(".")[1]
+
+
+def is_guest(entry: Import, host: str) -> bool:
+    return any((".".join(entry.module.split(".")[:depth]), host) in GUESTS for depth in (1, 2, 3))
+
+
+def test_the_table_of_rooms_is_the_folder_listing():
+    listing = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(rooms()) == sorted(listing - FRONT)
+
+
+def test_imports_go_down_only():
+    order = rooms()
+    wrong = [str(entry) for entry in INSIDE if room_of(entry.target) not in order[: order.index(entry.room) + 1]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_of_tables_know_nothing_of_what_made_them():
+    wrong = [
+        str(entry)
+        for entry in INSIDE
+        if entry.room in OF_TABLES
+        and room_of(entry.target) not in {*OF_TABLES, *BELOW_TABLES}
+        and not is_guest(entry, room_of(entry.target))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_by_a_detour():
+    modules = {entry.module for entry in ALL} | {path.stem for path in PACKAGE.glob("*.py")}
+    graph = nx.DiGraph()
+    for entry in INSIDE:
+        if not (entry.for_types or entry.lazy):
+            target = entry.target.removeprefix("simfl.")
+            graph.add_edge(entry.module, target if target in modules else target.rpartition(".")[0])
+    circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+    assert not circles
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_every_library_has_one_home(library):
+    used = [entry for entry in OUTSIDE if entry.target.split(".")[0] == library and not entry.for_types]
+    assert {entry.room for entry in used} >= set(HOMES[library])
+    wrong = [str(entry) for entry in used if entry.room not in HOMES[library] and not is_guest(entry, library)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("guest", "host"), GUESTS)
+def test_guests_are_there(guest, host):
+    own = [entry for entry in ALL if f"{entry.module}.".startswith(f"{guest}.")]
+    assert any(host in entry.target.removeprefix("simfl.").split(".")[:1] for entry in own), "no guest any more"
+
+
+@pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app"])
+def test_nothing_heavy_is_imported_before_it_is_needed(code):
+    heavy = {"jax", "numpy", "pandas", "matplotlib", "pyarrow", "scipy", "networkx", "pydantic", "sklearn", "yaml"}
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*{heavy} & set(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == []
