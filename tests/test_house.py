@@ -21,7 +21,7 @@ FRONT = {"__init__", "__main__"}
 
 #: Rooms that know tables and how they look, and nothing of what made them.
 OF_TABLES = ("records", "plots", "report")
-BELOW_TABLES = ("errors", "version", "streams", "scenario")
+BELOW_TABLES = ("errors", "version", "streams", "catalogue", "scenario")
 
 #: Library -> the rooms where it is at home.
 HOMES = {
@@ -81,7 +81,7 @@ def rooms() -> list[str]:
     found = [word.rstrip("/") for name in names for word in re.findall(r"`([^`]+)`", name)]
     if "simulation" in found:
         return found
-    lower = "errors version streams scenario data models world privacy theory tape algorithms records simulation"
+    lower = "errors version streams catalogue scenario data models world privacy theory tape algorithms records simulation"
     return f"{lower} audit plots report studies reproduction bench cli".split()
 
 
