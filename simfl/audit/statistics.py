@@ -33,7 +33,7 @@ Profile = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditVerdict:
     """What the guesses of one audit prove.
 
     Attributes:
@@ -209,7 +209,7 @@ def judge(
     delta: float,
     profile: Profile = (),
     confidence: float = 0.95,
-) -> Verdict:
+) -> AuditVerdict:
     """Guess, count what is right, and say what that proves.
 
     Args:
@@ -231,10 +231,10 @@ def judge(
         correct = int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
         lower = epsilon_lower_bound(correct, guesses, len(scores), delta, 1.0 - level)
         p = min(1.0, shares * profile_p_value(correct, guesses, len(scores), profile))
-        verdicts.append(Verdict(lower, p, correct, guesses, len(scores)))
+        verdicts.append(AuditVerdict(lower, p, correct, guesses, len(scores)))
     best = min(verdicts, key=lambda verdict: (verdict.p_value, -verdict.lower_bound))
     lower = max(verdict.lower_bound for verdict in verdicts)
-    return Verdict(lower, best.p_value, best.correct, best.guesses, best.canaries)
+    return AuditVerdict(lower, best.p_value, best.correct, best.guesses, best.canaries)
 
 
 def _tail(least: NDArray[np.int64], trials: int, q: float) -> NDArray[np.float64]:

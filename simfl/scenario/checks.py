@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from simfl.scenario.data import RealData, SyntheticData, Task
+from simfl.scenario.data import RealData, SyntheticData, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Linear, Model, ModelConfig
@@ -147,7 +147,7 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, str(sum(sizes.values)), "lower them or draw more samples", (*at, "sizes", "values"))
 
 
-def _labels(scenario: Scenario) -> tuple[Task, int | None]:
+def _labels(scenario: Scenario) -> tuple[TargetKind, int | None]:
     """Return what is to be told from the data and the number of its classes, as far as known without loading it."""
     data = scenario.data
     if isinstance(data, RealData) and data.classes is not None:

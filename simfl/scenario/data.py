@@ -15,13 +15,13 @@ from simfl.scenario.fields import ByKind, Config, Count, Index, NonNegative, Ope
 from simfl.scenario.partitions import Iid, Partition
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
-Task = Literal["classes", "binary", "regression", "points", "unknown"]
+TargetKind = Literal["classes", "binary", "regression", "points", "unknown"]
 
 
 class DataConfig(Config):
     """Base of all data sets."""
 
-    task: ClassVar[Task] = "unknown"
+    task: ClassVar[TargetKind] = "unknown"
     num_classes: ClassVar[int | None] = None
     images: ClassVar[bool | None] = False
     """Whether the examples are images, as convolutional models need them; None if only the file knows."""
@@ -71,7 +71,7 @@ class SplitData(RealData):
 class Digits(SplitData):
     """1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn: needs no file."""
 
-    task: ClassVar[Task] = "classes"
+    task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
 
@@ -81,7 +81,7 @@ class Digits(SplitData):
 class Mnist(RealData):
     """70,000 handwritten digits of 28x28 pixels, from the four IDX files."""
 
-    task: ClassVar[Task] = "classes"
+    task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
 
@@ -92,7 +92,7 @@ class Mnist(RealData):
 class Cifar10(RealData):
     """Colour images of 32x32 pixels in 10 classes, from the binary version of CIFAR-10."""
 
-    task: ClassVar[Task] = "classes"
+    task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
     images: ClassVar[bool | None] = True
 
@@ -167,7 +167,7 @@ class SyntheticData(DataConfig):
 class QuadraticData(SyntheticData):
     """Points a_i around a centre, for the losses 1/2 (w - a_i)^T H (w - a_i); the optimum is known."""
 
-    task: ClassVar[Task] = "points"
+    task: ClassVar[TargetKind] = "points"
 
     set: Literal["quadratic"] = variant("quadratic")
     noise: NonNegative = Field(default=1.0, description="standard deviation of the points around their centre")
@@ -176,7 +176,7 @@ class QuadraticData(SyntheticData):
 class LogisticData(SyntheticData):
     """Binary labels from a logistic model, some flipped; the optimum is known."""
 
-    task: ClassVar[Task] = "binary"
+    task: ClassVar[TargetKind] = "binary"
     num_classes: ClassVar[int | None] = 2
 
     set: Literal["logistic"] = variant("logistic")
@@ -188,7 +188,7 @@ class LogisticData(SyntheticData):
 class LinearData(SyntheticData):
     """Least squares: targets linear in the features, with noise; the optimum is known."""
 
-    task: ClassVar[Task] = "regression"
+    task: ClassVar[TargetKind] = "regression"
 
     set: Literal["linear"] = variant("linear")
     noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")

@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.data import Task
+from simfl.scenario.data import TargetKind
 from simfl.scenario.fields import ByKind, Config, Count, Flag, NonNegative, variant
 
 
 class ModelConfig(Config):
     """Base of all models."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ("classes", "binary", "unknown")
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "unknown")
     convolutional: ClassVar[bool] = False
 
     l2: NonNegative = Field(default=0.0, description="lambda of the penalty lambda/2 ||w||² on all parameters")
@@ -22,7 +22,7 @@ class ModelConfig(Config):
 class Linear(ModelConfig):
     """Linear regression with the squared error."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ("regression", "unknown")
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("regression", "unknown")
 
     kind: Literal["linear"] = variant("linear")
     intercept: Flag = Field(default=True, description="add a constant term")
@@ -31,7 +31,7 @@ class Linear(ModelConfig):
 class Quadratic(ModelConfig):
     """A quadratic bowl per example, 1/2 (w - a_i)^T H (w - a_i), with the curvatures of data set quadratic."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ("points",)
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("points",)
 
     kind: Literal["quadratic"] = variant("quadratic")
 
@@ -39,7 +39,7 @@ class Quadratic(ModelConfig):
 class Logistic(ModelConfig):
     """Binary logistic regression."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ("binary", "unknown")
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("binary", "unknown")
 
     kind: Literal["logistic"] = variant("logistic")
     intercept: Flag = Field(default=True, description="add a constant term")

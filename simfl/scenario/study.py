@@ -90,7 +90,7 @@ def _path(key: str) -> Path:
 _ANY_MAPPING = WithJsonSchema({"type": "object"})
 
 
-class Case(Config):
+class StudyCase(Config):
     """One set of changes that belong together."""
 
     label: Text = Field(description="names these runs in tables and figures")
@@ -122,7 +122,7 @@ class Study(Config):
     set: Annotated[dict[str, Any], BeforeValidator(_changes), _ANY_MAPPING] = Field(
         default={}, description="key paths that take another value in every run"
     )
-    cases: tuple[Case, ...] = Field(
+    cases: tuple[StudyCase, ...] = Field(
         default=(), alias="list", description="sets of changes to be tried one after the other"
     )
     grid: Annotated[dict[str, Any], BeforeValidator(_grid), _ANY_MAPPING] = Field(

@@ -14,9 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from simfl.errors import RunError, ScenarioError
-from simfl.studies.tasks import Outcome, Task, run_elsewhere, run_task, start_worker
+from simfl.studies.tasks import RunOutcome, RunTask, run_elsewhere, run_task, start_worker
 
-Finished = Iterator[tuple[Task, Outcome]]
+Finished = Iterator[tuple[RunTask, RunOutcome]]
 
 
 class Engine(Protocol):
@@ -26,7 +26,7 @@ class Engine(Protocol):
     def jobs(self) -> int:
         """How many runs are under way at a time."""
 
-    def run(self, tasks: Sequence[Task]) -> Finished:
+    def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Yield every task with its outcome; those that were not begun when `stop` was called are left out."""
 
     def stop(self) -> None:
@@ -41,7 +41,7 @@ class Serial:
     def __init__(self) -> None:
         self._stopped = False
 
-    def run(self, tasks: Sequence[Task]) -> Finished:
+    def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
         from simfl.simulation.data import shared_data
 
@@ -78,11 +78,11 @@ class Local:
         self._stop = self._context.Event()  # what the processes look at
         self._stopped = False
 
-    def run(self, tasks: Sequence[Task]) -> Finished:
+    def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks, those first in the list first."""
         pending = deque(tasks)
         idle = [self._pool() for _ in range(min(self.jobs, len(pending)))]
-        running: dict[Future[Outcome], tuple[Task, ProcessPoolExecutor]] = {}
+        running: dict[Future[RunOutcome], tuple[RunTask, ProcessPoolExecutor]] = {}
         served: Counter[ProcessPoolExecutor] = Counter()
         try:
             while pending or running:
@@ -97,7 +97,7 @@ class Local:
                         outcome = future.result()
                     except BrokenProcessPool:
                         reason = "its process died; it may have run out of memory: try fewer --jobs"
-                        outcome = Outcome("failed", reason)
+                        outcome = RunOutcome("failed", reason)
                         pool.shutdown(wait=False)
                         pool = self._pool()
                     served[pool] += 1
@@ -165,7 +165,7 @@ class Cluster:
                     "install the same versions"
                 )
 
-    def run(self, tasks: Sequence[Task]) -> Finished:
+    def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks, in whatever order the cluster chooses; each runs once, and again if its worker is lost."""
         from distributed import wait as wait_for
 
@@ -184,11 +184,11 @@ class Cluster:
             self._client.cancel(list(futures))
             self._client.close()
 
-    def _outcome(self, task: Task, future: Any) -> Outcome:
+    def _outcome(self, task: RunTask, future: Any) -> RunOutcome:
         try:
-            outcome: Outcome = future.result()
+            outcome: RunOutcome = future.result()
         except Exception as error:
-            return Outcome("failed", f"the cluster lost it: {type(error).__name__}: {' '.join(str(error).split())}")
+            return RunOutcome("failed", f"the cluster lost it: {type(error).__name__}: {' '.join(str(error).split())}")
         try:
             task.folder.mkdir(parents=True, exist_ok=True)
             # The manifest last: a folder is that of a finished run only when everything is there.

@@ -25,7 +25,7 @@ from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.studies.engines import Engine, choose_engine
-from simfl.studies.tasks import Outcome, Task
+from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
 
 COMPILED = ".compiled"
@@ -49,7 +49,7 @@ class Report:
     total: int
     remaining_s: float | None
     run: SweepRun | None = None
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     checked: int | None = None
 
 
@@ -111,7 +111,7 @@ def sweep(
     compiled = str((root / COMPILED).absolute()) if keep_compiled else None
     beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
     tasks = [
-        Task(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled) for run in missing
+        RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled) for run in missing
     ]
     with _stopping(stop):
         state = _run(engine, tasks, state, report)
@@ -175,11 +175,11 @@ def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell:
         raise ScenarioError("\n".join(written))
 
 
-def _run(engine: Engine, tasks: Sequence[Task], state: Sweep, tell: Callable[[Report], None]) -> Sweep:
+def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[[Report], None]) -> Sweep:
     runs = {run.folder: run for run in state.runs}
     remaining = {task.run_id for task in tasks}
 
-    def report(run: SweepRun | None = None, outcome: Outcome | None = None) -> None:
+    def report(run: SweepRun | None = None, outcome: RunOutcome | None = None) -> None:
         left = [own for own in runs.values() if own.folder in remaining]
         finished = sum(own.finished for own in runs.values())
         tell(Report(finished, len(runs), estimate(list(runs.values()), left, engine.jobs), run, outcome))

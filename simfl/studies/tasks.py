@@ -26,7 +26,7 @@ _serving = contextlib.ExitStack()  # what a process keeps for as long as it live
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """One run, as it is sent to a worker.
 
     Args:
@@ -52,7 +52,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     Args:
@@ -96,14 +96,14 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def run_task(task: Task) -> Outcome:
+def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
     from simfl.scenario import from_mapping
     from simfl.scenario.own_code import look_beside
     from simfl.simulation import runner
 
     if _stop is not None and _stop.is_set():
-        return Outcome("missing", "not begun")
+        return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
     shutil.rmtree(task.folder, ignore_errors=True)  # what an earlier attempt left may not mix with this one's tables
     try:
@@ -117,14 +117,14 @@ def run_task(task: Task) -> Outcome:
             )
         manifest, metrics = run.manifest, run.metrics
         accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
-        return Outcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
+        return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
     except SimflError as error:
-        return Outcome("failed", str(error).splitlines()[0])
+        return RunOutcome("failed", str(error).splitlines()[0])
     except Exception as error:  # a mistake in simfl or in a user's own code costs one run, not the study
-        return Outcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def run_elsewhere(task: Task) -> Outcome:
+def run_elsewhere(task: RunTask) -> RunOutcome:
     """Run a task on a machine that need not share a disk with the one that asked; its files travel with the outcome.
 
     One at a time in a process, whatever the number of its threads: a run tunes the interpreter for itself.
