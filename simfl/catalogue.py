@@ -21,3 +21,8 @@ def classes_in(package: str, base: type[T]) -> Iterator[type[T]]:
         for one in vars(module).values():
             if isinstance(one, type) and issubclass(one, base) and one.__module__ == module.__name__:
                 yield one
+
+
+def items_in(package: str, base: type[T]) -> dict[str, type[T]]:
+    """Return the classes below `base` in a package that give themselves a name, `kind`, by it."""
+    return {vars(one)["kind"]: one for one in classes_in(package, base) if "kind" in vars(one)}

@@ -31,6 +31,7 @@ from simfl.world.engine import Process
 class ADPSGD(Algorithm):
     """Workers on a graph, averaging in pairs, never waiting for all."""
 
+    kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
 
     def set_up(self, exchange: str = "atomic", pairing: str = "auto", **options: Any) -> None:

@@ -59,6 +59,7 @@ NOISE_DRAWS = 2**30
 class AsyncFL(ServerAlgorithm):
     """A server that broadcasts when a round is complete, and clients that may be ahead of it."""
 
+    kind: ClassVar[str] = "async_fl"
     summary: ClassVar[str] = (
         "asynchronous FL with growing sample sizes; with privacy, Proactive DP's asynchronous DP-SGD"
     )

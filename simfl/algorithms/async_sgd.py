@@ -36,7 +36,6 @@ class AsyncSGD(ServerAlgorithm):
     """A server applies gradients as they come; nobody waits for anybody."""
 
     summary: ClassVar[str] = "ASGD: a server applies each client's gradient as it arrives, and answers that client only"
-    #: What scenarios call it.
     kind: ClassVar[str] = "async_sgd"
     combines_per_gradient = 0.0
 

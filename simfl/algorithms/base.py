@@ -117,6 +117,8 @@ class Algorithm(ABC):
         options: those of the algorithm's own.
     """
 
+    #: What scenarios call it.
+    kind: ClassVar[str]
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
     #: Whether it can move several tasks on the same data, each on its own (`Training.tasks`).

@@ -19,6 +19,7 @@ from simfl.world.engine import Process
 class CentralizedSGD(Algorithm):
     """One machine, one model."""
 
+    kind: ClassVar[str] = "centralized_sgd"
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
 
     def set_up(self, **options: Any) -> None:

@@ -26,6 +26,7 @@ from simfl.world.engine import Process
 class DecentralizedSGD(Algorithm):
     """Rounds of gossip with all neighbors."""
 
+    kind: ClassVar[str] = "decentralized_sgd"
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
     combines_per_gradient: float = 1.0
 

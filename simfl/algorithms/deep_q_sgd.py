@@ -46,6 +46,7 @@ LOCAL, GLOBAL = 0, 1
 class DeepQSGD(PassedModels):
     """Each pair of a node and a task decides, batch by batch, which model to update."""
 
+    kind: ClassVar[str] = "deep_q_sgd"
     summary: ClassVar[str] = "deep-Q decentralized SGD without replacement: own or global model, batch by batch"
     moves_tasks: ClassVar[bool] = True
     steps_per_call = 1  # every decision ends a window

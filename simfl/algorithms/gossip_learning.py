@@ -32,6 +32,7 @@ from simfl.world.engine import Process
 class GossipLearning(Algorithm):
     """Models that travel, merge and learn; nobody waits for an answer."""
 
+    kind: ClassVar[str] = "gossip_learning"
     summary: ClassVar[str] = "gossip learning: models pushed to random neighbors by the clock, merged by age, trained"
     combines_per_gradient: float = 0.5
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import simpy
 
@@ -50,8 +50,6 @@ class Update:
 class LocalRounds(ServerAlgorithm):
     """Base of algorithms whose clients send updates of many local steps; a subclass says what `take` does with one."""
 
-    #: What scenarios call it.
-    kind: ClassVar[str] = ""
     combines_per_gradient = 0.0
 
     def set_up(self, steps: Sequence[int] | None = None, concurrency: int | None = None, **options: Any) -> None:

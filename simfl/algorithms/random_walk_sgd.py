@@ -22,6 +22,7 @@ from simfl.algorithms.without_replacement_sgd import WithoutReplacementSGD
 class RandomWalkSGD(WithoutReplacementSGD):
     """The walk of `without_replacement_sgd`, with several passes."""
 
+    kind: ClassVar[str] = "random_walk_sgd"
     summary: ClassVar[str] = "DP-SGD-k: a global model walks at random, each example is used k times"
 
     def set_up(self, order: str = "random", contention: str = "token", *, visits: int = 5, **options: Any) -> None:

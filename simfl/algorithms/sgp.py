@@ -45,6 +45,7 @@ Edges = tuple[list[list[int]], list[list[int]]]
 class SGP(Algorithm):
     """Rounds of gradient steps and pushes along directed edges."""
 
+    kind: ClassVar[str] = "sgp"
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
     combines_per_gradient: float = 1.0
 

@@ -24,6 +24,7 @@ from simfl.world.engine import Process
 class SyncSGD(Algorithm):
     """All learners in step, as fast as the slowest."""
 
+    kind: ClassVar[str] = "sync_sgd"
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
     combines_per_gradient: float = 0.3
 

@@ -28,6 +28,7 @@ from simfl.world.engine import Process
 class WithoutReplacementSGD(PassedModels):
     """Nodes pass the global model of each task on; each example is used once per task."""
 
+    kind: ClassVar[str] = "without_replacement_sgd"
     summary: ClassVar[str] = "decentralized SGD without replacement: a global model goes from node to node"
     moves_tasks: ClassVar[bool] = True
 

@@ -6,39 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from simfl.catalogue import items_in
 from simfl.errors import nearest
 from simfl.models.base import AbstractModel
-from simfl.models.cnn import CNN
-from simfl.models.lenet5 import LeNet5
-from simfl.models.linear import Linear
-from simfl.models.logistic import Logistic
-from simfl.models.mlp import MLP
-from simfl.models.one_vs_all import OneVsAll
-from simfl.models.quadratic import Quadratic
-from simfl.models.resnet import ResNet
-from simfl.models.softmax import Softmax
-from simfl.models.svm import SVM
 
-__all__ = [
-    "CNN",
-    "MLP",
-    "MODELS",
-    "SVM",
-    "AbstractModel",
-    "LeNet5",
-    "Linear",
-    "Logistic",
-    "OneVsAll",
-    "Quadratic",
-    "ResNet",
-    "Softmax",
-    "build_model",
-    "model_options",
-]
+__all__ = ["MODELS", "AbstractModel", "build_model", "model_options"]
 
-MODELS: dict[str, type[AbstractModel]] = {
-    model.kind: model for model in (Linear, Quadratic, Logistic, OneVsAll, Softmax, SVM, MLP, CNN, LeNet5, ResNet)
-}
+MODELS: dict[str, type[AbstractModel]] = items_in(__name__, AbstractModel)  # type: ignore[type-abstract]
 """The models by the word that names them in a scenario; `summary` of each is one line about it."""
 
 

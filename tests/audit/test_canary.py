@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 from simfl.audit.canary import ORDINARY, SILENT, CanaryModel, with_codes
-from simfl.models import MLP, Logistic, Quadratic, Softmax
+from simfl.models.logistic import Logistic
+from simfl.models.mlp import MLP
+from simfl.models.quadratic import Quadratic
+from simfl.models.softmax import Softmax
 
 KEY = np.array([1, 2], dtype=np.uint32)
 INNER = {

@@ -282,7 +282,7 @@ def test_what_may_disappoint_is_said(simfl_, scenario):
 
 def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, monkeypatch):
     scenario.with_name("own_algorithm.py").write_text(
-        "from simfl.algorithms import SyncSGD\n\n\nclass Mine(SyncSGD):\n    pass\n"
+        "from simfl.algorithms.sync_sgd import SyncSGD\n\n\nclass Mine(SyncSGD):\n    pass\n"
     )
     monkeypatch.setattr(sys, "path", list(sys.path))
     code, out, err = simfl_("validate", scenario, "--set", "algorithm={kind: 'own_algorithm:Mine'}")
@@ -292,7 +292,7 @@ def test_an_algorithm_of_ones_own_lies_beside_the_scenario(simfl_, scenario, mon
 
 def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monkeypatch):
     scenario.with_name("failing_algorithm.py").write_text(
-        "from simfl.algorithms import SyncSGD\n\n\n"
+        "from simfl.algorithms.sync_sgd import SyncSGD\n\n\n"
         "class Failing(SyncSGD):\n"
         "    def updated(self, *words, **more):\n"
         "        super().updated(*words, **more)\n"

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.models import MLP
+from simfl.models.mlp import MLP
 
 from .cases import all_gradients, batch_of, outputs, params_of, quick_jit
 

@@ -35,7 +35,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     (
         "sofmax",
         {},
-        "model: kind: expected one of linear, quadratic, logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5, resnet, "
+        "model: kind: expected one of cnn, lenet5, linear, logistic, mlp, one_vs_all, quadratic, resnet, softmax, svm, "
         "found 'sofmax'; did you mean 'softmax'?",
     ),
     ("mlp", {"hiden": (3,)}, "model: mlp has no option 'hiden'; it takes hidden, activation; did you mean 'hidden'?"),

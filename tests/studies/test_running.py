@@ -171,7 +171,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
 def test_a_process_that_dies_costs_its_run_alone(write, tmp_path, monkeypatch):
     (tmp_path / "dying.py").write_text(
         "import os\n"
-        "from simfl.algorithms import ADPSGD\n"
+        "from simfl.algorithms.adpsgd import ADPSGD\n"
         "class Dying(ADPSGD):\n"
         "    def start(self):\n"
         "        os._exit(9)\n"
