@@ -78,11 +78,7 @@ def rooms() -> list[str]:
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     table = text.partition("## The rooms")[2].partition("\n## ")[0]
     names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    found = [word.rstrip("/") for name in names for word in re.findall(r"`([^`]+)`", name)]
-    if "simulation" in found:
-        return found
-    lower = "errors version streams catalogue scenario data models world privacy theory tape algorithms records simulation"
-    return f"{lower} audit plots report studies reproduction bench cli".split()
+    return [word.rstrip("/") for name in names for word in re.findall(r"`([^`]+)`", name)]
 
 
 def imports() -> Iterator[Import]:
