@@ -29,7 +29,6 @@ from simfl.privacy.ledger import Releases
 from simfl.tape import Gradient
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
-from simfl.world.links import LinkModel, ServerModel
 
 
 class AsyncSGD(ServerAlgorithm):
@@ -55,9 +54,7 @@ class AsyncSGD(ServerAlgorithm):
         self._taking_part: set[int] = set()
         self._out_of_turn: dict[int, tuple[int, Apply]] = {}
         # Where messages take no time, nobody is ever away and nobody waits, they need no events of their own.
-        world = self.world
-        ideal = world.network.links == LinkModel() and world.server == ServerModel() and world.availability.trivial
-        self._at_once = ideal and not self._waits and not self.cyclic
+        self._at_once = self.world.network.free and self.world.server.free and not self._waits and not self.cyclic
 
     def start(self) -> None:
         """Start the clients."""

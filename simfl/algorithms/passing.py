@@ -84,10 +84,6 @@ class PassedModels(Algorithm):
         self._turn = Draws(self.world.streams, "turn", lambda g, n: g.random(n))
         self._jobs: list[deque[Any]] = [deque() for _ in range(self.num_clients)]
         self._idle: list[simpy.Event | None] = [None] * self.num_clients
-        links = self.world.network.links
-        self._instant = self._trivial and not (
-            links.latency or links.bandwidth or links.loss or links.uplink or links.downlink
-        )
 
     def models(self) -> Sequence[Model]:
         """The global model: a row for each task."""
@@ -127,7 +123,7 @@ class PassedModels(Algorithm):
             return
         node = self._choose(task, present)
         waiting.remove(node)
-        if self._instant or teller in (-1, node):
+        if teller in (-1, node) or self.world.network.free:
             self._fetch(node, task)
         else:
             traffic = self.world.network.traffic[teller]
@@ -158,24 +154,20 @@ class PassedModels(Algorithm):
     def _fetch(self, node: int, task: int, then: Callable[[int], None] | None = None) -> None:
         """Ask the holder of a task's model for it; it comes as a job, or `then` is called with the holder."""
         arrive = then or (lambda source: self._arrived(node, task, source))
-        holder = self.holder[task]
+        holder, network = self.holder[task], self.world.network
         if holder in (-1, node):
             arrive(-1)
-        elif self._instant:
-            traffic = self.world.network.traffic
-            traffic[node].sent_bytes += INTEGERS_BYTES
-            traffic[node].messages += 1
-            traffic[holder].sent_bytes += self.training.model_bytes
-            traffic[holder].messages += 1
+        elif network.free:
+            network.hand_over(node, holder, INTEGERS_BYTES)
+            network.hand_over(holder, node, self.training.model_bytes)
             arrive(holder)
         else:
-            send, size = self.world.network.send, self.training.model_bytes
 
             def give() -> None:
                 refused = None if then else lambda: self._refused(node, task)
-                send(holder, node, size, lambda: arrive(holder), refused)
+                network.send(holder, node, self.training.model_bytes, lambda: arrive(holder), refused)
 
-            send(node, holder, INTEGERS_BYTES, give, refused=give)
+            network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 
     def _arrived(self, node: int, task: int, source: int) -> None:
         arrived: Arrived = (task, self.globals[task], self.version[task], source)

@@ -18,7 +18,7 @@ from simfl.world.engine import Clock
 
 @dataclass(frozen=True)
 class LinkModel:
-    """How every link behaves.
+    """How every link behaves. Another kind of link is a subclass with `losses` or `latencies` of its own.
 
     Attributes:
         latency: sampler of seconds.
@@ -37,6 +37,20 @@ class LinkModel:
     uplink: float | None = None
     downlink: float | None = None
 
+    def losses(self, streams: Streams) -> Callable[[int, int], bool] | None:
+        """Return what says, for every attempt from source to target, whether it is lost; None: none ever is."""
+        if not self.loss:
+            return None
+        chance, draws = self.loss, Draws(streams, "loss", lambda g, n: g.random(n))
+        return lambda source, target: draws.next(source) < chance
+
+    def latencies(self, streams: Streams) -> Callable[[int, int], float] | None:
+        """Return what says how many seconds a message from source to target is under way; None: 0."""
+        if self.latency is None:
+            return None
+        draws = Draws(streams, "latency", self.latency)
+        return lambda source, target: draws.next(source)
+
 
 @dataclass(frozen=True)
 class ServerModel:
@@ -50,6 +64,11 @@ class ServerModel:
     uplink: float | None = None
     downlink: float | None = None
     seconds_per_update: float = 0.0
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing waits at the server."""
+        return not (self.uplink or self.downlink or self.seconds_per_update)
 
 
 @dataclass(slots=True)
@@ -73,6 +92,13 @@ class _Message:
     number: int = 0
     resends: int = 0
     paced_s: float = 0.0
+
+
+def _paced_s(size: int, one: float | None, other: float | None) -> float:
+    """Return how long so many bytes take at the slower of two paces in bytes per second; None is infinite."""
+    if not one:
+        return size / other if other else 0.0
+    return size / (other if other and other < one else one)
 
 
 #: What `Network.send` reports about a message: (sent_s, delivered_s, source, target, bytes, resends).
@@ -106,8 +132,11 @@ class Network:
         self.traffic = [Traffic() for _ in range(num_clients)]
         self._uplink: dict[int, float | None] = {}
         self._downlink: dict[int, float | None] = {}
-        self._latency = Draws(streams, "latency", links.latency) if links.latency else None
-        self._loss = Draws(streams, "loss", lambda g, n: g.random(n)) if links.loss > 0 else None
+        self._latency_s = links.latencies(streams)
+        self._lost = links.losses(streams)
+        limits = links.bandwidth or links.uplink or links.downlink
+        #: Whether messages of clients take no time, are never lost, and find everybody there.
+        self.free = not (self._latency_s or self._lost or limits) and availability.trivial
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
@@ -143,20 +172,23 @@ class Network:
         The slowest of link, uplink and downlink paces them.
         """
         links = self.links
-        seconds = max((size / pace for pace in (links.bandwidth, links.uplink, links.downlink) if pace), default=0.0)
-        traffic = self.traffic[source]
+        seconds = max(_paced_s(size, links.bandwidth, links.uplink), _paced_s(size, links.downlink, None))
         total = 0.0
-        while True:
-            traffic.sent_bytes += size
-            traffic.messages += 1
-            total += seconds
-            if self._loss is None or self._loss.next(source) >= links.loss:
-                break
-            total += links.resend_timeout_s
-        return total + (self._latency.next(source) if self._latency else 0.0)
+        while (latency_s := self._try(source, source, size)) is None:
+            total = total + seconds + links.resend_timeout_s
+        return total + seconds + latency_s
+
+    def _try(self, source: int, target: int, size: int) -> float | None:
+        """Count an attempt to send and return its latency, None if it is lost."""
+        traffic = self.traffic[source]
+        traffic.sent_bytes += size
+        traffic.messages += 1
+        if self._lost is not None and self._lost(source, target):
+            return None
+        return self._latency_s(source, target) if self._latency_s is not None else 0.0
 
     def hand_over(self, source: int, target: int, size: int) -> None:
-        """Count a message that arrives at once: for senders that know that links take no time and lose nothing."""
+        """Count a message that arrives at once: for senders that know that the network is `free`."""
         traffic = self.traffic[source]
         traffic.sent_bytes += size
         traffic.messages += 1
@@ -189,31 +221,26 @@ class Network:
 
     def _attempt(self, message: _Message) -> None:
         links, source = self.links, message.source
-        traffic = self.traffic[source]
-        traffic.sent_bytes += message.size
-        traffic.messages += 1
         begin = self.clock.now
-        busy_s = 0.0  # the slower one of link and uplink paces the message
         if links.bandwidth:
             begin = max(begin, self._link_free.get((source, message.target), 0.0))
-            busy_s = message.size / links.bandwidth
         uplink = self._uplink.get(source, links.uplink)
         if uplink:
             begin = max(begin, self._uplink_free.get(source, 0.0))
             # A slow link leaves the rest of the uplink to other links.
             self._uplink_free[source] = begin + message.size / uplink
-            busy_s = max(busy_s, message.size / uplink)
+        busy_s = _paced_s(message.size, links.bandwidth, uplink)
         end = begin + busy_s
         if links.bandwidth:
             self._link_free[source, message.target] = end
-        if self._loss is not None and self._loss.next(source) < links.loss:
+        latency_s = self._try(source, message.target, message.size)
+        if latency_s is None:
             message.resends += 1
             self.clock.call_at(end + links.resend_timeout_s, lambda: self._attempt(message))
             return
         message.paced_s = busy_s
-        arrival = end + (self._latency.next(source) if self._latency else 0.0)
         reach = self._in_order if links.fifo else self._reach
-        self.clock.call_at(arrival, lambda: reach(message))
+        self.clock.call_at(end + latency_s, lambda: reach(message))
 
     def _in_order(self, message: _Message) -> None:
         """Hold a message back until all that were sent before it on its link, lost ones too, have arrived."""

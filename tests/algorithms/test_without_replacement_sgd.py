@@ -135,8 +135,12 @@ def test_a_model_travels_from_who_updated_it_last_after_two_integers():
 
 def test_links_that_take_no_time_give_the_same_models_and_traffic():
     problem = make_task_problem()
-    slow = Events(KIND, problem, world=make_world(4, links=LinkModel(latency=constant(0.1))), order="round_robin")
-    fast = Events(KIND, problem, world=make_world(4), order="round_robin")
+    slowly, at_once = [], []
+    late = make_world(4, links=LinkModel(latency=constant(0.1)), on_delivery=slowly.append)
+    slow = Events(KIND, problem, world=late, order="round_robin")
+    fast = Events(KIND, problem, world=make_world(4, on_delivery=at_once.append), order="round_robin")
+    fetched = [sorted(row[2:] for row in rows if row[4] > 8) for rows in (slowly, at_once)]
+    assert fetched[0] == fetched[1] != []
     assert np.array_equal(slow.models, fast.models)
     totals = [[(t.sent_bytes, t.messages) for t in run.world.network.traffic] for run in (slow, fast)]
     assert totals[0] == totals[1]

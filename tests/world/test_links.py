@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network
 from simfl.world.availability import Outage
+from simfl.world.compute import Draws
 from simfl.world.links import LinkModel
 from tests.helpers import constant, exponential
 
@@ -210,3 +212,56 @@ def test_a_transfer_pays_for_what_is_lost():
         assert seconds == pytest.approx(1.0 + 0.5 + resends * (1.0 + 2.0))
     assert network.messages - 300 == pytest.approx(300 * 0.4 / 0.6, abs=5 * np.sqrt(300 * 0.4) / 0.6)
     assert network.bytes_sent == MB * network.messages
+
+
+@dataclass(frozen=True)
+class Bursts(LinkModel):
+    """Gilbert and Elliott's links: in a bad state nothing gets through, and states last for some attempts."""
+
+    into: float = 0.1
+    out_of: float = 0.25
+
+    def losses(self, streams):
+        draws = Draws(streams, "loss", lambda g, n: g.random(n))
+        bad = {}
+
+        def lost(source, target):
+            was = bad.get((source, target), False)
+            bad[source, target] = draws.next(source) >= self.out_of if was else draws.next(source) < self.into
+            return bad[source, target]
+
+        return lost
+
+
+def test_a_kind_of_link_is_a_subclass_that_says_what_is_lost():
+    network = Network(Clock(), Bursts(resend_timeout_s=1.0), 2, Streams(0), Availability(Streams(0)))
+    assert not network.free
+    seconds = [network.transfer_s(0, MB) for _ in range(4000)]
+    again = np.array(seconds)  # resends, one second each
+    assert (again > 0).mean() == pytest.approx(0.1, abs=0.015)
+    assert again[again > 0].mean() == pytest.approx(4.0, rel=0.1), "a bad state lasts for 1 / out_of attempts"
+    arrived = []
+    network.send(0, 1, MB, lambda: arrived.append(network.clock.now))
+    network.clock.run(None)
+    assert network.messages - 4000 - again.sum() == 1 + arrived[0]
+
+
+@pytest.mark.parametrize(
+    ("links", "free"),
+    [
+        ({}, True),
+        ({"fifo": True}, True),
+        ({"latency": constant(0.1)}, False),
+        ({"bandwidth": MB}, False),
+        ({"uplink": MB}, False),
+        ({"downlink": MB}, False),
+        ({"loss": 0.1}, False),
+    ],
+)
+def test_a_network_is_free_if_messages_take_no_time(links, free):
+    assert make_network(**links).free == free
+
+
+def test_a_network_in_which_somebody_is_away_is_not_free():
+    availability = Availability(Streams(0), {0: [Outage(1.0, 2.0)]})
+    assert not Network(Clock(), LinkModel(), 2, Streams(0), availability).free
