@@ -104,3 +104,14 @@ def test_a_node_works_on_another_task_while_it_waits():
     alone, _ = run("without_replacement_sgd", world, tasks=1, order="round_robin", sizes=[160, 160])
     waited = sum(alone.times[node].wait_s for node in range(2))
     assert waited > 3 * sum(alone.computed_s(node) for node in range(2)), "broadcast, request and model, each 8 ms"
+
+
+@pytest.mark.parametrize("shared", ["uplink", "downlink", "bandwidth"])
+def test_the_way_of_a_model_takes_the_time_of_its_bytes(shared):
+    """Two integers to the next node, two to the holder, 16 bytes of model: 32 bytes between two batches of 8 ms."""
+    world = make_world(2, links=LinkModel(**{shared: 1e4}))
+    _, rows = run("without_replacement_sgd", world, tasks=1, order="round_robin", sizes=[160, 160])
+    times_s = np.array([row[0] for row in rows])
+    assert [row[1] for row in rows] == [0, 1] * 20
+    np.testing.assert_allclose(np.diff(times_s), 8e-3 + 32 / 1e4)
+    assert world.network.bytes_sent == 39 * 32 + 8, "the last model stays where it is"

@@ -132,3 +132,19 @@ def test_without_noise_and_clipping_privacy_changes_nothing(tmp_path):
     measures = ["train_loss", "test_loss", "test_accuracy", "consensus_distance", "time_s"]
     np.testing.assert_allclose(silent.metrics[measures], plain.metrics[measures], rtol=1e-5)
     assert np.isinf(silent.clients["epsilon"]).all()
+
+
+@pytest.mark.parametrize(
+    ("privacy", "partition", "warned"),
+    [
+        ("{clipping_norm: 1, noise_multiplier: 1}", "{kind: resample, size: 100}", True),
+        ("{clipping_norm: 1, noise_multiplier: 1}", "iid", False),
+        ("null", "{kind: resample, size: 100}", False),
+    ],
+)
+def test_an_example_that_several_clients_hold_loses_more_than_epsilon_says(privacy, partition, warned):
+    text = scenario(privacy).to_yaml()
+    setup = assemble(loads(text, overrides=[f"data.partition={partition}"]))
+    lines = [line for line in setup.warnings if line.startswith("data.partition: resample")]
+    assert len(lines) == warned
+    assert all("what an example loses through all of them together is more" in line for line in lines)

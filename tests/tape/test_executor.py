@@ -8,6 +8,7 @@ import pytest
 
 from simfl.errors import RunError, ScenarioError
 from simfl.models import build_model
+from simfl.tape import kernels
 from simfl.tape.executor import automatic_width, choose_device
 from simfl.tape.kernels import KEPT
 from simfl.world.links import LinkModel
@@ -258,14 +259,33 @@ def test_a_fast_world_waits_for_a_slow_device():
     lab.executor.close()
 
 
-def test_the_automatic_width_follows_model_and_device():
-    softmax = build_model("softmax", input_shape=(64,), num_classes=10)
-    lenet = build_model("lenet5", input_shape=(28, 28), num_classes=10)
-    assert automatic_width(softmax, 1, "cpu") == 1
-    assert automatic_width(softmax, 256, "cpu") in (4, 8, 16)
-    assert automatic_width(lenet, 256, "cpu") == 1, "convolutions are not batched on a CPU"
-    assert automatic_width(lenet, 256, "gpu") >= 64
-    assert automatic_width(softmax, 16, "gpu") <= 16
+@pytest.mark.parametrize(
+    ("kind", "platform", "widths"),
+    [
+        ("softmax", "cpu", {1: 1, 3: 1, 4: 4, 11: 4, 12: 16, 256: 16}),
+        ("mlp", "cpu", {3: 1, 11: 4, 12: 8, 256: 8}),
+        ("lenet5", "cpu", {1: 1, 256: 1}),  # convolutions are not batched on a CPU
+        ("softmax", "gpu", {1: 8, 16: 16, 100: 64, 256: 256, 5000: 256}),
+        ("lenet5", "gpu", {1: 8, 100: 64, 5000: 256}),
+    ],
+)
+def test_the_automatic_width_follows_model_and_device(kind, platform, widths):
+    model = build_model(kind, input_shape=(28, 28), num_classes=5)
+    assert (model.size > 4096) == (kind != "softmax")
+    assert {clients: automatic_width(model, clients, platform) for clients in widths} == widths
+
+
+def test_a_part_of_a_chunk_is_evaluated_as_it_is():
+    """The last chunk is filled up with examples of weight 0, whose losses may be anything."""
+    model = build_model("softmax", input_shape=(64,), num_classes=10)
+    data = make_problem().data
+    x, y, params = data.test_x[:7], data.test_y[:7], np.random.default_rng(0).normal(size=650).astype(np.float32)
+    expected = [float(value) for value in kernels.evaluation_program((7,), model, 7)(params, x, y, np.ones(7, "f4"))]
+    filling = np.full((5, 64), np.inf, np.float32), np.zeros(5, np.int32)
+    weight = np.repeat(np.float32([1, 0]), [7, 5])
+    filled = np.concatenate((x, filling[0])), np.concatenate((y, filling[1])), weight
+    found = kernels.evaluation_program((12,), model, 4)(params, *filled)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_device_that_is_not_there_is_named():
