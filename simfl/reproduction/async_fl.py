@@ -264,7 +264,7 @@ def _bias(runs: Runs) -> dict[str, tuple[float, ...]]:
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the paper's examples of its parameter selection: rounds, what is claimed, and noise in all."""
-    from simfl.theory.async_fl.privacy import Setting as Asked
+    from simfl.theory.async_fl.privacy import GrowthSetting as Asked
     from simfl.theory.async_fl.selection import select_parameters
 
     part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"

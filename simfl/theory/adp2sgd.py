@@ -49,7 +49,7 @@ def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
 
     Args:
         num_workers: K >= 1; even for `bipartite`. Up to two workers are one after averaging: rho = 0.
-        mixing: how the pair is drawn.
+        mixing: which pair of workers averages.
     """
     K = num_workers
     checks.whole(1, num_workers=K)
@@ -81,14 +81,14 @@ def rhobar(num_workers: int, rho: float) -> float:
 
 
 @dataclass(frozen=True)
-class Problem:
+class DecentralizedProblem:
     """What the convergence bounds need to know about the problem and the network.
 
     Attributes:
         num_workers: K.
         batch_size: B, examples per mini-batch; gradients are sums over them.
         smoothness: L, Lipschitz constant of the gradients.
-        initial_gap: F(w0) - F*.
+        initial_gap: F(w0) - F*, distance of the loss from its optimum.
         sampling_variance: varsigma², of one example's gradient around its worker's.
         worker_variance: upsilon², of the workers' gradients around the mean of all.
         dimension: d, number of parameters.
@@ -148,7 +148,7 @@ class Constants:
         return None if self.c3 <= 1.0 else f"condition C3 <= 1: C3 is {self.c3:.4g}"
 
 
-def constants(problem: Problem, step_size: float) -> Constants:
+def constants(problem: DecentralizedProblem, step_size: float) -> Constants:
     """Return C1, C2 and C3 of Theorem 1, with h = eta B.
 
     C1 = 1 - 24 h² L² (tau (K-1)/K + rho-bar)
@@ -177,7 +177,7 @@ def constants(problem: Problem, step_size: float) -> Constants:
     return Constants(c1, c2, c3)
 
 
-def largest_step_size(problem: Problem) -> float:
+def largest_step_size(problem: DecentralizedProblem) -> float:
     """Return the largest step size eta with which Theorem 1 holds, to 1e-12 of itself; smaller ones will do, too."""
     low, high = 0.0, 1.0 / (problem.batch_size * problem.smoothness)
     while constants(problem, high).violated is None:
@@ -209,7 +209,7 @@ class Convergence:
     steps: int
 
 
-def theorem1(problem: Problem, *, step_size: float, steps: int, noise_std: float = 0.0) -> Convergence:
+def theorem1(problem: DecentralizedProblem, *, step_size: float, steps: int, noise_std: float = 0.0) -> Convergence:
     """Return Theorem 1's bound.
 
     (1/T) sum_t E||grad F(theta^t)||²
@@ -234,7 +234,7 @@ def theorem1(problem: Problem, *, step_size: float, steps: int, noise_std: float
     return _bound(problem, step_size, steps, noise_std)
 
 
-def _bound(problem: Problem, step_size: float, steps: int, noise_std: float) -> Convergence:
+def _bound(problem: DecentralizedProblem, step_size: float, steps: int, noise_std: float) -> Convergence:
     K, B = problem.num_workers, problem.batch_size
     start = 2.0 * problem.initial_gap * K / (step_size * steps * B)
     factor = 2.0 * step_size * problem.smoothness / (B * K)
@@ -243,7 +243,7 @@ def _bound(problem: Problem, step_size: float, steps: int, noise_std: float) -> 
     return Convergence(start + gradients + noise, start, gradients, noise, step_size, steps)
 
 
-def minimal_steps(problem: Problem, *, as_printed: bool = False) -> float:
+def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) -> float:
     """Return T_min of Proposition 1, from which on eta = K / (B sqrt(T)) meets Theorem 1's conditions.
 
     T_min = L² K² max{ 192 (tau (K-1)/K + rho-bar), 1024 K² rho-bar², 64 tau⁴/K²,
@@ -272,7 +272,7 @@ def minimal_steps(problem: Problem, *, as_printed: bool = False) -> float:
 
 
 @dataclass(frozen=True)
-class Accounted:
+class AccountedView:
     """What an accountant says about Theorem 2's noise, under one view and one neighboring relation.
 
     Attributes:
@@ -344,7 +344,7 @@ class Theorem2:
         share = ((self.alpha - 1.0) / (self.largest_alpha - 1.0)) ** 2
         return max(1, math.ceil(self.steps * share * (1.0 - 1e-12)))
 
-    def accounted(self, accountant: Accountant = "tightest") -> tuple[Accounted, ...]:
+    def accounted(self, accountant: Accountant = "tightest") -> tuple[AccountedView, ...]:
         """Return what an accountant says about this noise, for both views and both neighboring relations.
 
         - `local_transcript`: one worker's releases, rate B/n, T/K of them (rounded). Certified.
@@ -366,7 +366,7 @@ class Theorem2:
                 epsilon = epsilon_of([(release, steps)], self.delta, neighbors=neighbors, accountant=accountant)
                 certified = view == "local_transcript"
                 holds = epsilon <= self.epsilon
-                found.append(Accounted(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
+                found.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
         return tuple(found)
 
 
@@ -417,9 +417,9 @@ def theorem2(
     Args:
         epsilon: > 0, to be claimed.
         delta: in (0, 1).
-        num_workers: K >= 1.
+        num_workers: K >= 1, number of workers.
         examples: n, examples of the worker who has fewest.
-        batch_size: B, at most n.
+        batch_size: B, examples per mini-batch, at most n.
         steps: T >= 1, mini-batches of all workers together.
         gradient_bound: G > 0, to which each example's gradient is clipped.
 

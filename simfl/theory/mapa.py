@@ -46,16 +46,16 @@ Rule = Literal["algorithm1", "text", "table2"]
 
 
 @dataclass(frozen=True)
-class Problem:
+class AsynchronousProblem:
     """What the recipes and bounds need to know about the problem and the system.
 
     Attributes:
-        sampling_std: sigma, E||grad F(x; xi) - grad f(x)||² <= sigma².
-        batch_size: b.
-        smoothness: L.
+        sampling_std: sigma, standard deviation of one example's gradient: E||grad F(x; xi) - grad f(x)||² <= sigma².
+        batch_size: b, examples per mini-batch.
+        smoothness: L, Lipschitz constant of gradients.
         staleness: tau, the largest. The paper sets K in its simulations, where it is K - 1.
         initial_gap: f(x_1) - f*; of use for the length of stages and for Theorem 4.
-        dimension: d, parameters of the model; of use for the exact second moment.
+        dimension: d, parameters of the model.
     """
 
     sampling_std: float
@@ -168,7 +168,7 @@ def initial_sensitivity(sampling_std: float, batch_size: int, failure_probabilit
     Args:
         sampling_std: sigma > 0.
         batch_size: b.
-        failure_probability: delta in (0, 1).
+        failure_probability: delta of Theorem 3 in (0, 1), for the first dS.
     """
     checks.positive(sampling_std=sampling_std)
     checks.whole(1, batch_size=batch_size)
@@ -231,7 +231,7 @@ class Stage:
     table2_sensitivity: float
 
 
-def coefficient(problem: Problem, variance: float, sensitivity: float, theta: float) -> float:
+def coefficient(problem: AsynchronousProblem, variance: float, sensitivity: float, theta: float) -> float:
     """Return P = max{8 Delta_b / ((tau+1) b² dS² theta²), 1}, equation (16) and Table 2.
 
     Args:
@@ -246,7 +246,7 @@ def coefficient(problem: Problem, variance: float, sensitivity: float, theta: fl
     return max(root * root, 1.0)
 
 
-def stage_steps(problem: Problem, variance: float, p: float) -> int:
+def stage_steps(problem: AsynchronousProblem, variance: float, p: float) -> int:
     """Return T_s = ceil(4 P² L (tau+1)² (f(x_1) - f*) / Delta_b), equation (15)."""
     checks.positive(variance=variance)
     length = 4.0 * p * p * problem.smoothness * (problem.staleness + 1.0) ** 2 * problem.initial_gap / variance
@@ -256,7 +256,7 @@ def stage_steps(problem: Problem, variance: float, p: float) -> int:
 
 
 def stages(
-    problem: Problem,
+    problem: AsynchronousProblem,
     epsilon: float,
     *,
     initial: float,
@@ -275,7 +275,7 @@ def stages(
         theta: in (0, 1), by which dS falls from stage to stage.
         steps: T, updates of the model in all. The last stage is listed in full.
         count: number of stages.
-        second_moment: of the noise, see `SecondMoment`.
+        second_moment: E||eta||² of the noise: 2 (dS/epsilon)² (paper), or d (d + 1) (dS/epsilon)² (exact).
         rule: for the next dS, see `Rule`.
     """
     if (steps is None) == (count is None):
@@ -314,7 +314,9 @@ def stages(
 # -- step sizes ------------------------------------------------------------------------------
 
 
-def audp_step_size(problem: Problem, variance: float, step: int, *, without_logarithm: bool = False) -> float:
+def audp_step_size(
+    problem: AsynchronousProblem, variance: float, step: int, *, without_logarithm: bool = False
+) -> float:
     """Return AUDP's gamma_t: 1/gamma_t = L (tau+1) + sqrt(Delta_b + 1) sqrt(t), equation (10).
 
     Args:
@@ -329,7 +331,7 @@ def audp_step_size(problem: Problem, variance: float, step: int, *, without_loga
     return 1.0 / (problem.smoothness * delay + math.sqrt(variance + 1.0) * math.sqrt(step))
 
 
-def asgd_step_size(problem: Problem, radius: float, step: int) -> float:
+def asgd_step_size(problem: AsynchronousProblem, radius: float, step: int) -> float:
     """Return gamma_t of asynchronous SGD (Table 2): 1/gamma_t = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)).
 
     Args:
@@ -340,12 +342,12 @@ def asgd_step_size(problem: Problem, radius: float, step: int) -> float:
     return _table2_step_size(problem, radius, step, (problem.staleness + 1.0) ** 2)
 
 
-def csgd_step_size(problem: Problem, radius: float, step: int) -> float:
+def csgd_step_size(problem: AsynchronousProblem, radius: float, step: int) -> float:
     """Return gamma_t of central SGD (Table 2): 1/gamma_t = L + sqrt(t+1) sigma/(R sqrt(b)); arguments as above."""
     return _table2_step_size(problem, radius, step, 1.0)
 
 
-def _table2_step_size(problem: Problem, radius: float, step: int, delay: float) -> float:
+def _table2_step_size(problem: AsynchronousProblem, radius: float, step: int, delay: float) -> float:
     checks.positive(radius=radius)
     checks.whole(1, step=step)
     spread = problem.sampling_std / (radius * math.sqrt(problem.batch_size))
@@ -356,7 +358,7 @@ def _table2_step_size(problem: Problem, radius: float, step: int, delay: float) 
 
 
 @dataclass(frozen=True)
-class Theorem2:
+class AudpBound:
     """What Theorem 2 says of AUDP with (10): bounds of E f(mean of x_1..x_T) - f*, for convex f.
 
     Attributes:
@@ -374,15 +376,17 @@ class Theorem2:
     claimed: float
 
 
-def theorem2(problem: Problem, variance: float, *, radius: float, gradient_bound: float, steps: int) -> Theorem2:
+def theorem2(
+    problem: AsynchronousProblem, variance: float, *, radius: float, gradient_bound: float, steps: int
+) -> AudpBound:
     """Return the bound of Theorem 2.
 
     Args:
         problem: the problem and the system.
         variance: Delta_b.
         radius: R, with ||x_t - x*|| <= R for all t. AUDP does not project, so this is an assumption.
-        gradient_bound: G, with ||grad f|| <= G.
-        steps: T.
+        gradient_bound: G, with ||grad f|| <= G: to which gradients are clipped.
+        steps: T, updates of the model in all.
     """
     checks.at_least(0.0, variance=variance)
     checks.positive(radius=radius, gradient_bound=gradient_bound)
@@ -393,14 +397,14 @@ def theorem2(problem: Problem, variance: float, *, radius: float, gradient_bound
     first = audp_step_size(problem, variance, 1)
     rest = ((4.0 + radius**2) * math.sqrt(variance + 1.0) + radius**2 / first) / (2.0 * math.sqrt(steps))
     drift = growth * (1.0 + math.log(steps))
-    return Theorem2(delay, drift, rest, delay + drift + rest, delay + growth * math.log(steps) + rest)
+    return AudpBound(delay, drift, rest, delay + drift + rest, delay + growth * math.log(steps) + rest)
 
 
 # -- privacy ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Total:
+class RunCost:
     """What all releases of one client cost, one example being replaced, for an adversary who sees them all.
 
     It holds for noise of the right law and gradients clipped one by one: each release is then epsilon-DP. Amplified
@@ -433,18 +437,18 @@ class Total:
     amplified_certified: float
 
 
-def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: float = 1e-5) -> Total:
+def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: float = 1e-5) -> RunCost:
     """Return what T_k releases of one client cost together.
 
     Args:
         epsilon: > 0, of one release with respect to the examples in its batch.
         releases: T_k >= 0; T/K of T updates of a cyclic run.
         sampling_rate: q = b/n_k in (0, 1].
-        delta: in (0, 1), for the advanced and exact compositions.
+        delta: in (0, 1), for the totals of a run.
     """
     checks.positive(epsilon=epsilon)
     less = amplified_epsilon(epsilon, sampling_rate)
-    return Total(
+    return RunCost(
         epsilon=epsilon,
         releases=releases,
         sampling_rate=sampling_rate,

@@ -8,9 +8,9 @@ w <- w - eta_t (g + N_t).
 
 Neighboring data sets differ in one example that is replaced, which moves a mean gradient by 2L/b. Every example is in
 one batch only, so that all releases together cost what one costs (parallel composition) - as long as no other node
-holds the example (`Noise.joint`), no second model is trained on it (one against all), and nothing else that is visible
-depends on it. The policy of Algorithm 2 does: a Q-network fed with private losses decides who steps when. Only a policy
-that does not look at the data is covered here.
+holds the example (`OnePassNoise.joint`), no second model is trained on it (one against all), and nothing else that is
+visible depends on it. The policy of Algorithm 2 does: a Q-network fed with private losses decides who steps when. Only
+a policy that does not look at the data is covered here.
 
 Calibration "classic" is the paper's, sqrt(2 ln(1.25/delta)) sensitivity / epsilon, stated for epsilon < 1;
 "analytic" is exact for every epsilon (see `simfl.privacy.gaussian`).
@@ -59,7 +59,7 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
     lambda <= 0. Its algorithms never project onto ||w|| <= R, which L needs: clip gradients to L instead.
 
     Args:
-        l2: lambda >= 0.
+        l2: lambda >= 0 of the logistic loss.
         radius: R > 0, of the ball of models; by default 1/lambda as in the paper, so that L = 2.
     """
     checks.at_least(0.0, l2=l2)
@@ -74,7 +74,7 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
 
 
 @dataclass(frozen=True)
-class Noise:
+class OnePassNoise:
     """Noise of one release, and what all releases are then worth.
 
     Attributes:
@@ -116,7 +116,7 @@ class Noise:
         One Gaussian release with sensitivity sqrt(models copies visits) times that of one.
 
         Args:
-            models: c, models trained on the same examples and all released (one against all: one for each class).
+            models: c, trained on the same examples and all released (one against all: one for each class).
             copies: nodes that hold the example; parallel composition assumes one.
         """
         checks.whole(1, models=models, copies=copies)
@@ -132,7 +132,7 @@ def algorithm1_noise(
     batch_size: int,
     lipschitz: float = 1.0,
     calibration: Calibration = "classic",
-) -> Noise:
+) -> OnePassNoise:
     """Return the noise of Algorithm 1, every batch of every node used once.
 
     Lemma 4: one step moves the model by at most 2 eta_t L/b, so that std(N_t) = c 2L / (b epsilon) with
@@ -156,19 +156,19 @@ def dp_sgd_noise(
     visits: int = 5,
     lipschitz: float = 1.0,
     calibration: Calibration = "classic",
-) -> Noise:
+) -> OnePassNoise:
     """Return the noise of the baseline DP-SGD-k, whose examples may be visited k times.
 
     Each visit has (epsilon/k, delta/k), and basic composition adds them up:
     std = sqrt(2 ln(1.25 k/delta)) 2L/b k/epsilon. That is dear: `exact_epsilon` has what k Gaussians amount to.
 
     Args:
-        epsilon: > 0, of all visits.
+        epsilon: > 0, that is wanted for the whole run.
         delta: in (0, 1), of all visits.
-        batch_size: b >= 1.
+        batch_size: b >= 1, examples per batch.
         visits: k >= 1.
         lipschitz: L > 0.
-        calibration: of the noise of one visit.
+        calibration: the noise of one visit: the paper's formula, or the exact one.
     """
     checks.whole(1, visits=visits)
     return _noise(epsilon, delta, visits, batch_size, lipschitz, calibration)
@@ -176,12 +176,12 @@ def dp_sgd_noise(
 
 def _noise(
     epsilon: float, delta: float, visits: int, batch_size: int, lipschitz: float, calibration: Calibration
-) -> Noise:
+) -> OnePassNoise:
     sensitivity = _sensitivity(batch_size, lipschitz)
     step_epsilon, step_delta = epsilon / visits, delta / visits
     std = _std(step_epsilon, step_delta, sensitivity, calibration)
     exact = gaussian_epsilon(delta, math.sqrt(visits) * sensitivity / std)
-    return Noise(
+    return OnePassNoise(
         epsilon=epsilon,
         delta=delta,
         calibration=calibration,
@@ -346,7 +346,7 @@ def theorem6(
         examples: n, of all nodes.
         batch_size: b.
         steps: T, at most n/b.
-        nodes: M.
+        nodes: M >= 1, number of nodes.
         global_steps: n_G, the expected number of Global steps, at most T.
         step_size: eta > 0.
         noise_std: std(N_t), on the mean gradient; of `algorithm2_noise`.
@@ -354,7 +354,7 @@ def theorem6(
         radius: R, diameter of the set of models.
         gradient_bound: B, of the norm of every gradient.
         lipschitz: L.
-        as_printed: the theorem's text, without the factor d and without the 1/T of the noise that its proof has.
+        as_printed: as the paper prints it, without the factor d and the 1/T of the noise that its proof has.
 
     Raises:
         ConditionError: T > n/b: there is more than one pass.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.theory.adp2sgd import (
-    Problem,
+    DecentralizedProblem,
     constants,
     largest_step_size,
     minimal_steps,
@@ -36,7 +36,7 @@ def problem(**changed):
         "staleness": 16.0,
         "rho": spectral_rho(changed.get("num_workers", 16), "random_pair"),
     }
-    return Problem(**{**values, **changed})
+    return DecentralizedProblem(**{**values, **changed})
 
 
 def close(digits):

@@ -10,7 +10,7 @@ from simfl.errors import ConditionError
 from simfl.privacy.noise import SAMPLERS
 from simfl.streams import Streams
 from simfl.theory.mapa import (
-    Problem,
+    AsynchronousProblem,
     asgd_step_size,
     audp_sensitivity,
     audp_step_size,
@@ -29,11 +29,13 @@ from simfl.theory.mapa import (
 )
 
 #: The defaults of the paper's Figure 9, with the published code's f(x_1) - f* = 50.
-PAPER = Problem(sampling_std=30.0, batch_size=12, smoothness=10.0, staleness=5, initial_gap=50.0, dimension=7850)
+PAPER = AsynchronousProblem(
+    sampling_std=30.0, batch_size=12, smoothness=10.0, staleness=5, initial_gap=50.0, dimension=7850
+)
 INITIAL = initial_sensitivity(30.0, 12, 1e-3)
 
 problems = st.builds(
-    Problem,
+    AsynchronousProblem,
     sampling_std=st.floats(0.1, 100.0),
     batch_size=st.integers(1, 256),
     smoothness=st.floats(0.1, 100.0),

@@ -1,16 +1,20 @@
 """`simfl privacy`: the papers' calculators and the accountants on the command line.
 
 One file per command, with a function `command`. To add one, write the file and add its name below, in the order in
-which the help should list it; `_` becomes `-`. The modules import nothing heavy at their top.
+which the help should list it; `_` becomes `-`. The modules import nothing heavy at their top, and options that are read
+from a theorem (`shared.OptionsOf`) are read when their command is called.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from simfl.cli.privacy.shared import one_line_errors
+from simfl.cli.privacy.shared import one_line_errors, with_options
 
 _COMMANDS: tuple[str, ...] = (
     "account",
@@ -26,11 +30,33 @@ _COMMANDS: tuple[str, ...] = (
     "mapa",
 )
 
+
+class _Commands(TyperGroup):
+    """Lists the commands by their docstrings, and makes one when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [module.replace("_", "-") for module in _COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return TyperCommand(cmd_name, help=inspect.getdoc(_function(cmd_name)))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None or command is None:
+            return name, command, rest
+        alone = typer.Typer(add_completion=False)
+        alone.command(name)(one_line_errors(name, with_options(_function(name))))
+        return name, typer.main.get_command(alone), rest
+
+
+def _function(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Calculators: what the papers claim, what an accountant certifies, and how much noise that takes.",
     no_args_is_help=True,
 )
-
-for _module in _COMMANDS:
-    _name = _module.replace("_", "-")
-    app.command(_name)(one_line_errors(_name, importlib.import_module(f"{__name__}.{_module}").command))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -14,9 +14,7 @@ from simfl.cli.privacy.shared import (
     ChosenNeighbors,
     ChosenSampling,
     Delta,
-    Neighbors,
     Row,
-    Sampling,
     present,
     show,
 )
@@ -43,8 +41,8 @@ def command(
     steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
     rate: Annotated[float, typer.Option("--rate", help="q in (0, 1], share of the examples in a batch.")] = 1.0,
     delta: Delta = 1e-5,
-    neighbors: ChosenNeighbors = Neighbors.add_or_remove,
-    sampling: ChosenSampling = Sampling.poisson,
+    neighbors: ChosenNeighbors = "add_or_remove",
+    sampling: ChosenSampling = "poisson",
     accountant: Annotated[
         Accountant | None, typer.Option("--accountant", help="Only this one; all by default.", show_default=False)
     ] = None,
@@ -60,11 +58,9 @@ def command(
     from simfl.privacy.accounting import Release, delta_of, epsilon_of
     from simfl.privacy.gaussian import gaussian_epsilon, gdp_central_limit_epsilon
 
-    composition = [(Release(noise_multiplier, rate, sampling.value), steps)]
-    wanted = [accountant] if accountant is not None else list(Accountant)
-    epsilons = {
-        by.value: epsilon_of(composition, delta, neighbors=neighbors.value, accountant=by.value) for by in wanted
-    }
+    composition = [(Release(noise_multiplier, rate, sampling), steps)]
+    wanted = [accountant] if accountant is not None else list(get_args(Accountant))
+    epsilons = {by: epsilon_of(composition, delta, neighbors=neighbors, accountant=by) for by in wanted}
     result: dict[str, Any] = {
         "neighbors": neighbors,
         "delta": delta,
@@ -74,17 +70,17 @@ def command(
         "delta_at_epsilon": None,
     }
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
-    exact = rate == 1.0 or sampling in (Sampling.none, Sampling.one_pass)
+    exact = rate == 1.0 or sampling in ("none", "one_pass")
     rows += [(_BY[by], found, _how(by, found, exact)) for by, found in epsilons.items()]
     if epsilon is not None:
-        result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors.value)
+        result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))
-    if rate < 1.0 and sampling in (Sampling.poisson, Sampling.without_replacement) and noise_multiplier > 0.0:
-        sensitivity = 2.0 if neighbors is Neighbors.replace_one else 1.0
+    if rate < 1.0 and sampling in ("poisson", "without_replacement") and noise_multiplier > 0.0:
+        sensitivity = 2.0 if neighbors == "replace_one" else 1.0
         plain = gaussian_epsilon(delta, sensitivity * math.sqrt(steps) / noise_multiplier)
         result["epsilon_without_sampling"] = plain
         rows += ["For comparison", ("epsilon without sampling", plain, "exact: every example in every release")]
-        if sampling is Sampling.poisson and neighbors is Neighbors.add_or_remove:
+        if sampling == "poisson" and neighbors == "add_or_remove":
             limit = gdp_central_limit_epsilon(delta, noise_multiplier, sampling_rate=rate, steps=steps)
             result["epsilon_by_central_limit"] = limit
             rows.append(("epsilon by central limit", limit, "not certified: an approximation, no bound"))
@@ -92,7 +88,7 @@ def command(
         f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}.",
         "An epsilon holds for whoever sees every release, and no better than gradients are really clipped to C.",
     ]
-    title = f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(rate)}, sampling: {sampling.value}"
+    title = f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(rate)}, sampling: {sampling}"
     present(title, rows, notes=notes, result=result, as_json=as_json)
 
 

@@ -2,98 +2,67 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import Accountant, AsJson, ChosenAccountant, Delta, Epsilon, Row, present, show
+from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.adp2sgd import Accounted, Theorem2
-
-
-class Mixing(enum.StrEnum):
-    """Which pair of workers averages."""
-
-    random_pair = "random_pair"
-    bipartite = "bipartite"
-    ring_edge = "ring_edge"
+    from simfl.theory.adp2sgd import AccountedView, Theorem2
 
 
 _RELATION = {"replace_one": "one example replaced", "add_or_remove": "one more or less"}
+_THEORY = "simfl.theory.adp2sgd"
 _CONVERGENCE = "Convergence, with --dimension"
+_SHORT = {"num_workers": "workers", "batch_size": "batch"}
 
 
 def command(
-    epsilon: Epsilon,
-    workers: Annotated[int, typer.Option("--workers", help="K, number of workers.", show_default=False)],
-    examples: Annotated[
-        int, typer.Option("--examples", help="n, examples of the worker who has fewest.", show_default=False)
+    noise: Annotated[
+        Arguments, OptionsOf(f"{_THEORY}:theorem2", rename=_SHORT, defaults={"delta": 1e-5, "steps": None})
     ],
-    batch: Annotated[int, typer.Option("--batch", help="B, examples per mini-batch.", show_default=False)],
-    delta: Delta = 1e-5,
+    problem: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:DecentralizedProblem",
+            rename=_SHORT,
+            leave_out=("rho",),
+            defaults={
+                "dimension": None,
+                "smoothness": 1.0,
+                "initial_gap": 1.0,
+                "sampling_variance": 1.0,
+                "worker_variance": 0.0,
+                "staleness": None,
+            },
+            helps={
+                "dimension": "d, parameters of the model; adds convergence bounds.",
+                "staleness": "tau, the largest; K by default.",
+            },
+            panel=_CONVERGENCE,
+        ),
+    ],
+    mixing: Annotated[Arguments, OptionsOf(f"{_THEORY}:spectral_rho", rename=_SHORT, panel=_CONVERGENCE)],
     epochs: Annotated[
         float | None, typer.Option("--epochs", help="Passes over all K n examples, or --steps.", show_default=False)
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", help="T, mini-batches of all workers together.", show_default=False)
-    ] = None,
-    gradient_bound: Annotated[
-        float, typer.Option("--gradient-bound", help="G, to which each example's gradient is clipped.")
-    ] = 1.0,
-    accountant: ChosenAccountant = Accountant.tightest,
-    dimension: Annotated[
-        int | None,
-        typer.Option("--dimension", help="d, parameters of the model; adds convergence bounds.", show_default=False),
-    ] = None,
-    smoothness: Annotated[
-        float, typer.Option("--smoothness", rich_help_panel=_CONVERGENCE, help="L, Lipschitz constant of gradients.")
-    ] = 1.0,
-    initial_gap: Annotated[
-        float,
-        typer.Option(
-            "--initial-gap", rich_help_panel=_CONVERGENCE, help="F(w0) - F*, distance of the loss from its optimum."
-        ),
-    ] = 1.0,
-    sampling_variance: Annotated[
-        float,
-        typer.Option("--sampling-variance", rich_help_panel=_CONVERGENCE, help="Variance of one example's gradient."),
-    ] = 1.0,
-    worker_variance: Annotated[
-        float,
-        typer.Option("--worker-variance", rich_help_panel=_CONVERGENCE, help="Variance of gradients between workers."),
-    ] = 0.0,
-    staleness: Annotated[
-        float | None,
-        typer.Option(
-            "--staleness", rich_help_panel=_CONVERGENCE, help="tau, the largest; K by default.", show_default=False
-        ),
-    ] = None,
-    mixing: Annotated[
-        Mixing, typer.Option("--mixing", rich_help_panel=_CONVERGENCE, help="Which pair averages.")
-    ] = Mixing.bipartite,
+    accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
     """A(DP)²SGD: the noise that Theorem 2 asks for, and what an accountant certifies for it.
 
     Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
     """
-    from simfl.theory.adp2sgd import smallest_admissible_epsilon, theorem2
+    from simfl.theory.adp2sgd import DecentralizedProblem, smallest_admissible_epsilon, spectral_rho, theorem2
 
-    total = _steps(steps, epochs, workers, examples, batch)
-    claim = theorem2(
-        epsilon,
-        delta,
-        num_workers=workers,
-        examples=examples,
-        batch_size=batch,
-        steps=total,
-        gradient_bound=gradient_bound,
+    noise["steps"] = _steps(noise, epochs)
+    claim = theorem2(**noise)
+    smallest = smallest_admissible_epsilon(
+        **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound")}
     )
-    smallest = smallest_admissible_epsilon(delta, num_workers=workers, examples=examples, batch_size=batch, steps=total)
-    found = claim.accounted(accountant.value)
+    found = claim.accounted(accountant)
     rows = [*_claim_rows(claim, smallest), *_accounted_rows(found)]
     result: dict[str, Any] = {
         "theorem2": claim,
@@ -103,36 +72,29 @@ def command(
         "convergence": None,
     }
     notes = _notes(claim, found)
-    if dimension is not None:
-        from simfl.theory.adp2sgd import Problem, spectral_rho
-
-        problem = Problem(
-            num_workers=workers,
-            batch_size=batch,
-            smoothness=smoothness,
-            initial_gap=initial_gap,
-            sampling_variance=sampling_variance,
-            worker_variance=worker_variance,
-            dimension=dimension,
-            staleness=workers if staleness is None else staleness,
-            rho=spectral_rho(workers, mixing.value),
-        )
-        more, result["convergence"] = _convergence(problem, claim)
+    if problem["dimension"] is not None:
+        if problem["staleness"] is None:
+            problem["staleness"] = claim.num_workers
+        more, result["convergence"] = _convergence(DecentralizedProblem(**problem, rho=spectral_rho(**mixing)), claim)
         rows += more
         notes.append("Convergence bounds are claims of Theorem 1 and Proposition 1, with the noise B sigma on the sum.")
-    title = f"A(DP)²SGD, Theorem 2: {workers} workers, {examples:,} examples each, B = {batch}, T = {total:,}"
+    title = (
+        f"A(DP)²SGD, Theorem 2: {claim.num_workers} workers, {claim.examples:,} examples each, B = {claim.batch_size}, "
+        f"T = {claim.steps:,}"
+    )
     present(title, rows, notes=notes, result=result, as_json=as_json)
 
 
-def _steps(steps: int | None, epochs: float | None, workers: int, examples: int, batch: int) -> int:
-    if (steps is None) == (epochs is None):
+def _steps(noise: Arguments, epochs: float | None) -> int:
+    from simfl.privacy import checks
+
+    if (noise["steps"] is None) == (epochs is None):
         raise ValueError("expected either --steps or --epochs")
-    if steps is not None:
-        return steps
-    assert epochs is not None
-    if not (epochs > 0.0 and math.isfinite(epochs)):
-        raise ValueError(f"epochs: expected a finite number > 0, found {epochs:g}")
-    return math.ceil(epochs * workers * examples / max(1, batch))
+    if epochs is None:
+        return int(noise["steps"])
+    checks.positive(epochs=epochs)
+    found: int = math.ceil(epochs * noise["num_workers"] * noise["examples"] / max(1, noise["batch_size"]))
+    return found
 
 
 def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
@@ -150,7 +112,7 @@ def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
     ]
 
 
-def _accounted_rows(found: tuple[Accounted, ...]) -> list[Row | str]:
+def _accounted_rows(found: tuple[AccountedView, ...]) -> list[Row | str]:
     seen: list[Row | str] = ["Certified: everybody sees every update with its sender"]
     hidden: list[Row | str] = ["Not certified: if nobody knew which worker was active"]
     for row in found:
@@ -161,7 +123,7 @@ def _accounted_rows(found: tuple[Accounted, ...]) -> list[Row | str]:
     return seen + hidden
 
 
-def _notes(claim: Theorem2, found: tuple[Accounted, ...]) -> list[str]:
+def _notes(claim: Theorem2, found: tuple[AccountedView, ...]) -> list[str]:
     worst = next(row for row in found if row.certified and row.neighbors == claim.neighbors)
     verdict = (
         "The claim holds even for an adversary who sees every update with its sender."

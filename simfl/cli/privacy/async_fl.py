@@ -1,8 +1,7 @@
-"""`simfl privacy async-fl`: sizes that grow from round to round, what paper E claims of them, what is certified."""
+"""`simfl privacy async-fl`: sizes that grow from round to round, what the paper claims of them, what is certified."""
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +9,12 @@ import typer
 
 from simfl.cli.privacy.shared import (
     Accountant,
+    Arguments,
     AsJson,
     ChosenAccountant,
     ChosenNeighbors,
-    Epsilon,
     Neighbors,
+    OptionsOf,
     Row,
     present,
     show,
@@ -22,46 +22,32 @@ from simfl.cli.privacy.shared import (
 
 if TYPE_CHECKING:
     from simfl.theory.async_fl.privacy import Theorem3
-    from simfl.theory.async_fl.selection import Alternative, Plan
+    from simfl.theory.async_fl.selection import Alternative, Selection
 
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 
 
-class Form(enum.StrEnum):
-    """How the paper's theorems are read."""
-
-    corrected = "corrected"
-    worked = "worked"
-    printed = "printed"
+_THEORY = "simfl.theory.async_fl"
 
 
 def command(
-    first_size: Annotated[
-        int, typer.Option("--first-size", help="s_0, examples in the first round.", show_default=False)
+    growth: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}.privacy:GrowthSetting",
+            rename={"p": "power", "num_examples": "examples"},
+            leave_out=("r0",),
+            defaults={"p": 1.0},
+        ),
     ],
-    examples: Annotated[int, typer.Option("--examples", help="N, examples of the client.", show_default=False)],
-    epsilon: Epsilon,
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier.", show_default=False)],
-    epochs: Annotated[float, typer.Option("--epochs", help="K/N, gradients per example.", show_default=False)],
-    power: Annotated[float, typer.Option("--power", help="p, sizes grow like i^p; 0 keeps them constant.")] = 1.0,
+    selection: Annotated[
+        Arguments,
+        OptionsOf(f"{_THEORY}.selection:select_parameters", rename={"iterations": "passes"}, leave_out=("setting",)),
+    ],
     r0: Annotated[
         str,
         typer.Option("--r0", metavar="sigma|1/e|NUMBER", help="Constant of the theorems: r0(sigma), 1/e, or a number."),
     ] = "sigma",
-    form: Annotated[
-        Form, typer.Option("--form", help="What the proof supports, as in the paper's examples, or Theorem 4's text.")
-    ] = Form.corrected,
-    excess: Annotated[
-        float | None,
-        typer.Option("--excess", help="k >= 1: aim at case 2, K = k K^+, with more noise.", show_default=False),
-    ] = None,
-    passes: Annotated[
-        int | None,
-        typer.Option("--passes", help="Stop after so many passes; the paper takes 3.", show_default=False),
-    ] = None,
-    whole_rounds: Annotated[
-        bool, typer.Option("--whole-rounds", help="Round T up in every pass, as the paper.")
-    ] = False,
     gate: Annotated[
         int | None,
         typer.Option("--gate", help="d: check condition (3) for clients up to d rounds ahead.", show_default=False),
@@ -76,8 +62,8 @@ def command(
     compare: Annotated[
         bool, typer.Option("--compare", help="Also the noise that constant sizes need for the certified epsilon.")
     ] = False,
-    neighbors: ChosenNeighbors = Neighbors.add_or_remove,
-    accountant: ChosenAccountant = Accountant.tightest,
+    neighbors: ChosenNeighbors = "add_or_remove",
+    accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
     """Asynchronous FL with growing rounds: sizes, rounds and delta for given noise.
@@ -85,11 +71,11 @@ def command(
     Van Dijk et al. 2020, Theorem 4 and its parameter selection. The accountant of
     privacy-loss distributions takes seconds; --accountant renyi is quick.
     """
-    from simfl.theory.async_fl.privacy import Setting
+    from simfl.theory.async_fl.privacy import GrowthSetting
     from simfl.theory.async_fl.selection import select_parameters
 
-    setting = Setting(power, examples, epsilon, sigma, epochs, r0=_r0(r0), form=form.value)
-    plan = select_parameters(setting, first_size, excess=excess, iterations=passes, whole_rounds=whole_rounds)
+    setting = GrowthSetting(**growth, r0=_r0(r0))
+    plan = select_parameters(setting, **selection)
     at = _delta(plan, delta)
     found = _Found(plan, at, neighbors, accountant, compare)
     gated = None if gate is None else _gate(plan, gate, clients)
@@ -108,15 +94,17 @@ def command(
         "gate": gated,
     }
     gradients = show(float(round(setting.gradients)))
-    kind = "Constant sizes" if power == 0.0 else f"Sizes that grow like i^{power:g}"
-    title = f"{kind}, Theorem 4: {examples:,} examples, {gradients} gradients"
+    kind = "Constant sizes" if setting.p == 0.0 else f"Sizes that grow like i^{setting.p:g}"
+    title = f"{kind}, Theorem 4: {setting.num_examples:,} examples, {gradients} gradients"
     present(title, rows, notes=_notes(plan, found, delta), result=result, as_json=as_json)
 
 
 class _Found:
     """What several theorems and the accountant say about the sizes of a plan."""
 
-    def __init__(self, plan: Plan, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool) -> None:
+    def __init__(
+        self, plan: Selection, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool
+    ) -> None:
         from simfl.errors import ConditionError
         from simfl.theory.async_fl.privacy import theorem_3, theorem_3_noise
         from simfl.theory.async_fl.selection import certified_epsilon, constant_alternative
@@ -134,7 +122,7 @@ class _Found:
             self.noise = theorem_3_noise(sizes, setting.num_examples, setting.epsilon, delta)
         except ConditionError as error:
             self.why_not.append(str(error))
-        how: dict[str, Any] = {"neighbors": neighbors.value, "accountant": accountant.value}
+        how: dict[str, Any] = {"neighbors": neighbors, "accountant": accountant}
         self.certified = certified_epsilon(plan, delta, **how)
         self.alternatives: list[Alternative] = []
         if compare and 0.0 < self.certified < math.inf:
@@ -156,7 +144,7 @@ def _r0(text: str) -> float | None:
         raise ValueError(f"--r0: expected sigma, 1/e or a number, found {text!r}") from None
 
 
-def _delta(plan: Plan, delta: float | None) -> float:
+def _delta(plan: Selection, delta: float | None) -> float:
     """The delta to compare epsilons at: that of the claim, or 1/N where that is smaller or nothing is claimed."""
     if delta is not None:
         return delta
@@ -164,7 +152,7 @@ def _delta(plan: Plan, delta: float | None) -> float:
     return plan.claim.delta if plan.claim.delta <= largest else largest
 
 
-def _plan_rows(plan: Plan) -> list[Row | str]:
+def _plan_rows(plan: Selection) -> list[Row | str]:
     from simfl.theory.async_fl.privacy import rounds_bound
 
     setting, claim = plan.setting, plan.claim
@@ -182,7 +170,7 @@ def _plan_rows(plan: Plan) -> list[Row | str]:
     ]
 
 
-def _claim_rows(plan: Plan, found: _Found) -> list[Row | str]:
+def _claim_rows(plan: Selection, found: _Found) -> list[Row | str]:
     claim = plan.claim
     case = {1: "case 1", 2: "case 2", 0: "neither case"}[claim.case]
     third = found.theorem_3
@@ -195,19 +183,19 @@ def _claim_rows(plan: Plan, found: _Found) -> list[Row | str]:
     ]
 
 
-def _epsilon_rows(plan: Plan, found: _Found, neighbors: Neighbors) -> list[Row | str]:
+def _epsilon_rows(plan: Selection, found: _Found, neighbors: Neighbors) -> list[Row | str]:
     share = found.certified / plan.setting.epsilon
     part = f"{share:.{0 if share >= 0.1 else 1}%} of it" if share < 10.0 else f"{share:.4g} times it"
     return [
         f"Epsilon at delta = {show(found.delta)}",
         ("asked for", plan.setting.epsilon, ""),
         ("claim of the moments", found.moments, "best integer lambda of Lemma 4"),
-        ("certified", found.certified, f"{part}; {_RELATION[neighbors.value]}"),
+        ("certified", found.certified, f"{part}; {_RELATION[neighbors]}"),
         ("sigma by Theorem 3", found.noise, "claim, for what is asked for"),
     ]
 
 
-def _condition_rows(plan: Plan) -> list[Row | str]:
+def _condition_rows(plan: Selection) -> list[Row | str]:
     rows: list[Row | str] = ["Conditions"]
     for condition in plan.conditions:
         sign = "<" if " < " in condition.name else "≤"
@@ -224,7 +212,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1e3 <= value < 1e9 else f"{value:.4g}"
 
 
-def _noise_rows(plan: Plan, found: _Found) -> list[Row | str]:
+def _noise_rows(plan: Selection, found: _Found) -> list[Row | str]:
     from simfl.theory.async_fl.selection import aggregated_noise
 
     setting, size = plan.setting, plan.first_size
@@ -242,12 +230,12 @@ def _noise_rows(plan: Plan, found: _Found) -> list[Row | str]:
     return rows
 
 
-def _gate(plan: Plan, d: int, clients: int) -> dict[str, Any]:
+def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     """Check condition (3) with the largest delay that strongly convex problems allow, equation (14)."""
+    from simfl.privacy import checks
     from simfl.theory.async_fl import sizes as sequences
 
-    if clients < 1:
-        raise ValueError(f"clients: expected an integer >= 1, found {clients}")
+    checks.whole(1, clients=clients)
     sizes = plan.sizes()
     if d + 1 >= plan.rounds:
         raise ValueError(f"gate: expected an integer below the {plan.rounds} rounds less one, found {d}")
@@ -283,7 +271,7 @@ def _gate_rows(found: dict[str, Any]) -> list[Row | str]:
     ]
 
 
-def _notes(plan: Plan, found: _Found, delta: float | None) -> list[str]:
+def _notes(plan: Selection, found: _Found, delta: float | None) -> list[str]:
     setting, claim = plan.setting, plan.claim
     notes = [
         "For gradients clipped one by one, all at one model per round, and an adversary who sees all that the client "

@@ -15,9 +15,7 @@ from simfl.cli.privacy.shared import (
     ChosenSampling,
     Delta,
     Epsilon,
-    Neighbors,
     Row,
-    Sampling,
     present,
     show,
 )
@@ -34,8 +32,8 @@ def command(
     steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
     rate: Annotated[float, typer.Option("--rate", help="q in (0, 1], share of the examples in a batch.")] = 1.0,
     delta: Delta = 1e-5,
-    neighbors: ChosenNeighbors = Neighbors.add_or_remove,
-    sampling: ChosenSampling = Sampling.poisson,
+    neighbors: ChosenNeighbors = "add_or_remove",
+    sampling: ChosenSampling = "poisson",
     accountant: Annotated[
         Accountant | None,
         typer.Option("--accountant", help="Only this one; by default tightest and renyi.", show_default=False),
@@ -49,32 +47,32 @@ def command(
 
     z is the standard deviation of the noise on a sum of clipped gradients, over the clipping norm C.
     """
+    from simfl.privacy import checks
     from simfl.privacy.accounting import Release, epsilon_of
     from simfl.privacy.calibration import noise_multiplier_for
     from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 
-    if clipping_norm is not None and not clipping_norm > 0.0:
-        raise ValueError(f"clipping_norm: expected a number > 0, found {clipping_norm:g}")
+    if clipping_norm is not None:
+        checks.positive(clipping_norm=clipping_norm)
     accountants: dict[str, dict[str, float]] = {}
     rows: list[Row | str] = ["By an accountant"]
-    for by in [accountant] if accountant is not None else [Accountant.tightest, Accountant.renyi]:
+    wanted: list[Accountant] = ["tightest", "renyi"] if accountant is None else [accountant]
+    for by in wanted:
         z = noise_multiplier_for(
             epsilon,
             delta,
             steps=steps,
             sampling_rate=rate,
-            sampling=sampling.value,
-            neighbors=neighbors.value,
-            accountant=by.value,
+            sampling=sampling,
+            neighbors=neighbors,
+            accountant=by,
         )
-        reached = epsilon_of(
-            [(Release(z, rate, sampling.value), steps)], delta, neighbors=neighbors.value, accountant=by.value
-        )
-        accountants[by.value] = {"noise_multiplier": z, "epsilon": reached}
+        reached = epsilon_of([(Release(z, rate, sampling), steps)], delta, neighbors=neighbors, accountant=by)
+        accountants[by] = {"noise_multiplier": z, "epsilon": reached}
         noise = "" if clipping_norm is None else f"; noise z C = {show(z * clipping_norm)}"
-        rows.append((_BY[by.value], z, f"certified: epsilon = {show(reached)}{noise}"))
-    releases = 1 if sampling is Sampling.one_pass else steps
-    sensitivity = (2.0 if neighbors is Neighbors.replace_one else 1.0) * math.sqrt(releases)
+        rows.append((_BY[by], z, f"certified: epsilon = {show(reached)}{noise}"))
+    releases = 1 if sampling == "one_pass" else steps
+    sensitivity = (2.0 if neighbors == "replace_one" else 1.0) * math.sqrt(releases)
     analytic = analytic_std(epsilon, delta, sensitivity)
     classic = classic_std(epsilon, delta, sensitivity, beyond=True)
     gives = gaussian_epsilon(delta, sensitivity / classic)
@@ -96,7 +94,7 @@ def command(
     notes = [f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}."]
     if gives > epsilon * (1.0 + 1e-9):
         notes.append("The classical formula gives too little noise here.")
-    if sampling is Sampling.one_pass:
+    if sampling == "one_pass":
         notes.append("All releases of one pass together cost what one costs, if no example is held by two clients.")
     title = f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases, q = {show(rate)}"
-    present(f"{title}, sampling: {sampling.value}", rows, notes=notes, result=result, as_json=as_json)
+    present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)

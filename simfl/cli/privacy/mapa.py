@@ -2,92 +2,99 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.privacy.shared import Arguments, AsJson, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.mapa import Problem, Stage, Total
+    from simfl.theory.mapa import AsynchronousProblem, RunCost, Stage
 
-_AUDP = "AUDP, for comparison"
 _SHOWN = 12
 
 
-class SecondMoment(enum.StrEnum):
-    """What the recipe takes for E||eta||²."""
-
-    paper = "paper"
-    exact = "exact"
+_THEORY = "simfl.theory.mapa"
+_AUDP = "AUDP, for comparison"
+_SHORT = {"batch_size": "batch"}
 
 
 def command(
-    epsilon: Annotated[
-        float, typer.Option("--epsilon", help="Epsilon of one release, of the client with least.")
-    ] = 0.1,
-    steps: Annotated[int, typer.Option("--steps", help="T, updates of the model in all.")] = 15_000,
+    stage: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:stages",
+            leave_out=("problem", "initial", "count", "rule"),
+            defaults={"epsilon": 0.1, "steps": 15_000},
+            helps={"steps": "T, updates of the model in all."},
+        ),
+    ],
+    problem: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:AsynchronousProblem",
+            rename=_SHORT,
+            defaults={
+                "batch_size": 12,
+                "dimension": 7850,
+                "sampling_std": 30.0,
+                "smoothness": 10.0,
+                "staleness": None,
+                "initial_gap": 50.0,
+            },
+            helps={"staleness": "tau, the largest; K by default."},
+        ),
+    ],
+    first: Annotated[
+        Arguments,
+        OptionsOf(f"{_THEORY}:initial_sensitivity", rename=_SHORT, defaults={"failure_probability": 1e-3}),
+    ],
+    cost: Annotated[Arguments, OptionsOf(f"{_THEORY}:total", leave_out=("releases", "sampling_rate"))],
+    audp: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:theorem2",
+            leave_out=("problem", "variance"),
+            defaults={"gradient_bound": 4.0, "radius": 50.0},
+            panel=_AUDP,
+        ),
+    ],
     clients: Annotated[int, typer.Option("--clients", help="K, edge servers that take part equally often.")] = 5,
-    batch: Annotated[int, typer.Option("--batch", help="b, examples per mini-batch.")] = 12,
     examples: Annotated[
         int | None,
         typer.Option("--examples", help="n, of one client: adds amplification by sampling.", show_default=False),
     ] = None,
-    dimension: Annotated[int, typer.Option("--dimension", help="d, parameters of the model.")] = 7850,
-    sampling_std: Annotated[
-        float, typer.Option("--sampling-std", help="sigma, standard deviation of one example's gradient.")
-    ] = 30.0,
-    smoothness: Annotated[float, typer.Option("--smoothness", help="L, Lipschitz constant of gradients.")] = 10.0,
-    staleness: Annotated[
-        float | None, typer.Option("--staleness", help="tau, the largest; K by default.", show_default=False)
-    ] = None,
-    initial_gap: Annotated[float, typer.Option("--initial-gap", help="f(x_1) - f*.")] = 50.0,
-    theta: Annotated[float, typer.Option("--theta", help="By which dS falls from stage to stage.")] = 0.5,
-    failure: Annotated[
-        float, typer.Option("--failure-probability", help="delta of Theorem 3, for the first dS.")
-    ] = 1e-3,
     initial_clip: Annotated[
         float | None,
         typer.Option("--initial-clip", help="Clipping norm b dS/2 of the first stage instead.", show_default=False),
     ] = None,
-    second_moment: Annotated[
-        SecondMoment, typer.Option("--second-moment", help="E||eta||²: 2 (dS/epsilon)², or d (d + 1) (dS/epsilon)².")
-    ] = SecondMoment.paper,
-    delta: Annotated[float, typer.Option("--delta", help="For the totals of a run.")] = 1e-5,
-    gradient_bound: Annotated[
-        float, typer.Option("--gradient-bound", rich_help_panel=_AUDP, help="G, to which gradients are clipped.")
-    ] = 4.0,
-    radius: Annotated[
-        float, typer.Option("--radius", rich_help_panel=_AUDP, help="R, from the optimum at most.")
-    ] = 50.0,
     as_json: AsJson = False,
 ) -> None:
     """MAPA and AUDP: stages, step sizes and bounds, and epsilon per iteration beside that of the whole run.
 
     Li, Yang, Ren and Zhao 2019. By default the values of the paper's Figure 9, and d of a linear model of MNIST.
     """
+    from simfl.privacy import checks
     from simfl.theory import mapa
 
-    if clients < 1:
-        raise ValueError(f"clients: expected an integer >= 1, found {clients}")
+    checks.whole(1, clients=clients)
+    epsilon, steps, batch = stage["epsilon"], stage["steps"], problem["batch_size"]
     if examples is not None and examples < batch:
         raise ValueError(f"examples: expected an integer >= batch = {batch}, found {examples}")
-    problem = mapa.Problem(
-        sampling_std, batch, smoothness, clients if staleness is None else staleness, initial_gap, dimension
+    if problem["staleness"] is None:
+        problem["staleness"] = clients
+    asynchronous = mapa.AsynchronousProblem(**problem)
+    initial = mapa.initial_sensitivity(**first) if initial_clip is None else 2.0 * initial_clip / batch
+    stages = mapa.stages(asynchronous, **stage, initial=initial)
+    spent = mapa.total(
+        **cost, releases=-(-steps // clients), sampling_rate=1.0 if examples is None else batch / examples
     )
-    initial = (
-        mapa.initial_sensitivity(sampling_std, batch, failure) if initial_clip is None else 2.0 * initial_clip / batch
-    )
-    stages = mapa.stages(problem, epsilon, initial=initial, theta=theta, steps=steps, second_moment=second_moment.value)
-    rate = 1.0 if examples is None else batch / examples
-    cost = mapa.total(epsilon, -(-steps // clients), sampling_rate=rate, delta=delta)
-    leak = mapa.radius_only_delta(dimension, epsilon)
+    leak = mapa.radius_only_delta(asynchronous.dimension, epsilon)
     literal = mapa.literal_epsilon(epsilon, batch)
-    audp, audp_rows = _audp(problem, epsilon, steps, gradient_bound, radius, second_moment.value)
+    compared, audp_rows = _audp(asynchronous, epsilon, audp, stage["second_moment"])
     rows: list[Row | str] = [
-        *_stage_rows(problem, stages, failure if initial_clip is None else None),
-        *_cost_rows(cost, steps, examples),
+        *_stage_rows(stages, first["failure_probability"] if initial_clip is None else None),
+        *_cost_rows(spent, steps, examples),
         "What the paper's algorithm and code do instead",
         (
             "epsilon of one release, as printed",
@@ -97,22 +104,22 @@ def command(
         (
             "delta, published sampler",
             leak,
-            f"not certified: at epsilon = {show(epsilon)}, d = {dimension:,}, should be 0",
+            f"not certified: at epsilon = {show(epsilon)}, d = {asynchronous.dimension:,}, should be 0",
         ),
         *audp_rows,
     ]
     result = {
         "stages": stages,
-        "total": cost,
+        "total": spent,
         "literal_epsilon": literal,
         "radius_only_delta": leak,
-        "audp": audp,
+        "audp": compared,
     }
     title = f"MAPA: epsilon = {show(epsilon)} per release, b = {batch}, K = {clients}, T = {steps:,}"
-    present(title, rows, notes=_notes(stages, steps, second_moment), result=result, as_json=as_json)
+    present(title, rows, notes=_notes(stages, steps, stage["second_moment"]), result=result, as_json=as_json)
 
 
-def _stage_rows(problem: Problem, stages: tuple[Stage, ...], failure: float | None) -> list[Row | str]:
+def _stage_rows(stages: tuple[Stage, ...], failure: float | None) -> list[Row | str]:
     origin = (
         "as given"
         if failure is None
@@ -137,7 +144,7 @@ def _stage_rows(problem: Problem, stages: tuple[Stage, ...], failure: float | No
     return rows
 
 
-def _cost_rows(cost: Total, steps: int, examples: int | None) -> list[Row | str]:
+def _cost_rows(cost: RunCost, steps: int, examples: int | None) -> list[Row | str]:
     at = f"delta = {show(cost.delta)}"
     rows: list[Row | str] = [
         f"One client in the whole run: {cost.releases:,} of {steps:,} releases, one example replaced",
@@ -162,13 +169,13 @@ def _cost_rows(cost: Total, steps: int, examples: int | None) -> list[Row | str]
 
 
 def _audp(
-    problem: Problem, epsilon: float, steps: int, gradient_bound: float, radius: float, second_moment: Any
+    problem: AsynchronousProblem, epsilon: float, audp: Arguments, second_moment: Any
 ) -> tuple[dict[str, Any], list[Row | str]]:
     from simfl.theory.mapa import audp_sensitivity, audp_step_size, theorem2
 
-    sensitivity = audp_sensitivity(gradient_bound, problem.batch_size)
+    sensitivity = audp_sensitivity(audp["gradient_bound"], problem.batch_size)
     variance = problem.variance(sensitivity, epsilon, second_moment)
-    bound = theorem2(problem, variance, radius=radius, gradient_bound=gradient_bound, steps=steps)
+    bound = theorem2(problem, variance, **audp)
     first, other = (audp_step_size(problem, variance, 1, without_logarithm=flag) for flag in (False, True))
     result = {
         "sensitivity": sensitivity,
@@ -178,7 +185,7 @@ def _audp(
         "theorem2": bound,
     }
     rows: list[Row | str] = [
-        f"AUDP with G = {show(gradient_bound)}, R = {show(radius)}",
+        f"AUDP with G = {show(audp['gradient_bound'])}, R = {show(audp['radius'])}",
         ("sensitivity of the mean, 2 G/b", sensitivity, "the same for all steps"),
         ("Delta_b", variance, "sigma²/b + E||eta||²"),
         ("first step size, (10)", first, f"{show(other)} by (11)"),
@@ -187,13 +194,13 @@ def _audp(
     return result, rows
 
 
-def _notes(stages: tuple[Stage, ...], steps: int, second_moment: SecondMoment) -> list[str]:
+def _notes(stages: tuple[Stage, ...], steps: int, second_moment: str) -> list[str]:
     notes = [
         "Whoever sees one client's releases sees all of them: epsilon per iteration says nothing about a run.",
         "Noise that gives epsilon has E||eta||² = d (d + 1) (dS/epsilon)². The paper takes 2 (dS/epsilon)², "
         + (
             "and so do these stages; --second-moment exact does not."
-            if second_moment is SecondMoment.paper
+            if second_moment == "paper"
             else "these stages do not."
         ),
     ]

@@ -40,7 +40,7 @@ from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simfl.scenario import Scenario
-    from simfl.theory.proactive_dp.planning import Plan, Rehearsal
+    from simfl.theory.proactive_dp.planning import Rehearsal, TrainingPlan
     from simfl.theory.proactive_dp.utility import UtilityGraph
 
 _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
@@ -108,7 +108,7 @@ def command(
 # --- the planned scenario ---------------------------------------------------------------------------------------------
 
 
-def planned_content(base: Base, found: Plan) -> dict[str, Any]:
+def planned_content(base: Base, found: TrainingPlan) -> dict[str, Any]:
     """Return the content of the planned scenario: the base's, with what the plan changes.
 
     Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as it did
@@ -171,7 +171,7 @@ def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
     return {**step, "initial": times(step["initial"]), "beta": float(f"{beta:.6g}")}
 
 
-def to_text(content: Mapping[str, Any], base: Base, found: Plan, rehearsed: Rehearsal) -> str:
+def to_text(content: Mapping[str, Any], base: Base, found: TrainingPlan, rehearsed: Rehearsal) -> str:
     """Return the scenario as YAML, with what was planned in comments."""
     from simfl.scenario.syntax import write
 
@@ -208,7 +208,7 @@ def to_text(content: Mapping[str, Any], base: Base, found: Plan, rehearsed: Rehe
     return "\n".join(lines) + "\n"
 
 
-def _rehearse(base: Base, content: Mapping[str, Any], found: Plan, draws: int) -> tuple[Scenario, Rehearsal]:
+def _rehearse(base: Base, content: Mapping[str, Any], found: TrainingPlan, draws: int) -> tuple[Scenario, Rehearsal]:
     """Check the planned scenario as `simfl run` would, and train its rounds once without noise."""
     from simfl.scenario import from_mapping
     from simfl.simulation.assembly import assemble
@@ -240,7 +240,7 @@ def _rehearse(base: Base, content: Mapping[str, Any], found: Plan, draws: int) -
 
 
 def _show(
-    base: Base, planned: Scenario, found: Plan, rehearsed: Rehearsal, reading: str, out: Path, as_json: bool
+    base: Base, planned: Scenario, found: TrainingPlan, rehearsed: Rehearsal, reading: str, out: Path, as_json: bool
 ) -> None:
     at_delta = f"at delta {show(found.delta)}"
     rows: list[Row | str] = [

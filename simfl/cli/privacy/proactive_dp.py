@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import Accountant, AsJson, ChosenAccountant, Row, present, show
+from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.proactive_dp.theorems import Accounted, Plan
+    from simfl.theory.proactive_dp.theorems import CertifiedRounds, RoundsPlan
 
-
+_THEORY = "simfl.theory.proactive_dp.theorems"
 _CONDITIONS = {
     "(32)": "T ≥ theta k/g(sigma)",
     "(33)": "k ≥ eps/(gamma h)",
@@ -22,50 +21,25 @@ _CONDITIONS = {
 }
 
 
-class Gamma(enum.StrEnum):
-    """How the constant of the bound on the number of rounds is found."""
-
-    fixed_point = "fixed-point"
-    one_shot = "one-shot"
-
-
 def command(
-    examples: Annotated[int, typer.Option("--examples", help="N, examples of the client.", show_default=False)],
-    epochs: Annotated[
-        float | None,
-        typer.Option("--epochs", help="k = K/N: further gradients per example, or --gradients.", show_default=False),
-    ] = None,
-    gradients: Annotated[
-        int | None, typer.Option("--gradients", help="K, further gradients to compute.", show_default=False)
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon",
-            help="Epsilon that is wanted; with --sigma or --done the budget of all rounds.",
-            show_default=False,
+    asked: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:plan_rounds",
+            rename={"num_examples": "examples"},
+            helps={
+                "epsilon": "Epsilon that is wanted; with --sigma or --done the budget of all rounds.",
+                "sigma": "Noise multiplier; from --epsilon by default.",
+            },
         ),
-    ] = None,
-    sigma: Annotated[
-        float | None,
-        typer.Option("--sigma", help="Noise multiplier; from --epsilon by default.", show_default=False),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Delta in (0, 1); 1/N by default.", show_default=False)
-    ] = None,
-    gamma: Annotated[
-        Gamma, typer.Option("--gamma", help="The smallest gamma, or the larger one of the paper's tables.")
-    ] = Gamma.fixed_point,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Gamma without the paper's slip in (1 - sqrt a)², which is a little larger.")
-    ] = False,
+    ],
     done: Annotated[
         list[str] | None,
         typer.Option(
             "--done", metavar="SIZExROUNDS", help="Rounds that were run, with at least that noise; may be repeated."
         ),
     ] = None,
-    accountant: ChosenAccountant = Accountant.tightest,
+    accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
     """Proactive DP: the largest batches and the rounds for a privacy budget.
@@ -75,9 +49,9 @@ def command(
     """
     from simfl.theory.proactive_dp import theorems as proactive
 
-    plan = _plan(examples, epochs, gradients, epsilon, sigma, delta, gamma, exact, done or [])
+    plan = _plan(asked, done or [])
     found = proactive.accounted(
-        plan.schedule, examples, sigma=plan.sigma, delta=plan.delta, accountant=accountant.value
+        plan.schedule, plan.num_examples, sigma=plan.sigma, delta=plan.delta, accountant=accountant
     )
     moments = _moments(plan)
     result: dict[str, Any] = {
@@ -88,49 +62,30 @@ def command(
         "moment_epsilon": moments,
         "certified": found,
     }
-    rows = [*_plan_rows(plan), *_epsilon_rows(plan, moments, found), *_condition_rows(plan, gamma)]
-    title = f"Proactive DP, Theorem B.4: {examples:,} examples, {plan.asked:,} gradients, delta = {show(plan.delta)}"
-    present(title, rows, notes=_notes(plan, found), result=result, as_json=as_json)
+    rows = [*_plan_rows(plan), *_epsilon_rows(plan, moments, found), *_condition_rows(plan, asked["gamma"])]
+    title = f"Proactive DP, Theorem B.4: {plan.num_examples:,} examples, {plan.asked:,} gradients"
+    present(f"{title}, delta = {show(plan.delta)}", rows, notes=_notes(plan, found), result=result, as_json=as_json)
 
 
-def _plan(
-    examples: int,
-    epochs: float | None,
-    gradients: int | None,
-    epsilon: float | None,
-    sigma: float | None,
-    delta: float | None,
-    gamma: Gamma,
-    exact: bool,
-    done: list[str],
-) -> Plan:
+def _plan(asked: Arguments, done: list[str]) -> RoundsPlan:
     from simfl.errors import ConditionError
     from simfl.theory.proactive_dp.calculator import Calculator, Stop
     from simfl.theory.proactive_dp.theorems import delta_or_default, epsilon_of, gradients_of, plan_rounds
 
+    epsilon, sigma, examples = asked["epsilon"], asked["sigma"], asked["num_examples"]
     if epsilon is None and sigma is None:
         raise ValueError("expected --epsilon, --sigma, or both")
-    if (epochs is None) == (gradients is None):
+    if (asked["epochs"] is None) == (asked["gradients"] is None):
         raise ValueError("expected either --epochs or --gradients")
     if not done and (epsilon is None or sigma is None):
-        return plan_rounds(
-            examples,
-            epochs=epochs,
-            gradients=gradients,
-            delta=delta,
-            epsilon=epsilon,
-            sigma=sigma,
-            gamma=gamma.value,
-            exact=exact,
-        )
-    if gamma is not Gamma.fixed_point:
+        return plan_rounds(**asked)
+    if asked["gamma"] != "fixed-point":
         raise ValueError("--gamma one-shot is for a fresh start, with --epsilon or --sigma alone; leave it out")
-    gradients = gradients_of(examples, epochs, gradients)
-    delta = delta_or_default(delta, examples)
+    gradients = gradients_of(examples, asked["epochs"], asked["gradients"])
+    delta = delta_or_default(asked["delta"], examples)
     if epsilon is None:
-        assert sigma is not None
         epsilon = epsilon_of(sigma, delta)
-    plan = Calculator(examples, delta, epsilon, sigma, _parse(done), exact).next_plan(gradients)
+    plan = Calculator(examples, delta, epsilon, sigma, _parse(done), asked["exact"]).next_plan(gradients)
     if isinstance(plan, Stop):
         raise ConditionError(plan.reason)
     return plan
@@ -146,7 +101,7 @@ def _parse(done: list[str]) -> tuple[tuple[int, int], ...]:
     return tuple(rounds)
 
 
-def _moments(plan: Plan) -> float | None:
+def _moments(plan: RoundsPlan) -> float | None:
     """Return the explicit moment accountant's epsilon, None at the very edge of its conditions."""
     from simfl.errors import ConditionError
     from simfl.theory.moments import explicit_moment_epsilon
@@ -158,7 +113,7 @@ def _moments(plan: Plan) -> float | None:
         return None
 
 
-def _plan_rows(plan: Plan) -> list[Row | str]:
+def _plan_rows(plan: RoundsPlan) -> list[Row | str]:
     limit = "there are no more gradients" if plan.bound_by == "K" else f"a larger one violates {plan.bound_by}"
     missing = plan.asked - plan.gradients
     if plan.last_batch:
@@ -178,7 +133,7 @@ def _plan_rows(plan: Plan) -> list[Row | str]:
     return rows
 
 
-def _epsilon_rows(plan: Plan, moments: float | None, found: Accounted) -> list[Row | str]:
+def _epsilon_rows(plan: RoundsPlan, moments: float | None, found: CertifiedRounds) -> list[Row | str]:
     def part(epsilon: float) -> str:
         return f"{epsilon / plan.epsilon:.0%} of the claim"
 
@@ -191,19 +146,19 @@ def _epsilon_rows(plan: Plan, moments: float | None, found: Accounted) -> list[R
     ]
 
 
-def _condition_rows(plan: Plan, gamma: Gamma) -> list[Row | str]:
+def _condition_rows(plan: RoundsPlan, gamma: str) -> list[Row | str]:
     rows: list[Row | str] = ["Conditions of Theorem B.4"]
     for condition in plan.conditions:  # a plan fulfils them all; one that could not be had is an error
         found = int(condition.found) if condition.name in ("(32)", "(34)") else condition.found
         label = f"{condition.name} {_CONDITIONS[condition.name]}"
         rows.append((label, found, f"holds: needs {condition.needed:.6g}"))
-    shot = gamma is Gamma.one_shot
+    shot = gamma == "one-shot"
     rows.append(("gamma", plan.gamma, "one-shot; (34) has the fixed point" if shot else "fixed point of Gam"))
     rows.append(("theta", plan.theta, "largest over mean batch"))
     return rows
 
 
-def _notes(plan: Plan, found: Accounted) -> list[str]:
+def _notes(plan: RoundsPlan, found: CertifiedRounds) -> list[str]:
     notes = [
         "For gradients clipped one by one, all at one model per round, and an adversary who sees all that the client "
         "sends.",

@@ -8,12 +8,14 @@ one function `command`, which calls the library and ends with `present`. What is
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
+import inspect
 import json
 import math
+import pkgutil
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -29,29 +31,12 @@ _NARROWEST_LABEL = 30
 _TONES = {r"\bclaim(ed|s)?\b": "yellow", r"\bnot certified\b": "bold yellow", r"(?<!not )\bcertified\b": "green"}
 
 
-class Neighbors(enum.StrEnum):
-    """Which data sets must be hard to tell apart."""
+Arguments = dict[str, Any]
+"""Arguments of a function of the library, by its own names: what `OptionsOf` stands for."""
 
-    add_or_remove = "add_or_remove"
-    replace_one = "replace_one"
-
-
-class Accountant(enum.StrEnum):
-    """What computes a certified epsilon."""
-
-    tightest = "tightest"
-    renyi = "renyi"
-    pld = "pld"
-
-
-class Sampling(enum.StrEnum):
-    """How the examples of one release are drawn."""
-
-    poisson = "poisson"
-    without_replacement = "without_replacement"
-    one_pass = "one_pass"
-    none = "none"
-
+Neighbors = Literal["add_or_remove", "replace_one"]
+Accountant = Literal["tightest", "renyi", "pld"]
+Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon > 0 that is wanted.", show_default=False)]
@@ -96,6 +81,96 @@ def one_line_errors(name: str, function: Command) -> Command:
             raise ScenarioError(f"privacy {name}: {error}") from error
 
     return call  # type: ignore[return-value]  # functools.wraps keeps the signature, which the type cannot say
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionsOf:
+    """Stands in a command's signature for the options that a function of the library takes.
+
+    `claim: Annotated[Arguments, OptionsOf("simfl.theory.adp2sgd:theorem2")]` gives the command an option for each
+    argument of `theorem2`, with its type, default and the help of its docstring, and `claim` what they were set to.
+    Groups may share an option.
+
+    Args:
+        function: module:name, imported when the command is called; a dataclass will do, or a method.
+        rename: its name of an argument -> that of the option.
+        leave_out: arguments that the command finds by itself.
+        defaults: other defaults; with None an option may be left out.
+        helps: other helps.
+        panel: heading under which the help lists the options.
+    """
+
+    function: str
+    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    leave_out: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    helps: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    panel: str | None = None
+
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """Return argument -> parameter that Typer makes an option of."""
+        function = pkgutil.resolve_name(self.function)
+        helps = {**argument_helps(inspect.getdoc(function) or ""), **self.helps}
+        types = get_type_hints(function)
+        found = {}
+        for argument, parameter in inspect.signature(function).parameters.items():
+            if argument == "self" or argument in self.leave_out:
+                continue
+            default = self.defaults.get(argument, parameter.default)
+            kind = types[argument] | None if default is None else types[argument]
+            option = typer.Option(
+                "--" + self.rename.get(argument, argument).replace("_", "-"),
+                help=helps[argument],
+                show_default=default is not None and default is not parameter.empty,
+                rich_help_panel=self.panel,
+            )
+            found[argument] = inspect.Parameter(
+                self.rename.get(argument, argument),
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[kind, option],
+            )
+        return found
+
+
+def argument_helps(docstring: str) -> dict[str, str]:
+    """Return what the section Args or Attributes of a Google-style docstring says of each argument."""
+    section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^    (\w[\w, ]*): ((?:.*)(?:\n {5,}.*)*)", section[1] if section else "", re.MULTILINE)
+    texts = {names: re.sub(r"\s+", " ", text).replace("`", "") for names, text in entries}
+    for names, text in texts.items():
+        if not re.match(r"\S+(,| [-<>=]| in )", text):  # what begins with a symbol stays small
+            texts[names] = text[:1].upper() + text[1:]
+    return {name: text for names, text in texts.items() for name in names.split(", ")}
+
+
+def with_options(command: Command) -> Command:
+    """Return the command with the options that its groups of arguments stand for."""
+    hints = get_type_hints(command, include_extras=True)
+    parameters: dict[str, inspect.Parameter] = {}
+    groups: dict[str, dict[str, str]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = next((part for part in getattr(hints[name], "__metadata__", ()) if isinstance(part, OptionsOf)), None)
+        if group is None:
+            parameters[name] = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+            continue
+        options = group.parameters()
+        groups[name] = {argument: option.name for argument, option in options.items()}
+        for option in options.values():
+            parameters.setdefault(option.name, option)
+
+    def call(**given: Any) -> Any:
+        taken = {option for names in groups.values() for option in names.values()}
+        arguments = {
+            group: {argument: given[option] for argument, option in names.items()} for group, names in groups.items()
+        }
+        return command(**arguments, **{name: value for name, value in given.items() if name not in taken})
+
+    functools.update_wrapper(call, command)
+    call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    del call.__wrapped__  # type: ignore[attr-defined]  # whose signature it would pass for
+    return call  # type: ignore[return-value]
 
 
 def present(
@@ -188,8 +263,6 @@ def to_json(value: Any) -> Any:
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json(entry) for key, entry in value.items()}
-    if isinstance(value, enum.Enum):
-        return value.value
     if hasattr(value, "tolist"):  # an array or a scalar of NumPy, which need not be imported for this
         return to_json(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str):

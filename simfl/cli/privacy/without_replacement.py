@@ -2,105 +2,108 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import AsJson, Epsilon, Row, present, show
+from simfl.cli.privacy.shared import Arguments, AsJson, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.without_replacement import LossConstants, Noise
+    from simfl.theory.without_replacement import LossConstants, OnePassNoise
 
 
-class Calibration(enum.StrEnum):
-    """How the noise of one release is made."""
-
-    classic = "classic"
-    analytic = "analytic"
-
-
+_THEORY = "simfl.theory.without_replacement"
 _UTILITY = "Convergence, with --dimension"
 
 
 def command(
-    epsilon: Epsilon,
-    examples: Annotated[int, typer.Option("--examples", help="n, examples of all nodes.", show_default=False)],
-    batch: Annotated[int, typer.Option("--batch", help="b, examples per batch.", show_default=False)],
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Delta in (0, 1); 1/n² by default.", show_default=False)
-    ] = None,
-    calibration: Annotated[
-        Calibration, typer.Option("--calibration", help="The paper's formula, or the exact noise.")
-    ] = Calibration.classic,
-    l2: Annotated[float, typer.Option("--l2", help="lambda >= 0 of the logistic loss.")] = 0.0,
-    radius: Annotated[
-        float | None,
-        typer.Option("--radius", help="R, of the ball of models; 1/lambda by default, 1 without.", show_default=False),
-    ] = None,
-    step_size: Annotated[float, typer.Option("--step-size", help="eta, constant (convex loss).")] = 0.1,
-    visits: Annotated[int, typer.Option("--visits", help="k of the baseline DP-SGD-k.")] = 5,
-    models: Annotated[int, typer.Option("--models", help="Models on the same examples, all released.")] = 1,
-    copies: Annotated[int, typer.Option("--copies", help="Nodes that hold the same example.")] = 1,
-    dimension: Annotated[
-        int | None, typer.Option("--dimension", help="d, parameters of the model; adds bounds.", show_default=False)
-    ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", rich_help_panel=_UTILITY, help="M.")] = 10,
-    gradient_bound: Annotated[
-        float | None,
-        typer.Option(
-            "--gradient-bound", rich_help_panel=_UTILITY, help="B, of every gradient; L by default.", show_default=False
+    noise: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:dp_sgd_noise",
+            rename={"batch_size": "batch"},
+            leave_out=("lipschitz",),
+            defaults={"delta": None},
+            helps={"delta": "Delta in (0, 1); 1/n² by default.", "visits": "k of the baseline DP-SGD-k."},
         ),
-    ] = None,
+    ],
+    loss: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:logistic_constants",
+            helps={"radius": "R, of the ball of models; 1/lambda by default, 1 without."},
+        ),
+    ],
+    uses: Annotated[Arguments, OptionsOf(f"{_THEORY}:OnePassNoise.joint")],
+    step: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:OnePassNoise.scaled",
+            defaults={"step_size": 0.1},
+            helps={"step_size": "eta, constant (convex loss)."},
+        ),
+    ],
+    utility: Annotated[
+        Arguments,
+        OptionsOf(
+            f"{_THEORY}:theorem6",
+            rename={"batch_size": "batch"},
+            leave_out=("examples", "steps", "noise_std", "global_steps", "lipschitz"),
+            defaults={"dimension": None, "nodes": 10, "gradient_bound": None},
+            helps={
+                "dimension": "d, parameters of the model; adds bounds.",
+                "gradient_bound": "B, of every gradient; L by default.",
+            },
+            panel=_UTILITY,
+        ),
+    ],
+    examples: Annotated[int, typer.Option("--examples", help="n, examples of all nodes.", show_default=False)],
     global_share: Annotated[
         float, typer.Option("--global-share", rich_help_panel=_UTILITY, help="Share of Global steps in Algorithm 2.")
     ] = 0.5,
-    as_printed: Annotated[
-        bool,
-        typer.Option("--as-printed", rich_help_panel=_UTILITY, help="Bounds as the paper prints them, without d."),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """One-pass SGD without replacement: the noise of the paper's algorithms, and what it really gives.
 
     Jin, He and Dai 2018, for logistic loss on examples of norm 1 at most. One example is replaced by another.
     """
+    from simfl.privacy import checks
     from simfl.theory.without_replacement import algorithm1_noise, dp_sgd_noise, logistic_constants
 
-    if examples < 2:
-        raise ValueError(f"examples: expected an integer >= 2, found {examples}")
-    delta = 1.0 / examples**2 if delta is None else delta
-    loss = logistic_constants(l2, radius)
-    one = algorithm1_noise(epsilon, delta, batch_size=batch, lipschitz=loss.lipschitz, calibration=calibration.value)
-    many = dp_sgd_noise(
-        epsilon, delta, batch_size=batch, visits=visits, lipschitz=loss.lipschitz, calibration=calibration.value
-    )
-    joint = one.joint(models=models, copies=copies)
-    rows = [*_noise_rows(one, many, loss, step_size), *_exact_rows(one, many, joint, models, copies)]
+    checks.whole(2, examples=examples)
+    if noise["delta"] is None:
+        noise["delta"] = 1.0 / examples**2
+    constants = logistic_constants(**loss)
+    many = dp_sgd_noise(**noise, lipschitz=constants.lipschitz)
+    del noise["visits"]
+    one = algorithm1_noise(**noise, lipschitz=constants.lipschitz)
+    joint = one.joint(**uses)
+    rows = [
+        *_noise_rows(one, many, constants, **step),
+        *_exact_rows(one, many, joint, uses["models"], uses["copies"]),
+    ]
     result: dict[str, Any] = {
-        "loss": loss,
+        "loss": constants,
         "algorithm1": one,
         "dp_sgd": many,
-        "joint": {"models": models, "copies": copies, "epsilon": joint},
+        "joint": {**uses, "epsilon": joint},
         "convergence": None,
     }
-    if dimension is not None:
-        more, result["convergence"] = _convergence(
-            examples, batch, nodes, global_share, step_size, dimension, radius, gradient_bound, as_printed, one, loss
-        )
+    if utility["dimension"] is not None:
+        more, result["convergence"] = _convergence({**utility, "examples": examples}, global_share, one, constants)
         rows += more
-    title = f"One-pass SGD without replacement: n = {examples:,}, b = {batch}, (epsilon = {show(epsilon)}, "
+    title = f"One-pass SGD without replacement: n = {examples:,}, b = {noise['batch_size']}"
     present(
-        f"{title}delta = {show(delta)})",
+        f"{title}, (epsilon = {show(one.epsilon)}, delta = {show(one.delta)})",
         rows,
-        notes=_notes(one, joint, step_size, loss),
+        notes=_notes(one, joint, loss=constants, **step),
         result=result,
         as_json=as_json,
     )
 
 
-def _noise_rows(one: Noise, many: Noise, loss: LossConstants, step_size: float) -> list[Row | str]:
+def _noise_rows(one: OnePassNoise, many: OnePassNoise, loss: LossConstants, step_size: float) -> list[Row | str]:
     how = "sqrt(2 ln(1.25/delta)) 2L/(b epsilon)" if one.calibration == "classic" else "exact"
     bound, visits = show(loss.lipschitz), many.visits
     return [
@@ -112,7 +115,7 @@ def _noise_rows(one: Noise, many: Noise, loss: LossConstants, step_size: float) 
     ]
 
 
-def _exact_rows(one: Noise, many: Noise, joint: float, models: int, copies: int) -> list[Row | str]:
+def _exact_rows(one: OnePassNoise, many: OnePassNoise, joint: float, models: int, copies: int) -> list[Row | str]:
     rows: list[Row | str] = [
         "What this noise gives: exact epsilon at the same delta, one example replaced",
         ("Algorithm 1", one.exact_epsilon, _verdict(one.exact_epsilon, one.epsilon)),
@@ -130,7 +133,7 @@ def _verdict(found: float, claimed: float) -> str:
     return f"certified, {'within' if within else 'above'} the claimed {show(claimed)}"
 
 
-def _notes(one: Noise, joint: float, step_size: float, loss: LossConstants) -> list[str]:
+def _notes(one: OnePassNoise, joint: float, step_size: float, loss: LossConstants) -> list[str]:
     notes = []
     if not one.proven:
         notes.append(
@@ -154,32 +157,17 @@ def _notes(one: Noise, joint: float, step_size: float, loss: LossConstants) -> l
 
 
 def _convergence(
-    examples: int,
-    batch: int,
-    nodes: int,
-    global_share: float,
-    step_size: float,
-    dimension: int,
-    radius: float | None,
-    gradient_bound: float | None,
-    as_printed: bool,
-    one: Noise,
-    loss: LossConstants,
+    utility: Arguments, global_share: float, one: OnePassNoise, loss: LossConstants
 ) -> tuple[list[Row | str], dict[str, Any]]:
+    from simfl.privacy import checks
     from simfl.theory.without_replacement import theorem3, theorem4, theorem6
 
-    if not 0.0 <= global_share <= 1.0:
-        raise ValueError(f"global_share: expected a number from 0 to 1, found {global_share:g}")
-    steps = examples // batch
-    common: dict[str, Any] = {
-        "examples": examples,
-        "batch_size": batch,
-        "steps": steps,
-        "noise_std": one.noise_std,
-        "dimension": dimension,
-        "gradient_bound": loss.lipschitz if gradient_bound is None else gradient_bound,
-        "as_printed": as_printed,
-    }
+    checks.unit(global_share=global_share)
+    steps = utility["examples"] // utility["batch_size"]
+    common = {**utility, "steps": steps, "noise_std": one.noise_std}
+    if common["gradient_bound"] is None:
+        common["gradient_bound"] = loss.lipschitz
+    radius, step_size, nodes = (common.pop(name) for name in ("radius", "step_size", "nodes"))
     if loss.strong_convexity > 0.0:
         bounds = {"Theorem 4, Algorithm 1": theorem4(**common, strong_convexity=loss.strong_convexity)}
     else:

@@ -38,8 +38,8 @@ class RadiusSteps(Schedule):
         radius: R.
     """
 
-    rule: Callable[[mapa.Problem, float, int], float]
-    problem: mapa.Problem
+    rule: Callable[[mapa.AsynchronousProblem, float, int], float]
+    problem: mapa.AsynchronousProblem
     radius: float
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
@@ -57,7 +57,7 @@ class AudpSteps(Schedule):
         without_logarithm: rule (11).
     """
 
-    problem: mapa.Problem
+    problem: mapa.AsynchronousProblem
     variance: float
     without_logarithm: bool
 
@@ -74,7 +74,7 @@ class _PaperKind(Kind[P]):
         """The largest staleness that the formulas know of, tau."""
         return 0
 
-    def formulas(self, dimension: int = 1, initial_gap: float = 1.0) -> mapa.Problem:
+    def formulas(self, dimension: int = 1, initial_gap: float = 1.0) -> mapa.AsynchronousProblem:
         """Return what the paper's formulas need to know.
 
         Args:
@@ -82,7 +82,7 @@ class _PaperKind(Kind[P]):
             initial_gap: f(x_1) - f*.
         """
         config = self.config
-        return mapa.Problem(
+        return mapa.AsynchronousProblem(
             sampling_std=config.sampling_std,
             batch_size=config.batch_size,
             smoothness=config.smoothness,

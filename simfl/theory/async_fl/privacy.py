@@ -371,7 +371,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Claim:
+class GrowthClaim:
     """What Theorem 4 or 6 claims for rates q (i + m)^p.
 
     Attributes:
@@ -402,17 +402,17 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Setting:
+class GrowthSetting:
     """What Theorems 4 and 6 are asked about.
 
     Args:
-        p: power >= 0 of the sizes.
-        num_examples: N.
-        epsilon: > 0.
+        p: power >= 0 of the sizes, which grow like i^p; 0 keeps them constant.
+        num_examples: N, examples of the client.
+        epsilon: > 0, that is wanted.
         sigma: noise multiplier > 0.
-        epochs: K/N > 0.
+        epochs: K/N > 0, gradients per example.
         r0: in (0, 1/e]; by default r0(sigma) (Theorem 4), for which the worked and printed forms take B(p).
-        form: how to read the theorems.
+        form: what the proof supports (corrected), as in the paper's examples (worked), or Theorem 4's text (printed).
     """
 
     p: float
@@ -475,7 +475,7 @@ class Setting:
             k_star = d * q ** (-1.0 / p) * self.num_examples
         return Thresholds(r0, r, b, a, d, b * scale, a * scale, k_star)
 
-    def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> Claim:
+    def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> GrowthClaim:
         """Return what is claimed for rates q (i + m)^p if the conditions hold, which `selection` lists.
 
         Args:
@@ -496,4 +496,4 @@ class Setting:
             budget = self.sigma / factor
             delta, claimed = budget_delta(budget, self.epsilon), budget_delta(budget, self.epsilon, as_printed=True)
         largest = q * (rounds + m) ** self.p
-        return Claim(q, m, rounds, gamma, largest, limits, case, factor, budget, delta, claimed)
+        return GrowthClaim(q, m, rounds, gamma, largest, limits, case, factor, budget, delta, claimed)

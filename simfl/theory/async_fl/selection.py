@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from simfl.errors import ConditionError
 from simfl.privacy import accounting, checks
 from simfl.privacy.calibration import noise_multiplier_for
-from simfl.theory.async_fl.privacy import Claim, Setting, rounds_of
+from simfl.theory.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
 from simfl.theory.async_fl.sizes import ShiftedPowerSizes
 from simfl.theory.moments import u0, u1
 
@@ -27,7 +27,7 @@ _MOST_GAMMA = 1e3
 
 
 @dataclass(frozen=True)
-class Condition:
+class Inequality:
     """One condition of the theorems, left <= right, and whether a plan satisfies it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Selection:
     """What the parameter selection found.
 
     Attributes:
@@ -60,17 +60,17 @@ class Plan:
         conditions: what the theorems ask for, and whether the plan satisfies it.
     """
 
-    setting: Setting
+    setting: GrowthSetting
     first_size: int
-    iterates: tuple[Claim, ...]
+    iterates: tuple[GrowthClaim, ...]
     rounds: int
     last_size: int
     gradients: int
     aggregated_noise: float
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Inequality, ...]
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> GrowthClaim:
         """The last iterate."""
         return self.iterates[-1]
 
@@ -80,39 +80,39 @@ class Plan:
 
 
 def select_parameters(
-    setting: Setting,
+    setting: GrowthSetting,
     first_size: int,
     *,
     excess: float | None = None,
     iterations: int | None = None,
     whole_rounds: bool = False,
-) -> Plan:
+) -> Selection:
     """Choose q and m for given noise and number of gradients: the paper's parameter selection, appendix D.3.2.
 
     Repeats, from gamma = 0: the largest q with K <= K^- and with q (T + m)^p <= r0 / sigma (K <= K* in the worked and
     printed forms); m from s_0 = N q m^p; T; gamma = m/T. The budget is sigma over the factor of case 1.
 
-    Example 3 of the paper is `select_parameters(Setting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / math.e, form="worked"), 16,
-    iterations=3, whole_rounds=True)`: it stops at the third pass and rounds T up.
+    Example 3 of the paper is `select_parameters(GrowthSetting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / math.e, form="worked"),
+    16, iterations=3, whole_rounds=True)`: it stops at the third pass and rounds T up.
 
     Args:
         setting: p, N, epsilon, sigma, K/N, r0 and form. With p = 0 there is nothing to choose: q is s_0 / N. A larger
             r0 allows larger q where q (T + m)^p decides, and smaller q where K^- does.
-        first_size: s_0, from 1 to N - 1.
-        excess: k >= 1 chooses q for case 2, K <= k K^+, instead of case 1.
-        iterations: number of passes; by default until q changes by less than 1e-13.
-        whole_rounds: round T up before gamma = m/T, as the paper does.
+        first_size: s_0, examples in the first round, from 1 to N - 1.
+        excess: k >= 1, which chooses q for case 2, K <= k K^+, with more noise, instead of case 1.
+        iterations: number of passes; by default until q settles (to 1e-13). The paper takes 3.
+        whole_rounds: round T up in every pass, before gamma = m/T, as the paper does.
 
     Raises:
         ConditionError: s_0 / N exceeds r0 / sigma or, with p = 0, what K^- allows; the passes do not settle;
-            or what `Setting.thresholds` raises.
+            or what `GrowthSetting.thresholds` raises.
     """
     checks.whole(1, setting.num_examples - 1, first_size=first_size)
     if excess is not None:
         checks.at_least(1.0, excess=excess)
     if iterations is not None:
         checks.whole(1, iterations=iterations)
-    found: list[Claim] = []
+    found: list[GrowthClaim] = []
     gamma = 0.0
     for _ in range(_MOST_ITERATIONS if iterations is None else iterations):
         q, m = _choose(setting, first_size / setting.num_examples, gamma, excess)
@@ -135,7 +135,7 @@ def select_parameters(
     return _plan(setting, first_size, tuple(found))
 
 
-def _choose(setting: Setting, rate: float, gamma: float, excess: float | None) -> tuple[float, float]:
+def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | None) -> tuple[float, float]:
     """Return the largest (q, m) with N q m^p = s_0 that this gamma allows."""
     p, epochs = setting.p, setting.epochs
     limits = setting.thresholds(1.0, gamma)
@@ -164,12 +164,12 @@ def _choose(setting: Setting, rate: float, gamma: float, excess: float | None) -
     return float(q), float((rate / q) ** (1.0 / p))
 
 
-def _plan(setting: Setting, first_size: int, found: tuple[Claim, ...]) -> Plan:
+def _plan(setting: GrowthSetting, first_size: int, found: tuple[GrowthClaim, ...]) -> Selection:
     claim = found[-1]
     sizes = ShiftedPowerSizes(setting.num_examples * claim.q, claim.m, setting.p)
     rounds = sizes.rounds_for(setting.gradients)
     last = sizes.size(rounds - 1)
-    return Plan(
+    return Selection(
         setting=setting,
         first_size=first_size,
         iterates=found,
@@ -181,7 +181,7 @@ def _plan(setting: Setting, first_size: int, found: tuple[Claim, ...]) -> Plan:
     )
 
 
-def _conditions(setting: Setting, claim: Claim, last_size: int) -> tuple[Condition, ...]:
+def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> tuple[Inequality, ...]:
     limits, sigma, p = claim.thresholds, setting.sigma, setting.p
     alpha = limits.r0 / sigma
     found = [
@@ -203,7 +203,7 @@ def _conditions(setting: Setting, claim: Claim, last_size: int) -> tuple[Conditi
     rate, most = last_size / setting.num_examples, 1.0 / (math.e * sigma**2)
     found.append(("max s_i/N <= 1/(e sigma^2)", rate, most, "proof gap"))
     return tuple(
-        Condition(name, left, right, left < right if " < " in name else left <= right * (1.0 + _CLOSE), what_for)
+        Inequality(name, left, right, left < right if " < " in name else left <= right * (1.0 + _CLOSE), what_for)
         for name, left, right, what_for in found
     )
 
@@ -217,7 +217,7 @@ _SAMPLING: dict[accounting.Neighbors, accounting.Sampling] = {
 
 
 def certified_epsilon(
-    plan: Plan,
+    plan: Selection,
     delta: float,
     *,
     neighbors: accounting.Neighbors = "add_or_remove",
@@ -257,7 +257,7 @@ class Alternative:
 
 
 def constant_alternative(
-    plan: Plan,
+    plan: Selection,
     size: int,
     epsilon: float,
     delta: float,

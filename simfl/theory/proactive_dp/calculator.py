@@ -17,9 +17,9 @@ from simfl.errors import ConditionError
 from simfl.privacy import checks
 from simfl.theory.proactive_dp.theorems import (
     SLACK,
+    BatchSchedule,
     Course,
-    Plan,
-    Schedule,
+    RoundsPlan,
     conditions_b4,
     epsilon_of,
     g,
@@ -71,7 +71,7 @@ class Calculator:
     delta: float
     budget: float
     sigma: float | None = None
-    done: Schedule = ()
+    done: BatchSchedule = ()
     exact: bool = False
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Calculator:
             if self.sigma is None:
                 raise ValueError("sigma: expected the noise multiplier of the rounds that were done, found none")
 
-    def next_plan(self, gradients: int) -> Plan | Stop:
+    def next_plan(self, gradients: int) -> RoundsPlan | Stop:
         """Return the plan with the largest batch for K' further gradients, or Stop where every size fails.
 
         Args:
@@ -100,7 +100,7 @@ class Calculator:
         assert isinstance(refused, Stop), "a size that does not fail has just been searched for"
         return refused
 
-    def try_batch(self, batch: int, gradients: int) -> Plan:
+    def try_batch(self, batch: int, gradients: int) -> RoundsPlan:
         """Return the plan for K' further gradients in batches of s', whether or not that is the largest size.
 
         T' = ceil(K' / s') rounds, the last of which is smaller where s' does not divide K'. epsilon is the smallest
@@ -118,7 +118,7 @@ class Calculator:
         conditions = conditions_b4(course, epsilon, self.delta, sigma, gamma)
         for condition in conditions:
             condition.require("Theorem B.4")
-        return Plan(
+        return RoundsPlan(
             num_examples=self.num_examples,
             epsilon=epsilon,
             delta=self.delta,

@@ -48,7 +48,7 @@ def planned_rounds(
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What one client is to do, what the paper claims for it, and what an accountant certifies.
 
     Both epsilons: neighbors by adding or removing one example, Poisson sampling, all that the client sends is seen.
@@ -88,7 +88,7 @@ class Plan:
 
 def plan(
     graph: UtilityGraph, *, target_loss: float, num_examples: int, epochs: float, delta: float | None = None
-) -> Plan:
+) -> TrainingPlan:
     """Return the plan with the smallest claimed epsilon among the clipping norms that keep the accuracy.
 
     sigma is the largest on the frontiers against the reference (rounded down to four digits); of several clipping norms
@@ -118,7 +118,7 @@ def plan(
     sigma = _round_down(chosen.noise_multiplier)
     rounds = plan_rounds(num_examples, epochs=epochs, delta=delta, sigma=sigma)
     release = Release(sigma, rounds.batch / num_examples, "poisson")
-    return Plan(
+    return TrainingPlan(
         target_loss=target_loss,
         clipping_norm=chosen.clipping_norm,
         noise_multiplier=sigma,
@@ -161,7 +161,7 @@ def rehearse(
     task: Task,
     batches: NDArray[np.int32],
     steps: Floats,
-    found: Plan,
+    found: TrainingPlan,
     *,
     num_clients: int,
     draws: int = 20,

@@ -37,7 +37,7 @@ from simfl.errors import ConditionError
 from simfl.privacy import accounting, checks
 
 GammaRule = Literal["fixed-point", "one-shot"]
-Schedule = Sequence[tuple[int, int]]
+BatchSchedule = Sequence[tuple[int, int]]
 """Batch sizes of all rounds in a row, as (size, rounds) pairs."""
 
 SLACK = 1e-9
@@ -219,7 +219,7 @@ class Course:
     num_examples: int
 
     @classmethod
-    def of(cls, schedule: Schedule, num_examples: int) -> Course:
+    def of(cls, schedule: BatchSchedule, num_examples: int) -> Course:
         """Sum up a schedule, whose batches must have 1 to N - 1 examples."""
         checks.whole(2, num_examples=num_examples)
         for size, rounds in schedule:
@@ -253,7 +253,7 @@ class Course:
         return self.theta * self.largest / self.num_examples
 
 
-def sizes_of(schedule: Schedule) -> NDArray[np.int64]:
+def sizes_of(schedule: BatchSchedule) -> NDArray[np.int64]:
     """Return the batch size of every round, int [T], as `simfl.theory.moments` takes them."""
     if not schedule:
         return np.zeros(0, dtype=np.int64)
@@ -286,7 +286,9 @@ def conditions_b4(course: Course, epsilon: float, delta: float, sigma: float, ga
     )
 
 
-def claimed_epsilon(schedule: Schedule, num_examples: int, *, sigma: float, delta: float, exact: bool = False) -> float:
+def claimed_epsilon(
+    schedule: BatchSchedule, num_examples: int, *, sigma: float, delta: float, exact: bool = False
+) -> float:
     """Return the smallest epsilon that Theorem B.4 claims for the rounds.
 
     epsilon = max( 2 ln(1/delta) / (sigma^2 - 2), k a Gam(sigma, a) ), a = theta^2 k / T.
@@ -331,7 +333,7 @@ def _condition_7(num_examples: int, epochs: float) -> Condition:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundsPlan:
     """What to run next, and what Theorem B.4 claims for all rounds together once it has been run.
 
     Attributes:
@@ -396,7 +398,7 @@ def plan_rounds(
     sigma: float | None = None,
     gamma: GammaRule = "fixed-point",
     exact: bool = False,
-) -> Plan:
+) -> RoundsPlan:
     """Return the largest constant batch and the rounds for a client that starts afresh, in closed form.
 
     s = floor( min( epsilon N^2 / (gamma K), N g(sigma) ) ),  T = floor(K / s)
@@ -405,9 +407,9 @@ def plan_rounds(
     left out, with which (34) might fail.
 
     Args:
-        num_examples: N.
-        epochs: k, gradients per example over the whole course.
-        gradients: K = k N; exactly one of the two.
+        num_examples: N, examples of the client.
+        epochs: k = K/N, further gradients per example; or the gradients.
+        gradients: K = k N, further gradients; exactly one of the two.
         delta: in (0, 1), 1/N by default.
         epsilon: > 0.
         sigma: noise multiplier > sqrt(2); exactly one of the two.
@@ -448,7 +450,7 @@ def plan_rounds(
     conditions = conditions_b4(course, epsilon, delta, sigma, actual)
     for condition in conditions:
         condition.require("Theorem B.4")
-    return Plan(
+    return RoundsPlan(
         num_examples=num_examples,
         epsilon=epsilon,
         delta=delta,
@@ -495,7 +497,7 @@ def simplified_plan(
     sigma: float | None = None,
     gamma: GammaRule = "one-shot",
     exact: bool = False,
-) -> Plan:
+) -> RoundsPlan:
     """Return what the simplified calculator of Appendix D.4 finds: delta = 1/N, T = gamma k^2 / epsilon, s = K / T.
 
     It replaces (32) and (33) by inequality (7) and knows "no solution" where that fails. One pass of its loop gives
@@ -509,7 +511,7 @@ def simplified_plan(
 
 
 @dataclass(frozen=True)
-class Accounted:
+class CertifiedRounds:
     """What an accountant certifies for the rounds of a plan, all of which the adversary sees.
 
     Attributes:
@@ -523,18 +525,18 @@ class Accounted:
 
 
 def accounted(
-    schedule: Schedule,
+    schedule: BatchSchedule,
     num_examples: int,
     *,
     sigma: float,
     delta: float,
     accountant: accounting.Accountant = "tightest",
-) -> Accounted:
+) -> CertifiedRounds:
     """Return the certified epsilon of the rounds at delta, for both ways to draw batches."""
     Course.of(schedule, num_examples)
     poisson = [(accounting.Release(sigma, size / num_examples), rounds) for size, rounds in schedule]
     fixed = [(replace(release, sampling="without_replacement"), rounds) for release, rounds in poisson]
-    return Accounted(
+    return CertifiedRounds(
         accounting.epsilon_of(poisson, delta, accountant=accountant),
         accounting.epsilon_of(fixed, delta, neighbors="replace_one", accountant=accountant),
     )

@@ -63,7 +63,7 @@ def test_one_pass_costs_one_release(simfl_):
         (("--epsilon", 1, "--steps", 1, "--delta", 0), "privacy calibrate: delta: "),
         (
             ("--epsilon", 1, "--steps", 1, "--clipping-norm", 0),
-            "privacy calibrate: clipping_norm: expected a number > 0",
+            "privacy calibrate: clipping_norm: expected a finite number > 0",
         ),
         (
             ("--epsilon", 1, "--steps", 1, "--rate", 0.1, "--sampling", "one_pass"),

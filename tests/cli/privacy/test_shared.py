@@ -1,10 +1,11 @@
+import inspect
 import json
 import math
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_json_without_a_result_of_its_own_has_the_rows(capsys):
 
 
 def test_arrays_and_words_of_options_become_plain():
-    value = {"rates": np.array([0.5, np.nan]), "count": np.int64(3), "kind": shared.Neighbors.replace_one}
+    value = {"rates": np.array([0.5, np.nan]), "count": np.int64(3), "kind": "replace_one"}
     assert shared.to_json(value) == {"rates": [0.5, None], "count": 3, "kind": "replace_one"}
 
 
@@ -104,7 +105,7 @@ def test_numbers_are_written_for_readers(value, words):
 
 
 def test_every_option_has_its_words():
-    for options in (shared.Neighbors, shared.Accountant, shared.Sampling):
+    for options in (get_args(shared.Neighbors), get_args(shared.Accountant), get_args(shared.Sampling)):
         assert set(options) <= set(shared.IN_WORDS)
 
 
@@ -129,3 +130,55 @@ def test_a_wrong_argument_becomes_one_line_and_the_signature_stays():
         run(app, ["say", "--epsilon", "-1"], catch_exceptions=False)
     with pytest.raises(ConditionError, match=r"^the condition is violated$"):
         run(app, ["say", "--epsilon", "1", "--twice"], catch_exceptions=False)
+
+
+def theorem(epsilon: float, num_workers: int = 4, *, rule: Literal["one", "two"] = "one", steps: int = 1) -> None:
+    """Say nothing.
+
+    Args:
+        epsilon: > 0, that is wanted,
+            over two lines.
+        num_workers: number of workers, see `rule`.
+        rule, steps: K, of the recipe.
+
+    Returns:
+        nothing: at all.
+    """
+
+
+def test_options_are_those_of_a_theorem():
+    def command(
+        first: Annotated[
+            shared.Arguments,
+            shared.OptionsOf(f"{__name__}:theorem", rename={"num_workers": "workers"}, leave_out=("steps",)),
+        ],
+        second: Annotated[
+            shared.Arguments,
+            shared.OptionsOf(f"{__name__}:theorem", leave_out=("num_workers", "rule"), defaults={"steps": None}),
+        ],
+        extra: Annotated[bool, typer.Option("--extra")] = False,
+    ) -> None:
+        print(json.dumps([first, second, extra]))
+
+    app = typer.Typer(add_completion=False)
+    app.command()(shared.with_options(command))
+    run = CliRunner().invoke
+    found = json.loads(run(app, ["--epsilon", "2", "--rule", "two", "--extra"]).stdout)
+    assert found == [{"epsilon": 2.0, "num_workers": 4, "rule": "two"}, {"epsilon": 2.0, "steps": None}, True]
+    assert run(app, ["--epsilon", "1", "--rule", "three"]).exit_code == 2
+    assert run(app, []).exit_code == 2, "epsilon has no default"
+    words = " ".join(re.sub(r"[^\x20-\x7e]", " ", run(app, ["--help"], env={"COLUMNS": "160"}).stdout).split())
+    for said in (
+        "--epsilon <float> > 0, that is wanted, over two lines. [required]",
+        "--workers <int> Number of workers,",
+    ):
+        assert said in words
+
+
+def test_helps_are_the_words_of_the_docstring():
+    assert shared.argument_helps(inspect.getdoc(theorem)) == {
+        "epsilon": "> 0, that is wanted, over two lines.",
+        "num_workers": "Number of workers, see rule.",
+        "rule": "K, of the recipe.",
+        "steps": "K, of the recipe.",
+    }

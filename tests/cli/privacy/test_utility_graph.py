@@ -47,7 +47,7 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
     [
         (("--clip", "0"), "privacy utility-graph: --clip: expected one or more different numbers > 0, found 0"),
         (("--sigma", "a"), "--sigma: expected numbers with commas between them, found 'a'"),
-        (("--epochs", 0), "epochs: expected a number > 0, found 0"),
+        (("--epochs", 0), "epochs: expected a finite number > 0, found 0"),
         (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
         (("--target-loss", 1.5), "target_loss: expected a number in (0, 1), found 1.5"),
         (("--set", "data.set=nothing"), "data.set: expected"),

@@ -55,7 +55,7 @@ def test_steps_of_algorithm_2(simfl_):
         (("--delta", 0), "delta: expected a number in (0, 1), found 0"),
         (("--models", 0), "models: expected an integer >= 1, found 0"),
         (("--step-size", 0), "step_size: expected a finite number > 0, found 0"),
-        (("--dimension", 5, "--global-share", 2), "global_share: expected a number from 0 to 1, found 2"),
+        (("--dimension", 5, "--global-share", 2), "global_share: expected a number in [0, 1], found 2"),
         (("--examples", 1), "examples: expected an integer >= 2, found 1"),
         (("--batch", 0), "batch_size: expected an integer >= 1, found 0"),
     ],

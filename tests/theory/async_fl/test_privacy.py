@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simfl.errors import ConditionError
 from simfl.theory import moments
 from simfl.theory.async_fl.privacy import (
-    Setting,
+    GrowthSetting,
     budget_delta,
     c_of,
     coefficient_b,
@@ -205,7 +205,7 @@ def test_constants_of_example_3():
     """sigma = 8, r0 = 1/e, all digits that the paper prints."""
     assert moments.u0(8, 1 / E) == pytest.approx(0.4495546831835495, rel=1e-14)
     assert moments.u1(8, 1 / E) == pytest.approx(0.15275204077456322, rel=1e-14)
-    limits = Setting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / E).thresholds(1e-4)
+    limits = GrowthSetting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / E).thresholds(1e-4)
     assert limits.r == pytest.approx(5.7460446671129635, rel=1e-14)
     assert limits.d == pytest.approx(0.0010573069002860367, rel=1e-14)
     for gamma, b in (
@@ -220,7 +220,7 @@ def test_constants_of_example_3():
 def test_thresholds_of_the_three_forms():
     """K* has (1 + gamma)^-(1+p) corrected, no gamma in the examples, (1 + gamma)^(1+p) in the theorem."""
     corrected, worked, printed = (
-        Setting(1, 25_000, 2.0, 8.0, 5.0, form=form).thresholds(1e-6, 0.2)
+        GrowthSetting(1, 25_000, 2.0, 8.0, 5.0, form=form).thresholds(1e-6, 0.2)
         for form in ("corrected", "worked", "printed")
     )
     assert worked.k_star == pytest.approx(0.5 * (r0_of(8, 1) / 8) ** 2 / 1e-6 * 25_000)
@@ -232,7 +232,7 @@ def test_thresholds_of_the_three_forms():
 
 
 def test_constant_sizes_have_no_k_star():
-    setting = Setting(0, 10_000, 1.0, 8.0, 2.5)
+    setting = GrowthSetting(0, 10_000, 1.0, 8.0, 2.5)
     assert math.isnan(setting.thresholds(0.0016).d)
     assert setting.thresholds(0.0016).k_star == math.inf
     assert setting.thresholds(0.01).k_star == 0.0
@@ -271,7 +271,7 @@ def test_equation_18_is_equation_30(p, r0):
     """The bound on sigma sqrt(T) and the one on sigma say the same where T is its lower bound, as in (31)."""
     n, epsilon, sigma, delta, gamma, k = 10_000, 2.0, 8.0, 1e-5, 0.05, 1.7
     q = 1e-4
-    setting = Setting(p, n, epsilon, sigma, 1.0, r0=r0)
+    setting = GrowthSetting(p, n, epsilon, sigma, 1.0, r0=r0)
     alpha = r0 / sigma
     gradients = k * setting.thresholds(q, gamma).k_plus
     by_18 = noise_factor(2, p, r0, sigma, gamma, k) * math.sqrt(2 * math.log(1 / delta) / epsilon)
@@ -310,7 +310,7 @@ def held(setting, q, m):
 )
 def test_the_corrected_claim_of_theorem_6_is_implied_by_theorem_3(p, m, sigma, epsilon, share, r0, epochs):
     """Lam of Theorem 3, for the sizes themselves, is at least the budget squared of Theorem 6, in both cases."""
-    setting = Setting(p, 100_000, epsilon, sigma, epochs, r0=r0)
+    setting = GrowthSetting(p, 100_000, epsilon, sigma, epochs, r0=r0)
     q = share * setting.chosen_r0 / sigma / (1 + m) ** p
     for _ in range(60):  # smaller q until the theorem's conditions hold
         rounds = rounds_of(p, q, m, epochs)
@@ -333,7 +333,7 @@ def test_the_corrected_claim_of_theorem_6_is_implied_by_theorem_3(p, m, sigma, e
 
 @pytest.mark.parametrize("case", [1, 2])
 def test_the_property_above_meets_both_cases(case):
-    setting = Setting(1, 100_000, 0.3, 8.0, 2.0 if case == 1 else 84.0, r0=0.3 if case == 1 else None)
+    setting = GrowthSetting(1, 100_000, 0.3, 8.0, 2.0 if case == 1 else 84.0, r0=0.3 if case == 1 else None)
     q, m = (2.5e-5, 2.0) if case == 1 else (5e-8, 2000.0)
     claim = held(setting, q, m)
     assert claim.case == case
@@ -356,7 +356,10 @@ def test_the_property_above_meets_both_cases(case):
         (lambda: theorem_3([100] * 9000, 10_000, 0.1, 3), r"condition lambda >= 1 of Theorem 3: Lam - 1 = -0\."),
         (lambda: theorem_3_noise([900], 10_000, 0.1, 1e-9), r"condition r0 = sigma max s_i/N <= 1/e of Theorem 3"),
         (lambda: r0_of(1.1, 1), r"condition sigma >= 1\.137 of r0\(sigma\), Theorem 4: sigma is 1\.1"),
-        (lambda: Setting(1, 100, 1, 8, 1, r0=0.5).thresholds(0.1), r"condition r0 <= 1/e of Theorem 6: r0 is 0\.5"),
+        (
+            lambda: GrowthSetting(1, 100, 1, 8, 1, r0=0.5).thresholds(0.1),
+            r"condition r0 <= 1/e of Theorem 6: r0 is 0\.5",
+        ),
         (lambda: noise_factor(2, 1, 0.001, 8, 0.0), r"condition \(26\) of case 2 of Theorem 6: r is 0\.008"),
     ],
 )
@@ -369,12 +372,12 @@ def test_violated_conditions_are_named(call, message):
 def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
     """Example 2: K = K*, and yet q (T + m) = 0.00437 > r0/sigma = 0.00407; the corrected K* is below K."""
     q, m = 8.27e-7, 1934.7045
-    worked = held(Setting(1, 10_000, 2.0, 5.0, 10.0, form="worked"), q * (1 - 1e-6), m)
+    worked = held(GrowthSetting(1, 10_000, 2.0, 5.0, 10.0, form="worked"), q * (1 - 1e-6), m)
     limits = worked.thresholds
     assert limits.k_star == pytest.approx(100_000, rel=1e-5)
     assert q * (rounds_of(1, q, m, 10.0) + m) == pytest.approx(0.00437, abs=1e-5)
     assert limits.r0 / 5 == pytest.approx(0.00407, abs=1e-5)
-    corrected = Setting(1, 10_000, 2.0, 5.0, 10.0).thresholds(q, worked.gamma)
+    corrected = GrowthSetting(1, 10_000, 2.0, 5.0, 10.0).thresholds(q, worked.gamma)
     assert corrected.k_star < 100_000
 
 
@@ -384,11 +387,14 @@ def test_the_k_star_of_the_examples_does_not_protect_from_large_rates():
         (lambda: theorem_3([1], 10, 0.0, 1.0), r"epsilon: expected a finite number > 0, found 0"),
         (lambda: theorem_3([1], 10, 1.0, math.inf), r"sigma: expected a finite number > 0, found inf"),
         (lambda: theorem_3_noise([1], 10, 1.0, 1.0), r"delta: expected a number in \(0, 1\), found 1"),
-        (lambda: Setting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, found -1"),
-        (lambda: Setting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, found 1"),
-        (lambda: Setting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
-        (lambda: Setting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
-        (lambda: Setting(1, 10, 1, 1, 1, form="wrong"), r"form: expected corrected, worked or printed, found 'wrong'"),
+        (lambda: GrowthSetting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, found -1"),
+        (lambda: GrowthSetting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, found 1"),
+        (lambda: GrowthSetting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
+        (lambda: GrowthSetting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
+        (
+            lambda: GrowthSetting(1, 10, 1, 1, 1, form="wrong"),
+            r"form: expected corrected, worked or printed, found 'wrong'",
+        ),
         (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected an integer from 1 to 2, found 0"),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory.async_fl.privacy import Setting, budget_delta, general_b, theorem_3
+from simfl.theory.async_fl.privacy import GrowthSetting, budget_delta, general_b, theorem_3
 from simfl.theory.async_fl.selection import (
     aggregated_noise,
     select_parameters,
@@ -23,11 +23,11 @@ QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 E = math.e
 
 SETTINGS = {
-    1: Setting(1, 50_000, 2.0, 3.0, 100.0, form="worked"),
-    2: Setting(1, 10_000, 2.0, 5.0, 10.0, form="worked"),
-    3: Setting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / E, form="worked"),
-    4: Setting(1, 25_000, 2.0, 8.0, 5.0, form="worked"),
-    5: Setting(1, 25_000, 2.0, 8.0, 5.0, r0=1 / E, form="worked"),
+    1: GrowthSetting(1, 50_000, 2.0, 3.0, 100.0, form="worked"),
+    2: GrowthSetting(1, 10_000, 2.0, 5.0, 10.0, form="worked"),
+    3: GrowthSetting(1, 10_000, 1.0, 8.0, 2.5, r0=1 / E, form="worked"),
+    4: GrowthSetting(1, 25_000, 2.0, 8.0, 5.0, form="worked"),
+    5: GrowthSetting(1, 25_000, 2.0, 8.0, 5.0, r0=1 / E, form="worked"),
 }
 
 RECOMPUTED = {  # q, m, T by its upper bound, T of the sizes q (i + m), m/T, budget, delta as printed
@@ -221,7 +221,7 @@ def test_theorem_3_gives_more_than_the_selection_takes():
     r0=st.sampled_from([None, 0.1, 1 / E]),
 )
 def test_plans_satisfy_what_theorem_6_asks_for(p, first_size, num_examples, epsilon, sigma, epochs, r0):
-    setting = Setting(p, num_examples, epsilon, sigma, epochs, r0=r0)
+    setting = GrowthSetting(p, num_examples, epsilon, sigma, epochs, r0=r0)
     try:
         plan = select_parameters(setting, first_size)
     except ConditionError as error:
@@ -247,7 +247,7 @@ def test_plans_satisfy_what_theorem_6_asks_for(p, first_size, num_examples, epsi
 
 def test_selection_for_case_2():
     """k > 1 takes a larger q, and more noise: 1.21 k^((1+2p)/(2+2p)) times that of case 1."""
-    setting = Setting(1, 100_000, 0.05, 8.0, 60.0, form="worked")
+    setting = GrowthSetting(1, 100_000, 0.05, 8.0, 60.0, form="worked")
     one, two = select_parameters(setting, 8), select_parameters(setting, 8, excess=1.5)
     assert (one.claim.case, two.claim.case) == (1, 2)
     assert two.claim.q > one.claim.q
@@ -259,13 +259,13 @@ def test_selection_for_case_2():
 
 def test_constant_sizes():
     """p = 0: nothing to choose, budget sigma sqrt(1 - r0/sigma), as many rounds as K / s_0."""
-    setting = Setting(0, 10_000, 1.0, 8.0, 2.5)
+    setting = GrowthSetting(0, 10_000, 1.0, 8.0, 2.5)
     plan = select_parameters(setting, 16)
     assert plan.rounds == 1563
     assert set(plan.sizes().first(1563)) == {16}
     assert plan.claim.budget == pytest.approx(8 * math.sqrt(1 - setting.chosen_r0 / 8))
     with pytest.raises(ConditionError, match=r"condition K <= K\^- of Theorem 6 for constant sizes: s_0/N is 0\.004"):
-        select_parameters(Setting(0, 10_000, 0.02, 8.0, 5.0), 40)
+        select_parameters(GrowthSetting(0, 10_000, 0.02, 8.0, 5.0), 40)
 
 
 @pytest.mark.parametrize(
@@ -314,11 +314,11 @@ def test_increasing_is_better_than_s0_and_not_than_constant_sizes_of_as_many_rou
     ("call", "message"),
     [
         (
-            lambda: select_parameters(Setting(1, 1_000, 1.0, 8.0, 2.5), 16),
+            lambda: select_parameters(GrowthSetting(1, 1_000, 1.0, 8.0, 2.5), 16),
             r"condition q \(T\+m\)\^p <= r0/sigma of Theorem 6: s_0/N is 0\.016 already, r0/sigma is 0\.0030",
         ),
         (
-            lambda: select_parameters(Setting(1, 10_000, 1.0, 8.0, 400.0, r0=1 / E), 16),
+            lambda: select_parameters(GrowthSetting(1, 10_000, 1.0, 8.0, 400.0, r0=1 / E), 16),
             r"parameter selection: expected m/T to settle",
         ),
     ],
