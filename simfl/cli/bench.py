@@ -22,7 +22,8 @@ def bench(
     json_path: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
 ) -> None:
     """Measure updates per second, against the limit that the bare kernel sets on this machine."""
-    from simfl.bench.measuring import CASES, run_bench
+    from simfl.bench.cases import CASES
+    from simfl.bench.measuring import run_bench
 
     for case in cases or []:
         if case not in CASES:

@@ -236,4 +236,4 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _silence(report: Report) -> None:
-    """Nobody listens."""
+    """Tell nobody."""

@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """Run a scenario with canaries among one client's examples and guess from its releases which were there.
 
-    Leaves with exit code 1 when the guesses refute what is certified or what is claimed.
+    Exits with code 1 when the guesses refute what is certified or what is claimed.
     """
     from simfl.audit.audit import audit
     from simfl.scenario import load

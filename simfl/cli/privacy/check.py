@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Print what is claimed and what the accountant certifies, for clients that are alike and under each view.
 
-    Leaves with exit code 1 when a claim is smaller than what can be certified.
+    Exits with code 1 when a claim is smaller than what can be certified.
     """
     from simfl.audit import check as claims
     from simfl.errors import ScenarioError

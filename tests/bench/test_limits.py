@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from simfl.bench import measuring as bench
+from simfl.bench.cases import scenario_of
+from simfl.bench.limits import PerCallTape, run_world, steps_per_update
 from simfl.scenario import from_mapping
 from simfl.simulation.runner import prepare
 from simfl.tape import Executor, Tape
@@ -34,11 +35,11 @@ def test_one_call_per_event_computes_the_same(kind):
         )
     )
     device = choose_device("cpu")
-    _, _, plain = bench._run_world(setup, bench._PerCallTape(setup, device), 40)
+    _, _, plain = run_world(setup, PerCallTape(setup, device), 40)
     executor = Executor(setup.problem, width=4, device=device)
     problem = setup.problem
     tape = Tape(executor, **problem.recorded)
-    _, _, recorded = bench._run_world(setup, tape, 40)
+    _, _, recorded = run_world(setup, tape, 40)
     found = tape.values(list(recorded.models()))
     executor.close()
     expected = np.array([np.asarray(model) for model in plain.models()])
@@ -47,7 +48,7 @@ def test_one_call_per_event_computes_the_same(kind):
 
 
 def test_a_round_counts_all_its_steps():
-    setup = prepare(bench.scenario_of("mnist-softmax-fedbuff", updates=10, workers=100))
-    assert bench._steps_per_update(setup) == 10.0
+    setup = prepare(scenario_of("mnist-softmax-fedbuff", updates=10, workers=100))
+    assert steps_per_update(setup) == 10.0
     assert setup.problem.rounds is not None
-    assert bench._steps_per_update(prepare(bench.scenario_of("digits-softmax-adpsgd-16", updates=10))) == 1.0
+    assert steps_per_update(prepare(scenario_of("digits-softmax-adpsgd-16", updates=10))) == 1.0

@@ -1,0 +1,260 @@
+"""What a run is held against: the bare kernel, one call per event, and the world alone.
+
+Run as a module, `python -m simfl.bench.limits CASE [DEVICE]`, it measures one call per event whenever a line comes in:
+in a process of its own, with JAX as it comes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from simfl.bench.cases import scenario_of
+from simfl.errors import RunError
+
+
+def kernel_limit(setup: Any, device: Any) -> Callable[[], float]:
+    """Return a function that measures the kernel limit, in seconds per gradient."""
+    import jax
+    import jax.numpy as jnp
+
+    from simfl.privacy.noise import SAMPLERS
+
+    problem = setup.problem
+    model, batch = problem.model, problem.batches.size
+    x, y = jax.device_put(problem.data.train_x, device), jax.device_put(problem.data.train_y, device)
+    keys = jax.device_put(problem.keys.noise, device)
+    clip = problem.clipping.norm
+    scale = np.float32(setup.training.each_noise_std()[0])
+    sampler = None if problem.noise is None else SAMPLERS[problem.noise.sampler]
+
+    def gradient(params: Any, index: Any, weight: Any, draw: Any) -> Any:
+        a, b = x[index], y[index]
+        total = (
+            model.gradient_sum(params, a, b, weight)
+            if clip is None
+            else model.clipped_gradient_sum(params, a, b, weight, clip)
+        )
+        return total if sampler is None else total + scale * sampler(keys, jnp.int32(0), draw, model.size)
+
+    def build(width: int, steps: int) -> Callable[[], Any]:
+        generator = np.random.default_rng(0)
+        indices = jax.device_put(generator.integers(0, len(problem.data.train_x), (steps, width, batch)), device)
+        draws = jax.device_put(np.arange(steps * width, dtype=np.int32).reshape(steps, width), device)
+        start = jax.device_put(np.tile(setup.training.initial, (width, 1)), device)
+        ones = jnp.ones(batch, jnp.float32)
+
+        def scan(params: Any, indices: Any, draws: Any) -> Any:
+            def body(params: Any, inputs: Any) -> Any:
+                index, draw = inputs
+                if width == 1:
+                    total = gradient(params[0], index[0], ones, draw[0])[None]
+                else:
+                    total = jax.vmap(gradient, in_axes=(0, 0, None, 0))(params, index, ones, draw)
+                return params - np.float32(0.001) * total, None
+
+            return jax.lax.scan(body, params, (indices, draws))[0]
+
+        compiled = jax.jit(scan)
+        return lambda: compiled(start, indices, draws).block_until_ready()
+
+    widths: tuple[int, ...] = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
+    if model.convolutional and device.platform == "cpu":
+        widths = (1,)
+    probe = build(1, 8)
+    probe()
+    once = time.perf_counter()
+    probe()
+    estimate = max((time.perf_counter() - once) / 8, 1e-6)
+    total = int(np.clip(0.4 / estimate, 32, 8192))
+    candidates = {width: build(width, max(1, total // width)) for width in widths}
+    for run in candidates.values():
+        run()
+
+    def measure() -> float:
+        best = np.inf
+        for width, run in candidates.items():
+            begin = time.perf_counter()
+            run()
+            best = min(best, (time.perf_counter() - begin) / (max(1, total // width) * width))
+        return float(best)
+
+    return measure
+
+
+class PerCallTape:
+    """A tape that computes at once: one jitted call for every exchange and every step.
+
+    This is how an event loop around JAX is written without a tape; the world around it is the same.
+    """
+
+    reads = 4
+
+    def __init__(self, setup: Any, device: Any) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        from simfl.tape.kernels import gradient_of_batch, positions_of_batch
+
+        problem = setup.problem
+        proximal = 0.0 if problem.rounds is None else problem.rounds.proximal
+        gradient, positions = gradient_of_batch(problem.operation), positions_of_batch(problem.operation)
+        self._device = device
+        data = jax.device_put(problem.arrays(), device)
+
+        def linear(coefs: Any, models: Any) -> Any:
+            return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))
+
+        def step(base: Any, read: Any, ints: Any, coef: Any, noise_scale: Any, norm: Any, data: Any) -> Any:
+            return base + coef * gradient(read, data, ints, positions(data, ints), noise_scale, norm)
+
+        def local_step(w: Any, start: Any, ints: Any, eta: Any, data: Any) -> Any:
+            total = gradient(w, data, ints, positions(data, ints), jnp.float32(0.0))
+            change = total / problem.batches.size + proximal * (w - start)
+            return w - eta * (change + problem.model.l2 * w if problem.model.l2 else change)
+
+        self._local_step: Any = jax.jit(local_step)
+        self._linear: Any = jax.jit(linear)
+        self._step: Any = jax.jit(step)
+        self._data = data
+        self._norm = problem.clipping.norm or 0.0
+
+    def constant(self, values: Any) -> Any:
+        """The values themselves, on the device."""
+        import jax
+
+        return jax.device_put(values, self._device)
+
+    def gradient(
+        self,
+        model: Any,
+        client: int,
+        draw: int,
+        size: int,
+        noise_scale: float = 0.0,
+        clipping_norm: float | None = None,
+    ) -> Any:
+        """Promise a gradient, as `Tape.gradient` does."""
+        from simfl.tape.recording import ClippedGradient
+
+        norm = self._norm if clipping_norm is None else clipping_norm
+        return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
+
+    max_batch = 2**30
+
+    def train(self, model: Any, client: int, draw: int, steps: int, size: int, step: Any, noise_scale: float) -> Any:
+        """Promise a round, as `Tape.train` does."""
+        from simfl.tape.recording import Round
+
+        return Round(model, client, draw, steps, size, step, noise_scale)
+
+    def apply(self, *terms: Any) -> Any:
+        """The same as `combine`: all of them run in order."""
+        return self.combine(*terms)
+
+    def _change(self, promised: Any) -> Any:
+        """Compute the change of a round: a call for every step."""
+        assert not promised.noise_scale, "rounds of local steps are measured without noise"
+        w, eta = promised.model, np.float32(promised.step[0])
+        for h in range(promised.first):
+            ints = np.array([promised.client, promised.draw + h, 0, promised.size], dtype=np.int32)
+            w = self._local_step(w, promised.model, ints, eta, self._data)
+        return self._linear(np.array([1.0, -1.0], dtype=np.float32), (w, promised.model))
+
+    def combine(self, *terms: Any) -> Any:
+        """Compute the combination now: a call for the models, a call for every gradient."""
+        from simfl.tape import Gradient
+        from simfl.tape.recording import Round
+
+        terms = tuple((coef, self._change(value) if isinstance(value, Round) else value) for coef, value in terms)
+        models = [(coef, value) for coef, value in terms if not isinstance(value, Gradient)]
+        total = models[0][1]
+        if len(models) > 1 or models[0][0] != 1.0:
+            coefs = np.array([coef for coef, _ in models], dtype=np.float32)
+            total = self._linear(coefs, tuple(value for _, value in models))
+        for coef, value in terms:
+            if isinstance(value, Gradient):
+                ints = np.array([value.client, value.draw, 0, value.size], dtype=np.int32)
+                floats = np.array([coef, value.noise_scale, *value.step], dtype=np.float32)
+                total = self._step(total, value.model, ints, *floats, self._data)
+        return total
+
+    def settle(self, model: Any) -> Any:
+        """Everything is computed already."""
+        return model
+
+
+def serve_per_call(name: str, device: str | None = None) -> None:
+    """Measure one call per event in a process of its own, whenever a line comes in: JAX as it comes, not tuned."""
+    import jax
+
+    from simfl.simulation import assembly
+    from simfl.tape import executor
+
+    setattr(executor, "configure_jax", lambda: None)  # noqa: B010
+    setup = assembly.assemble(scenario_of(name))
+    chosen = jax.devices(device)[0] if device else jax.devices()[0]
+
+    def seconds(updates: int) -> float:
+        tape = PerCallTape(setup, chosen) if not tapes else tapes[0]
+        tapes[:] = [tape]
+        elapsed, _, algorithm = run_world(setup, tape, updates)
+        begin = time.perf_counter()
+        jax.block_until_ready(list(algorithm.models()))
+        return (elapsed + time.perf_counter() - begin) / updates
+
+    tapes: list[Any] = []
+    count = setup.scenario.clients.count
+    seconds(2 * count)
+    updates = max(2 * count, int(min(20_000, 0.8 / seconds(2 * count))))
+    steps = steps_per_update(setup)
+    for _ in sys.stdin:
+        print(seconds(updates) / steps, flush=True)
+
+
+class Nothing:
+    """An executor that computes nothing: what is left is the world and its recording."""
+
+    def submit(self, window: Any) -> None:
+        """Forget the window."""
+
+    def fetch(self, rows: Any, coefs: Any) -> Any:
+        """Nothing has values here."""
+        raise RunError("the world alone has no values")
+
+    def probe(self, rows: Any, coefs: Any, clients: Any, draws: Any) -> Any:
+        """Nothing has losses here."""
+        raise RunError("the world alone has no losses")
+
+
+def run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
+    """Run the world on some tape; returns (seconds, events, the algorithm)."""
+    from simfl.simulation.assembly import build_algorithm
+    from simfl.simulation.world import build_world
+
+    world = build_world(setup)
+    rows: list[Any] = []
+    algorithm = build_algorithm(setup, world, tape, rows.append)
+
+    def end() -> int:
+        world.clock.stop()
+        return 2**62
+
+    algorithm.on_mark, algorithm.next_mark = end, updates
+    algorithm.start()
+    begin = time.perf_counter()
+    world.clock.run()
+    return time.perf_counter() - begin, world.clock.events, algorithm
+
+
+def steps_per_update(setup: Any) -> float:
+    """Mini-batches behind an update: those of a round where clients train locally, else 1."""
+    return float((setup.training.update_examples or setup.problem.batches.size) / setup.problem.batches.size)
+
+
+if __name__ == "__main__":
+    serve_per_call(*sys.argv[1:])
