@@ -7,6 +7,7 @@ beyond the core ones is known, and size, depth and expansion by aliases are limi
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,7 +113,10 @@ def read(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         raise _malformed(text, source, error) from None
     builder = _Builder(source)
-    return Document(builder.build(node, ()) if node is not None else None, builder.positions)
+    if node is None:
+        return Document(None, {})
+    builder.count(node)
+    return Document(builder.build(node, ()), builder.positions)
 
 
 def _check_events(text: str, source: str) -> None:
@@ -158,33 +162,49 @@ def _malformed(text: str, source: str, error: yaml.MarkedYAMLError) -> ScenarioE
 
 
 class _Builder:
-    """Turns nodes into plain values, counting every value as often as aliases repeat it."""
+    """Turns nodes into plain values, after counting every value as often as aliases repeat it."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.positions: dict[Path, tuple[int, int]] = {}
-        self._values = 0
+        self._values: dict[int, int] = {}
         self._open: set[int] = set()
+
+    def count(self, node: yaml.Node) -> int:
+        """Return how many values a node stands for; each anchor is counted once, however often it is repeated."""
+        if id(node) not in self._values:
+            self._values[id(node)] = 1  # for an alias to what contains it, which `build` refuses
+            inner = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
+            found = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
+            if found > MAX_VALUES:
+                expected = f"at most {MAX_VALUES:,} values with aliases expanded"
+                raise self._error(node, expected, "more", "use fewer aliases")
+            self._values[id(node)] = found
+        return self._values[id(node)]
 
     def build(self, node: yaml.Node, path: Path) -> Any:
         """Return the value of `node`, which `path` leads to."""
-        self._count(node)
         self.positions.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
         name = str(node.tag).removeprefix(_TAG)
         if isinstance(node, yaml.ScalarNode) and name in ("str", "int", "float", "bool", "null", "merge"):
             return _scalar(name, node.value)
-        if id(node) in self._open:
-            raise self._error(node, "values", "an alias to what contains it", "write the value out")
-        self._open.add(id(node))
-        try:
+        with self._within(node):
             if isinstance(node, yaml.SequenceNode) and name == "seq":
                 return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
             if isinstance(node, yaml.MappingNode) and name == "map":
                 return {key: self.build(value, (*path, key)) for key, value in self._entries(node, path)}
-        finally:
-            self._open.discard(id(node))
         found = f"the tag {show(str(node.tag).replace(_TAG, '!!'))}"
         raise self._error(node, "plain YAML", found, "remove the tag")
+
+    @contextlib.contextmanager
+    def _within(self, node: yaml.Node) -> Iterator[None]:
+        if id(node) in self._open:
+            raise self._error(node, "values", "an alias to what contains it", "write the value out")
+        if len(self._open) == MAX_DEPTH:
+            raise self._error(node, f"at most {MAX_DEPTH} levels with aliases expanded", "more", "nest less")
+        self._open.add(id(node))
+        yield
+        self._open.discard(id(node))
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node]]:
         """Yield the entries of a mapping, those of merged mappings (`<<`) last and only where the key is new."""
@@ -207,27 +227,17 @@ class _Builder:
             self.positions[(*path, key)] = (line, key_node.start_mark.column + 1)
             yield key, value_node
         for other in merged:
-            if id(other) in self._open:
-                raise self._error(node, "values", "an alias to what contains it", "write the value out")
-            self._open.add(id(other))
-            for key, value_node in self._entries(other, path):
-                self._count(other)
-                if key not in seen:
-                    seen[key] = node.start_mark.line + 1
-                    yield key, value_node
-            self._open.discard(id(other))
+            with self._within(other):
+                for key, value_node in self._entries(other, path):
+                    if key not in seen:
+                        seen[key] = node.start_mark.line + 1
+                        yield key, value_node
 
     def _merged(self, node: yaml.Node) -> list[yaml.MappingNode]:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        self._count(node, len(nodes))
         if not all(isinstance(other, yaml.MappingNode) for other in nodes):
             raise self._error(node, "a mapping to merge", "something else", "write <<: *anchor of a mapping")
         return list(nodes)
-
-    def _count(self, node: yaml.Node, values: int = 1) -> None:
-        self._values += values
-        if self._values > MAX_VALUES:
-            raise self._error(node, f"at most {MAX_VALUES:,} values with aliases expanded", "more", "use fewer aliases")
 
     def _error(self, node: yaml.Node, expected: str, found: str, advice: str) -> ScenarioError:
         return ScenarioError(f"{_place(self.source, node.start_mark)}: expected {expected}, found {found}; {advice}")

@@ -117,12 +117,22 @@ BROKEN = [
     Broken(
         "alias_bomb",
         _bomb("&a [x, x, x]", "[", "]"),
-        "{file}:1:11: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
+        "{file}:7:4: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
     ),
     Broken(
         "merge_bomb",
         _bomb("&a {x: 1}", "{<<: [", "]}"),
-        "{file}:2:4: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
+        "{file}:7:12: expected at most 500,000 values with aliases expanded, found more; use fewer aliases",
+    ),
+    Broken(
+        "too_deep_by_aliases",
+        "a: &a0 [x]\n" + "".join(f"b{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 600)),
+        "{file}:1:4: expected at most 50 levels with aliases expanded, found more; nest less",
+    ),
+    Broken(
+        "too_deep_by_merging",
+        "a: &a0 {x: 1}\n" + "".join(f"b{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 600)),
+        "{file}:1:4: expected at most 50 levels with aliases expanded, found more; nest less",
     ),
     Broken(
         "too_deep",
