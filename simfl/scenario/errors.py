@@ -182,9 +182,5 @@ def _missing(spot: _Spot) -> Problem:
     key = str(spot.path[-1])
     field = next((f for name, f in spot.owner.model_fields.items() if (f.alias or name) == key), None)
     meaning = f" ({field.description})" if field is not None and field.description else ""
-    first, *others = members_of(_annotation(spot.owner, key)) or (spot.owner,)
-    example = ""
-    if others and not any(inner.is_required() for inner in first.model_fields.values()):
-        by = next(name for name in DISCRIMINATORS if name in first.model_fields)
-        example = f": {{{by}: {kind_of(first, by)}}}"
+    example = f": {field.examples[0]}" if field is not None and field.examples else ""
     return Problem(f"a value{meaning}", "nothing", f"add {key}{example}")

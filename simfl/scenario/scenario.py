@@ -62,7 +62,7 @@ class Scenario(Config):
     links: Links = Field(default=Links(), description="how the links behave")
     server: Server = Field(default=Server(), description="what a server can take, where the algorithm has one")
     availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")
-    algorithm: Algorithm = Field(description="what the clients do")
+    algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])
     privacy: Privacy | None = Field(default=None, description="noise on what the clients release; null: none")
     stop: Stop = Field(default=Stop(epochs=20.0), description="when the run ends; 20 epochs where it is left out")
     evaluate: Evaluate = Field(

@@ -188,9 +188,9 @@ BROKEN = [
     Broken(
         "unknown_algorithm",
         "algorithm: {kind: ad_psgd}\n",
-        "{file}: algorithm.kind: expected sync_sgd, decentralized_sgd, adpsgd, without_replacement_sgd, deep_q_sgd, "
-        "random_walk_sgd, async_sgd, centralized_sgd, audp, mapa, gossip_learning, sgp, fedasync, async_fl, fedavg, "
-        "fedprox, fedbuff or my_module:MyClass, found 'ad_psgd'; did you mean 'adpsgd'?",
+        "{file}: algorithm.kind: expected async_fl, decentralized_sgd, adpsgd, gossip_learning, sgp, fedavg, fedprox, "
+        "fedasync, fedbuff, centralized_sgd, async_sgd, audp, mapa, sync_sgd, without_replacement_sgd, deep_q_sgd, "
+        "random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
         "unknown_set",
