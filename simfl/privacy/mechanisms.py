@@ -1,8 +1,8 @@
 """The mechanisms: what is clipped, what noise is added, and what a release of it protects.
 
 A mechanism is a frozen object of plain numbers. `scale(d)` is what multiplies the noise of unit scale that its
-`sampler` (in `simfl.privacy.noise`) draws; `noise_multiplier` or `pure_epsilon` is what an accountant needs to know of
-one release. `privatize_sum` and `privatize_update` do the whole thing to vectors at hand:
+`sampler` (in `simfl.privacy.noise`) draws; its `level` names what an accountant needs to know of one release, and
+`pure` what that is. The release itself is computed by the kernels of the tape (`gaussian_update` clips the whole):
 
     out = sum_i g_i min(1, C / ||g_i||_2) + scale(d) * unit noise
 
@@ -24,25 +24,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from simfl.errors import ConditionError
-from simfl.models.base import clipping_scale
-from simfl.privacy.accounting import Neighbors, Release, Sampling
-from simfl.privacy.noise import SAMPLERS, unit_std
-
-_MOVES = {
-    "example": {
-        "add_or_remove": "one example more or less in the data",
-        "replace_one": "one example of the data replaced by any other",
-    },
-    "client": {
-        "add_or_remove": "whether the client takes part or sends noise only",
-        "replace_one": "all of the client's data replaced by any other",
-    },
-}
+from simfl.privacy.accounting import Neighbors
 
 
 class AbstractMechanism(ABC):
@@ -63,111 +45,9 @@ class AbstractMechanism(ABC):
     pure: ClassVar[bool] = False
     """Whether its level is the epsilon of a release, rather than a noise multiplier."""
 
-    @property
-    def certifiable(self) -> bool:
-        """Whether an epsilon holds for it; `refusal` says why not."""
-        return self.refusal is None
-
-    @property
-    def clipping_norm(self) -> float:
-        """C, bound on the L2 norm of each row of the sum; inf where nothing is clipped."""
-        return math.inf
-
-    @property
-    def sensitivity(self) -> float:
-        """How far neighbors can move the sum, in L2 norm."""
-        return math.inf
-
-    @property
-    def noise_multiplier(self) -> float | None:
-        """z of Gaussian noise, standard deviation over C; None for other noise and where nothing is clipped."""
-        return None
-
-    @property
-    def pure_epsilon(self) -> float | None:
-        """Epsilon of one release on data that is not sampled; None if it is not pure."""
-        return None
-
-    @property
-    @abstractmethod
-    def protects(self) -> str:
-        """One sentence: what a release hides and how well, or why it hides nothing."""
-
     @abstractmethod
     def scale(self, size: int) -> float:
         """Return what multiplies unit noise on a sum of vectors of `size` coordinates."""
-
-    def coordinate_std(self, size: int) -> float:
-        """Return the standard deviation of the noise on each of `size` coordinates."""
-        return self.scale(size) * unit_std(self.sampler, size)
-
-    def release(self, sampling_rate: float = 1.0, sampling: Sampling = "none") -> Release:
-        """Return one release as the accountants take it.
-
-        Args:
-            sampling_rate: q, share of the examples in a batch; where the unit is a client, share of the clients in
-                a round, which amplifies only if nobody sees who they are.
-            sampling: how they are drawn.
-
-        Raises:
-            ConditionError: no epsilon holds for this mechanism.
-        """
-        if self.refusal is not None:
-            raise ConditionError(f"{self.kind}: no epsilon holds: {self.refusal}")
-        if self.pure_epsilon is not None:
-            return Release(math.nan, sampling_rate, sampling, self.pure_epsilon)
-        assert self.noise_multiplier is not None, "what can be certified is Gaussian or pure"
-        return Release(self.noise_multiplier, sampling_rate, sampling)
-
-    def privatize_sum(
-        self, gradients: jax.Array | np.ndarray, key: jax.Array | np.ndarray, client: int = 0, draw: int = 0
-    ) -> jax.Array:
-        """Clip each row, sum the rows, add noise.
-
-        Args:
-            gradients: one row for each example (for `gaussian_update`: for each client's update), f32[b, d].
-            key: raw threefry key, uint32[2], as `Streams.key("noise")` makes it.
-            client: names the noise together with `draw`: one pair must not name two releases.
-            draw: count of the client's releases.
-
-        Returns:
-            f32[d], not divided by anything: a mean has a sensitivity of its own. Gradients that are not finite
-            are not hidden by clipping, they come out as they are.
-        """
-        rows = jnp.asarray(gradients, jnp.float32)
-        if rows.ndim != 2:
-            raise ValueError(f"{self.kind}: gradients: expected shape [b, d], found {rows.shape}")
-        return self._noised(self._clipped_sum(rows), key, client, draw)
-
-    def privatize_update(
-        self, update: jax.Array | np.ndarray, key: jax.Array | np.ndarray, client: int = 0, draw: int = 0
-    ) -> jax.Array:
-        """Clip one vector as a whole and add noise: what `privatize_sum` does to a sum of one row.
-
-        This protects all data that the vector was computed from together, whatever the mechanism's usual unit.
-
-        Args:
-            update: f32[d].
-            key: as in `privatize_sum`, as are client and draw.
-            client: names the noise.
-            draw: names the noise.
-        """
-        vector = jnp.asarray(update, jnp.float32)
-        if vector.ndim != 1:
-            raise ValueError(f"{self.kind}: update: expected shape [d], found {vector.shape}")
-        return self._noised(self._clipped_sum(vector[None]), key, client, draw)
-
-    def _clipped_sum(self, rows: jax.Array) -> jax.Array:
-        weight = clipping_scale(jnp.sum(rows * rows, axis=1), jnp.ones(len(rows)), self.clipping_norm)
-        return jnp.sum(weight[:, None] * rows, axis=0)  # a matrix product may round its factors on a GPU
-
-    def _noised(self, total: jax.Array, key: jax.Array | np.ndarray, client: int, draw: int) -> jax.Array:
-        scale = self.scale(len(total))
-        if scale == 0.0:
-            return total
-        keys = jnp.asarray(key, jnp.uint32)
-        noise = SAMPLERS[self.sampler](keys, jnp.asarray(client, jnp.int32), jnp.asarray(draw, jnp.int32), len(total))
-        return total + np.float32(scale) * noise
 
 
 @dataclass(frozen=True)
@@ -218,16 +98,6 @@ class _GaussianNoise(_Clipped):
     def scale(self, size: int) -> float:
         """Return z C, whatever the size."""
         return self.noise_multiplier * self.clipping_norm
-
-    @property
-    def protects(self) -> str:
-        """One sentence: what a release hides."""
-        if self.noise_multiplier == 0.0:
-            return "nothing: there is no noise, whatever the clipping norm"
-        return (
-            f"{_MOVES[self.unit][self.neighbors]}: per release as hard to see as a shift of a Gaussian by "
-            f"{self.sensitivity / self.scale(1):.4g} standard deviations"
-        )
 
 
 @dataclass(frozen=True)
@@ -285,19 +155,9 @@ class _Pure(_Clipped):
                 f"{self.kind}: epsilon_per_release: expected a finite number > 0, found {self.epsilon_per_release}"
             )
 
-    @property
-    def pure_epsilon(self) -> float | None:
-        """Epsilon of one release on data that is not sampled, under `neighbors`; None if none holds."""
-        return self.epsilon_per_release if self.certifiable else None
-
     def scale(self, size: int) -> float:
         """Return Delta / epsilon, with Delta the L2 sensitivity, whatever the size."""
         return self.sensitivity / self.epsilon_per_release
-
-    @property
-    def protects(self) -> str:
-        """One sentence: what a release hides, and how well."""
-        return f"{_MOVES[self.unit][self.neighbors]}: epsilon = {self.epsilon_per_release:g}, delta = 0, per release"
 
 
 @dataclass(frozen=True)
@@ -353,12 +213,6 @@ class LaplaceL2RadiusOnly(_Pure):
         "true gradient; use mechanism: laplace_l2"
     )
 
-    @property
-    def protects(self) -> str:
-        """One sentence: why it hides nothing."""
-        claim = f"claimed: epsilon = {self.epsilon_per_release:g} per release"
-        return f"nothing that can be certified ({claim}): {self.refusal}"
-
 
 @dataclass(frozen=True)
 class UnclippedGaussian(AbstractMechanism):
@@ -383,11 +237,6 @@ class UnclippedGaussian(AbstractMechanism):
     def scale(self, size: int) -> float:
         """Return the standard deviation, whatever the size."""
         return self.noise_std
-
-    @property
-    def protects(self) -> str:
-        """One sentence: why it hides nothing."""
-        return f"nothing that can be certified: {self.refusal}"
 
 
 #: The mechanisms by kind.
