@@ -14,10 +14,8 @@ class FrugalGossip(Algorithm):
 
     summary = "frugal gossip: a model goes to a random neighbour once in `every` updates"
 
-    def set_up(self, every=1, **options):
+    def set_up(self, every=1):
         """Take the options, and put the initial model on the tape."""
-        if options:
-            raise TypeError(f"frugal gossip: unknown options {sorted(options)}")
         self.every = every
         self.model = [self.tape.constant(self.training.initial)] * self.num_clients
         # Random draws have a stream of their own, so that nothing else changes when they do.

@@ -16,7 +16,7 @@ read and the update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -34,7 +34,7 @@ class ADPSGD(Algorithm):
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
 
-    def set_up(self, exchange: str = "atomic", pairing: str = "auto", **options: Any) -> None:
+    def set_up(self, exchange: str = "atomic", pairing: str = "auto") -> None:
         """Take the options.
 
         Args:
@@ -42,10 +42,7 @@ class ADPSGD(Algorithm):
                 logical view); "messages": models travel over links while the gradient is computed.
             pairing: "senders": only one side of a bipartite graph starts exchanges (the paper's
                 appendix); "everyone" starts them; "auto": senders where the graph is bipartite.
-            options: none.
         """
-        if options:
-            raise TypeError(f"adpsgd: unknown options {sorted(options)}")
         topology = self.world.topology
         if pairing == "senders" and not topology.is_bipartite:
             raise ScenarioError(

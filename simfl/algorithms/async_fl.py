@@ -76,7 +76,6 @@ class AsyncFL(ServerAlgorithm):
         aggregation: str = "sum",
         aggregators: Sequence[int] = (),
         levels: Sequence[float] | None = None,
-        **options: Any,
     ) -> None:
         """Take the options.
 
@@ -92,10 +91,7 @@ class AsyncFL(ServerAlgorithm):
             aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
             aggregators: how many there are on each level, from the server down.
             levels: what the ledger calls the noise of each client's releases, [K]; None: no account.
-            options: none.
         """
-        if options:
-            raise TypeError(f"async_fl: unknown options {sorted(options)}")
         super().set_up()
         count, training = self.num_clients, self.training
         self.sizes = sizes or RoundSizes(

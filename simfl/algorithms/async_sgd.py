@@ -38,15 +38,12 @@ class AsyncSGD(ServerAlgorithm):
     kind: ClassVar[str] = "async_sgd"
     combines_per_gradient = 0.0
 
-    def set_up(self, delays: str = "world", **options: Any) -> None:
+    def set_up(self, delays: str = "world") -> None:
         """Take the options.
 
         Args:
             delays: "world": as speeds and links have it; "cyclic": clients take turns.
-            options: none.
         """
-        if options:
-            raise TypeError(f"{self.kind}: unknown options {sorted(options)}")
         super().set_up()
         self.releases = Releases([0] * self.num_clients)
         self.cyclic = delays == "cyclic"

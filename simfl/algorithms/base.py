@@ -177,8 +177,11 @@ class Algorithm(ABC):
         self.set_up(**options)
 
     @abstractmethod
-    def set_up(self, **options: Any) -> None:
-        """Take the algorithm's own options and put the initial models on the tape."""
+    def set_up(self, *arguments: Any, **options: Any) -> None:
+        """Take the algorithm's own options, by name, and put the initial models on the tape.
+
+        A subclass names those that it takes; what a scenario gives is checked against its signature.
+        """
 
     @abstractmethod
     def start(self) -> None:

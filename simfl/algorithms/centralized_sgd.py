@@ -8,7 +8,7 @@ No message, no delay. It is client 0 who has the data; a scenario with more clie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from simfl.algorithms.base import Algorithm
 from simfl.tape import Model
@@ -22,10 +22,8 @@ class CentralizedSGD(Algorithm):
     kind: ClassVar[str] = "centralized_sgd"
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
 
-    def set_up(self, **options: Any) -> None:
+    def set_up(self) -> None:
         """There are no options."""
-        if options:
-            raise TypeError(f"centralized_sgd: unknown options {sorted(options)}")
         if self.num_clients != 1:
             raise ValueError(f"centralized_sgd: expected 1 client, found {self.num_clients}")
         self.model = self.tape.constant(self.training.initial)

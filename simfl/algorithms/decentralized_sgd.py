@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -30,15 +30,12 @@ class DecentralizedSGD(Algorithm):
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
     combines_per_gradient: float = 1.0
 
-    def set_up(self, mixing: str = "metropolis", **options: Any) -> None:
+    def set_up(self, mixing: str = "metropolis") -> None:
         """Take the options.
 
         Args:
             mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
-            options: none.
         """
-        if options:
-            raise TypeError(f"decentralized_sgd: unknown options {sorted(options)}")
         topology = self.world.topology
         matrix = topology.mixing_matrix(mixing).tocsr()
         self._weights: list[dict[int, float]] = [

@@ -65,7 +65,6 @@ class DeepQSGD(PassedModels):
         reset_every: int = 10,
         reward: str = "after",
         network: str = "pair",
-        **options: Any,
     ) -> None:
         """Take the options.
 
@@ -76,10 +75,7 @@ class DeepQSGD(PassedModels):
             discount, learning_rate, hidden, memory, replay, reset_every: of `simfl.algorithms.q_learning`.
             reward: "after" or "before" the action.
             network: one for every "pair", or for every "node".
-            options: none.
         """
-        if options:
-            raise TypeError(f"deep_q_sgd: unknown options {sorted(options)}")
         self.begin(order, "token", visits=1)
         self.reward, self.explore = reward, (explore_from, explore_to, anneal)
         pairs = range(self.num_clients * self.num_tasks)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -48,7 +48,6 @@ class FedAvg(ServerAlgorithm):
         weighting: str = "data",
         server_step: float = 1.0,
         deadline: float | None = None,
-        **options: Any,
     ) -> None:
         """Take the options.
 
@@ -58,10 +57,7 @@ class FedAvg(ServerAlgorithm):
             weighting: "data": by examples, "uniform": all alike.
             server_step: step of the server on the mean change.
             deadline: seconds that a round takes at most, as long as somebody is done by then; None: no deadline.
-            options: none.
         """
-        if options:
-            raise TypeError(f"{self.kind}: unknown options {sorted(options)}")
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.cohort_size = max(1, math.ceil(fraction * self.num_clients - 1e-9))

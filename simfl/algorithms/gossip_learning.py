@@ -18,7 +18,7 @@ period. A message to a neighbor that is away is lost, as in the paper; a client 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -36,16 +36,13 @@ class GossipLearning(Algorithm):
     summary: ClassVar[str] = "gossip learning: models pushed to random neighbors by the clock, merged by age, trained"
     combines_per_gradient: float = 0.5
 
-    def set_up(self, period_s: float = 0.01, merge: str = "age", **options: Any) -> None:
+    def set_up(self, period_s: float = 0.01, merge: str = "age") -> None:
         """Take the options.
 
         Args:
             period_s: time between two messages of a client.
             merge: "age"; "average": a = 1/2; "none": a = 1, a model walks on alone (the 2013 paper's random walk).
-            options: none.
         """
-        if options:
-            raise TypeError(f"gossip_learning: unknown options {sorted(options)}")
         self.period_s = period_s
         self.merge = merge
         self._neighbors = [self.world.topology.neighbors(k) for k in range(self.num_clients)]

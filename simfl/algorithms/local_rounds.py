@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import simpy
 
@@ -52,16 +51,13 @@ class LocalRounds(ServerAlgorithm):
 
     combines_per_gradient = 0.0
 
-    def set_up(self, steps: Sequence[int] | None = None, concurrency: int | None = None, **options: Any) -> None:
+    def set_up(self, steps: Sequence[int] | None = None, concurrency: int | None = None) -> None:
         """Take the options.
 
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
             concurrency: clients that train at a time; None for all.
-            options: none.
         """
-        if options:
-            raise TypeError(f"{self.kind}: unknown options {sorted(options)}")
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.concurrency = self.num_clients if concurrency is None else concurrency

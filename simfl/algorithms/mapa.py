@@ -49,15 +49,14 @@ class MAPA(AsyncSGD):
     kind: ClassVar[str] = "mapa"
     own_clipping: ClassVar[bool] = True
 
-    def set_up(self, delays: str = "world", stages: Sequence[StageRule] = (), **options: Any) -> None:
+    def set_up(self, delays: str = "world", stages: Sequence[StageRule] = ()) -> None:
         """Take the options.
 
         Args:
             delays: as for asynchronous SGD.
             stages: in their order, the first from version 0; the last one does not end.
-            options: none.
         """
-        super().set_up(delays, **options)
+        super().set_up(delays)
         self.stages = list(stages) or [StageRule(0, float("inf"), 1.0, super().step_size())]
         #: Number of the present stage, from 0.
         self.stage = 0

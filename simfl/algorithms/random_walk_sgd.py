@@ -14,7 +14,7 @@ Algorithm 1 with this step size.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from simfl.algorithms.without_replacement_sgd import WithoutReplacementSGD
 
@@ -25,8 +25,6 @@ class RandomWalkSGD(WithoutReplacementSGD):
     kind: ClassVar[str] = "random_walk_sgd"
     summary: ClassVar[str] = "DP-SGD-k: a global model walks at random, each example is used k times"
 
-    def set_up(self, order: str = "random", contention: str = "token", *, visits: int = 5, **options: Any) -> None:
+    def set_up(self, order: str = "random", visits: int = 5) -> None:  # type: ignore[override]
         """Take the options; see `simfl.algorithms.passing`."""
-        if options:
-            raise TypeError(f"random_walk_sgd: unknown options {sorted(options)}")
-        self.begin(order, contention, visits)
+        self.begin(order, "token", visits)

@@ -71,10 +71,8 @@ class ServerAlgorithm(Algorithm):
         self.server_model: Model
         super().__init__(*arguments, **options)
 
-    def set_up(self, **options: Any) -> None:
+    def set_up(self) -> None:
         """Put the server's model on the tape and the server into the network."""
-        if options:
-            raise TypeError(f"unknown options {sorted(options)}")
         server = self.world.server
         self.server = self.world.network.add_node(server.uplink, server.downlink)
         self.server_model = self.tape.constant(self.training.initial)

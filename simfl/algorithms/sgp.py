@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -49,16 +49,13 @@ class SGP(Algorithm):
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
     combines_per_gradient: float = 1.0
 
-    def set_up(self, graph: str = "one_peer", overlap: int = 0, **options: Any) -> None:
+    def set_up(self, graph: str = "one_peer", overlap: int = 0) -> None:
         """Take the options.
 
         Args:
             graph: as above.
             overlap: rounds that a message may take before anybody waits for it.
-            options: none.
         """
-        if options:
-            raise TypeError(f"sgp: unknown options {sorted(options)}")
         self.overlap = overlap
         self.graph = graph
         self._edges: dict[int, Edges] = {}  # of rounds under way, where clients come and go

@@ -11,7 +11,7 @@ the slowest link decides. Nobody waits for a learner that goes offline after it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 
@@ -28,10 +28,8 @@ class SyncSGD(Algorithm):
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
     combines_per_gradient: float = 0.3
 
-    def set_up(self, **options: Any) -> None:
+    def set_up(self) -> None:
         """There are no options."""
-        if options:
-            raise TypeError(f"sync_sgd: unknown options {sorted(options)}")
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ The listing has no projection onto the ball of radius R that the bounds of the s
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from simfl.algorithms.passing import PassedModels
 from simfl.tape import Gradient
@@ -32,10 +32,8 @@ class WithoutReplacementSGD(PassedModels):
     summary: ClassVar[str] = "decentralized SGD without replacement: a global model goes from node to node"
     moves_tasks: ClassVar[bool] = True
 
-    def set_up(self, order: str = "random", contention: str = "token", **options: Any) -> None:
+    def set_up(self, order: str = "random", contention: str = "token") -> None:
         """Take the options; see `simfl.algorithms.passing`."""
-        if options:
-            raise TypeError(f"without_replacement_sgd: unknown options {sorted(options)}")
         self.begin(order, contention, visits=1)
 
     def start(self) -> None:

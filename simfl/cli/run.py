@@ -28,23 +28,12 @@ def run(
 
     All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured.
     """
-    loaded = load_all(scenarios, overrides, seed, device)
-    from simfl.cli import console
-    from simfl.cli.bars import progress_bar
-    from simfl.simulation import runner
+    from simfl.simulation.data import shared_data
 
-    runs: list[Run] = []
-    failed = False
-    for number, scenario in enumerate(loaded, start=1):
-        label = scenario.name if len(loaded) == 1 else f"{scenario.name} ({number}/{len(loaded)})"
-        try:
-            with progress_bar(label, quiet) as progress:
-                runs.append(runner.run(scenario, out=out, device=device, progress=progress))
-        except RunError as error:
-            failed = True
-            say(str(error))
-        if runs and runs[-1].status == "interrupted":
-            break
+    with shared_data():
+        runs, failed = _run_all(scenarios, overrides, seed, out, device, quiet)
+    from simfl.cli import console
+
     if runs:
         console.show_runs(runs, console.output())
         _draw_comparison(runs, out)
@@ -52,6 +41,37 @@ def run(
         raise typer.Exit(INTERRUPTED)
     if failed or any(run.status == "failed" for run in runs):
         raise typer.Exit(RUN_FAILED)
+
+
+def _run_all(
+    paths: Sequence[Path], overrides: Overrides, seed: Seed, out: Path, device: Device, quiet: bool
+) -> tuple[list[Run], bool]:
+    """Check all scenarios and run them; also return whether one failed.
+
+    A single one is assembled once and run as it is. Of several only the scenarios are kept when all are checked, and
+    each is assembled anew when its turn comes: their data sets need not fit side by side. The one that was loaded last
+    is shared, so that scenarios with the same data load it once.
+    """
+    from simfl.cli.bars import progress_bar
+    from simfl.simulation import runner
+
+    single = len(paths) == 1
+    ready = load_all(
+        paths, overrides, seed, device, lambda setup: (setup.scenario, setup if single else setup.scenario)
+    )
+    runs: list[Run] = []
+    failed = False
+    for number, (scenario, prepared) in enumerate(ready, start=1):
+        label = scenario.name if single else f"{scenario.name} ({number}/{len(ready)})"
+        try:
+            with progress_bar(label, quiet) as progress:
+                runs.append(runner.run(prepared, out=out, device=device, progress=progress))
+        except RunError as error:
+            failed = True
+            say(str(error))
+        if runs and runs[-1].status == "interrupted":
+            break
+    return runs, failed
 
 
 def _draw_comparison(runs: Sequence[Run], out: Path) -> None:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from simfl.cli.shared import Overrides, Scenarios, Seed, say
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.scenario import Scenario
+    from simfl.simulation.setup import Setup
+
+T = TypeVar("T")
 
 
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None) -> None:
     """Check scenarios and the data files they need, without running them."""
-    for path, scenario in zip(scenarios, load_all(scenarios, overrides, seed, None), strict=True):
+    for path, scenario in zip(
+        scenarios, load_all(scenarios, overrides, seed, None, lambda setup: setup.scenario), strict=True
+    ):
         print(f"{path}: valid: {scenario.algorithm.kind}, {scenario.clients.count} clients, {scenario.topology.kind}")
 
 
 def load_all(
-    paths: Sequence[Path], overrides: Sequence[str] | None, seed: int | None, device: str | None
-) -> list[Scenario]:
+    paths: Sequence[Path],
+    overrides: Sequence[str] | None,
+    seed: int | None,
+    device: str | None,
+    keep: Callable[[Setup], T],
+) -> list[T]:
     """Load and check all scenarios; what is wrong with any of them is said at once.
 
-    What was loaded for checking is dropped again: several scenarios with large data sets need not fit side by side.
+    Args:
+        paths: of the scenarios.
+        overrides, seed, device: as the options of `simfl run`.
+        keep: what is to be kept of each one that is right; the rest of it is dropped.
     """
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
@@ -32,21 +43,22 @@ def load_all(
 
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     look_beside(paths)
-    scenarios: list[Scenario] = []
+    kept: list[T] = []
     problems: list[str] = []
     for path in paths:
         where = ""
         try:
             scenario = load(path, changes)
             where = f"{path}: "  # what is found from here on does not know which file it is about
-            warnings = runner.prepare(scenario, device).warnings
+            setup = runner.prepare(scenario, device)
         except (ScenarioError, DataError) as error:
             lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
             problems += [line for line in lines if line not in problems]
         else:
-            scenarios.append(scenario)
-            for warning in warnings:
+            for warning in setup.warnings:
                 say(where + warning)
+            kept.append(keep(setup))
+            del setup
     if problems:
         raise ScenarioError("\n".join(problems))
-    return scenarios
+    return kept

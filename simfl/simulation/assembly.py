@@ -14,7 +14,7 @@ import numpy as np
 
 from simfl.algorithms import Algorithm, Training
 from simfl.data import Dataset, Partition
-from simfl.errors import ScenarioError
+from simfl.errors import RunError, ScenarioError, SimflError
 from simfl.models import AbstractModel
 from simfl.scenario import Scenario
 from simfl.simulation.data import load_data, model_of, share_out
@@ -63,8 +63,18 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
 
 
 def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[[Any], None]) -> Algorithm:
-    """Return the scenario's algorithm, ready to start."""
-    return setup.algorithm(world, tape, setup.training, on_update, **setup.options)
+    """Return the scenario's algorithm, ready to start.
+
+    Raises:
+        RunError: its class failed, which is a mistake in the class: its options were checked.
+    """
+    try:
+        return setup.algorithm(world, tape, setup.training, on_update, **setup.options)
+    except SimflError:
+        raise
+    except Exception as error:
+        kind = setup.scenario.algorithm.kind
+        raise RunError(f"{setup.scenario.name}: {kind}: {type(error).__name__}: {error}") from error
 
 
 def _check(setup: Setup) -> None:

@@ -33,12 +33,13 @@ def load_data(scenario: Scenario, streams: Streams) -> Dataset:
     key = repr((config.set, sorted(options.items()), root, streams.seed))
     if _shared is not None and key in _shared:
         return _shared[key]
+    if _shared is not None:
+        _shared.clear()  # one at a time: large ones need not fit side by side
     try:
         dataset = load_dataset(config.set, root=root, streams=streams, **options)
     except ValueError as error:
         raise DataError(f"data: {error}") from error
     if _shared is not None:
-        _shared.clear()  # one at a time: large ones need not fit side by side
         _shared[key] = dataset
     return dataset
 

@@ -9,9 +9,7 @@ class Alone(Algorithm):
 
     summary = "no communication at all"
 
-    def set_up(self, boost=1.0, **options):
-        if options:
-            raise TypeError(f"alone: unknown options {sorted(options)}")
+    def set_up(self, boost=1.0):
         self.boost = boost
         self.model = [self.tape.constant(self.training.initial)] * self.num_clients
 
@@ -44,3 +42,10 @@ class Broken(Alone):
     def after_update(self, me):
         if self.updates == 30:
             raise ZeroDivisionError("by mistake")
+
+
+class Mistaken(Alone):
+    """Fails before a run begins."""
+
+    def set_up(self):
+        len(self.num_clients)

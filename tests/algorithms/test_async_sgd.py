@@ -184,5 +184,5 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"^centralized_sgd: expected 1 client, found 4$"):
         run_without_numbers("centralized_sgd", make_world(4), updates=1)
     for kind in ("centralized_sgd", "audp"):
-        with pytest.raises(TypeError, match=rf"^{kind}: unknown options \['speling'\]$"):
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
             run_without_numbers(kind, alone(), updates=1, speling=1)

@@ -280,7 +280,7 @@ def test_a_deterministic_world_repeats_itself(kind, options):
 
 @every
 def test_an_option_that_does_not_exist_is_refused(kind, options):
-    with pytest.raises(TypeError, match=rf"{kind}: unknown options \['speling'\]"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
         run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
 
 

@@ -206,5 +206,5 @@ def test_budgets_end_a_run():
 
 
 def test_an_option_that_does_not_exist_is_refused():
-    with pytest.raises(TypeError, match=r"fedprox: unknown options \['speling'\]"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
         run("fedprox", make_world(4), updates=1, speling=1)

@@ -174,5 +174,5 @@ def test_tasks_that_overlap_make_a_pass_faster_in_proportion_to_the_nodes():
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(TypeError, match=r"without_replacement_sgd: unknown options \['visits'\]"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'visits'"):
         Events(KIND, make_task_problem(), visits=2)

@@ -42,7 +42,8 @@ def fake_runs(monkeypatch, make_run):
     happenings = {}
     asked = []
 
-    def run(scenario, *, out, device, progress):
+    def run(prepared, *, out, device, progress):
+        scenario = getattr(prepared, "scenario", prepared)
         asked.append((scenario.name, scenario.seed, Path(out), device, progress is not None))
         happening = happenings.get(scenario.name, {})
         if isinstance(happening, Exception):
@@ -68,6 +69,31 @@ def test_help_and_version(simfl_):
     assert code == 0
     assert all(command in out for command in ("run", "validate", "list", "new", "plot", "bench", "data", "privacy"))
     assert simfl_("--version") == (0, f"simfl {simfl.__version__}\n", "")
+
+
+def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
+    from simfl.simulation import data, runner
+
+    done = []
+
+    def counted(module, name):
+        function = getattr(module, name)
+
+        def call(*arguments, **options):
+            done.append(name)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(runner, "assemble")
+    counted(data, "load_dataset")
+    assert simfl_("run", scenario, "--out", tmp_path / "one")[0] == 0
+    assert sorted(done) == ["assemble", "load_dataset"], "a single scenario is assembled once"
+    done.clear()
+    other = scenario.with_name("other.yaml")
+    other.write_text(scenario.read_text())
+    assert simfl_("run", scenario, other, "--out", tmp_path / "two")[0] == 0
+    assert sorted(done) == ["assemble"] * 4 + ["load_dataset"], "the data of several is loaded once, if it is the same"
 
 
 def test_a_run_from_the_file_to_the_figure(simfl_, scenario, tmp_path):

@@ -147,7 +147,7 @@ def test_what_is_there_is_not_run_again(write, tmp_path):
 def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     cases = [
         {"label": "fails", "set": {"algorithm": {"kind": "tests.algorithms.custom:Broken", "batch_size": 8}}},
-        {"label": "refuses", "set": {"algorithm": {"kind": "tests.algorithms.custom:Alone", "options": {"bost": 1}}}},
+        {"label": "refuses", "set": {"algorithm": {"kind": "tests.algorithms.custom:Mistaken"}}},
         {"label": "diverges", "set": {"algorithm.step_size": 1e38, "stop.updates": 4000}},
         {"label": "works"},
     ]
@@ -157,7 +157,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     reasons = [run.reason for run in swept.runs]
     assert reasons[0].startswith("client ")
     assert reasons[0].endswith("ZeroDivisionError: by mistake")
-    assert "unknown options ['bost']" in reasons[1]
+    assert "custom:Mistaken: TypeError: object of type 'int' has no len()" in reasons[1]
     assert "the loss was not finite" in reasons[2]
     assert [run.label for run in swept.failed] == ["fails", "refuses"]
     assert read_sweep(swept.folder) == swept

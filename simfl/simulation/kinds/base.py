@@ -148,7 +148,9 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
             if not any(one.kind is one.VAR_KEYWORD for one in parameters):
                 break
             others |= own
-    taken = inspect.signature(Algorithm.__init__).parameters
+    taken = {
+        one.name for one in inspect.signature(Algorithm.__init__).parameters.values() if one.kind != one.VAR_KEYWORD
+    }
     return {name: needed for name, needed in found.items() if name not in taken}, others
 
 

@@ -1,0 +1,147 @@
+"""What holds for the kinds of all algorithms: options fit constructors, and own algorithms get theirs untouched."""
+
+import inspect
+
+import pytest
+
+from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.algorithms.server import StalenessBound
+from simfl.errors import RunError, ScenarioError
+from simfl.scenario import from_mapping
+from simfl.scenario.algorithms import AlgorithmConfig
+from simfl.scenario.fields import SETTLED, members_of
+from simfl.scenario.scenario import Scenario
+from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.kinds import KINDS, Kind, check_options, find_kind, options_of
+from simfl.simulation.world import build_world
+from simfl.tape import Tape
+from tests.helpers import NullExecutor
+from tests.simulation.kinds import own
+
+OWN = "tests.simulation.kinds.own"
+#: What a scenario of an algorithm needs beside its kind.
+SECTIONS = {
+    "centralized_sgd": {"clients": {"count": 1}},
+    "mapa": {"privacy": {"mechanism": "laplace_l2", "neighbors": "replace_one"}},
+}
+every = pytest.mark.parametrize("kind", ALGORITHMS)
+
+
+def setup_of(algorithm, **sections):
+    content = {"clients": {"count": 4}, "algorithm": algorithm, "stop": {"updates": 20}, **sections}
+    return assemble(from_mapping(content))
+
+
+def algorithm_of(setup):
+    tape = Tape(NullExecutor(), **setup.problem.recorded)
+    return build_algorithm(setup, build_world(setup), tape, lambda row: None)
+
+
+@every
+def test_options_and_constructor_name_the_same(kind):
+    """Neither can be misspelt: what the kind gives, the class takes, and what it takes is given."""
+    setup = setup_of(kind, **SECTIONS.get(kind, {}))
+    known, others = options_of(setup.algorithm)
+    without = {"staleness"} if kind == "async_fl" else set()  # has a server, and its gate in the place of a bound
+    assert set(setup.options) == set(known) - without
+    assert not others
+    algorithm_of(setup)
+
+
+@every
+def test_every_option_of_the_schema_is_handed_on_or_settled(kind):
+    """An option that is settled is read by the algorithm's kind, or a base of it, and not lost."""
+    config = setup_of(kind, **SECTIONS.get(kind, {})).scenario.algorithm
+    settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
+    assert set(settled).isdisjoint(config.own_options())
+    modules = [inspect.getmodule(one) for one in KINDS.get(kind, Kind).__mro__ if one.__module__.startswith("simfl.")]
+    source = "".join(inspect.getsource(module) for module in modules)
+    schema = "".join(inspect.getsource(one) for one in type(config).__mro__ if issubclass(one, AlgorithmConfig))
+    for name in settled:
+        assert f".{name}" in source or f"self.{name}" in schema, f"nobody reads {name}"
+
+
+def test_the_three_catalogues_are_about_the_same_algorithms():
+    named = {
+        str(member.model_fields["kind"].default)
+        for member in members_of(Scenario.model_fields["algorithm"].annotation)
+        if not member.model_fields["kind"].is_required()
+    }
+    assert named == set(ALGORITHMS)
+    assert set(KINDS) <= set(ALGORITHMS)
+
+
+def test_the_default_serves_the_others():
+    assert type(find_kind(from_mapping({"algorithm": "adpsgd"}))) is Kind
+    assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
+
+
+def test_a_bound_on_staleness_and_the_steps_of_rounds_arrive():
+    setup = setup_of({"kind": "fedbuff", "staleness_bound": {"bound": 3, "policy": "drop"}, "local_steps": 2})
+    assert setup.options["staleness"] == StalenessBound(3, "drop")
+    assert setup.options["steps"] == [2] * 4
+    algorithm = algorithm_of(setup)
+    assert algorithm.steps == [2] * 4
+
+
+def test_own_options_may_be_called_as_those_of_others():
+    given = {"rule": "mine", "radius": 2.0, "period": 3, "step_clip": 4, "proximal": 5, "stages": [6], "options": 7}
+    algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Named", "options": given}))
+    assert algorithm.given == ("mine", 2.0, 3, 4, 5, (6,), 7)
+
+
+def test_a_mistake_of_ones_own_is_said_as_it_is():
+    setup = setup_of({"kind": f"{OWN}:Mistaken"})
+    with pytest.raises(RunError, match=rf"{OWN}:Mistaken: TypeError: object of type 'int' has no len\(\)$") as caught:
+        algorithm_of(setup)
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "Named",
+            {"ruel": 1},
+            r"^algorithm\.options: expected one of .* rule, .* found 'ruel'; did you mean 'rule'\?$",
+        ),
+        ("Named", {}, r"^algorithm\.options: expected a value of 'rule', which Named asks for, found nothing; add it$"),
+        (
+            "Mistaken",
+            {"width": 1},
+            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'width'; did",
+        ),
+        (
+            "Mistaken",
+            {"tape": 1},
+            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'tape'$",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line_before_the_run(name, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        setup_of({"kind": f"{OWN}:{name}", "options": options})
+
+
+def test_what_a_class_does_with_options_that_it_hands_on_nobody_knows():
+    algorithm = algorithm_of(setup_of({"kind": f"{OWN}:Open", "options": {"strength": 2.0, "anything": 1}}))
+    assert (algorithm.boost, algorithm.given) == (2.0, {"anything": 1})
+    assert algorithm_of(setup_of({"kind": f"{OWN}:Built", "options": {"gamma": 0.25}})).boost == 0.25
+    known, others = options_of(own.Further)
+    assert {"patience", "buffer_size", "concurrency", "staleness"} <= set(known)
+    assert others
+
+
+def test_an_algorithm_without_options_says_so():
+    class Bare(Algorithm):
+        def set_up(self):
+            """Nothing."""
+
+        def start(self):
+            """Nothing."""
+
+        def models(self):
+            return []
+
+    with pytest.raises(ScenarioError, match=r"^algorithm\.options: expected none, the options of Bare, found 'x'$"):
+        check_options(Bare, {"x": 1})
