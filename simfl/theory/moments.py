@@ -1,4 +1,4 @@
-"""The moments bound that papers C and E share: log-moments of one subsampled Gaussian round, and what they add up to.
+"""The moments bound that proactive_dp and async_fl share: log-moments of one subsampled Gaussian round, and their sum.
 
 Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Lemma B.3 and Theorem B.2; van Dijk et al. 2020,
 "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from Less Aggregated
@@ -46,7 +46,7 @@ def u1(sigma: float, r0: float) -> float:
 def third_order_factor(sigma: float, r0: float) -> float:
     """Return R, the factor of the q^3 term: R = 8 (1/(1 - u0) + e^3 / ((1 - u1) sigma^3)) exp(3 / sigma^2).
 
-    The papers' r is r0 R. Paper E, equation (16); it grows with r0.
+    The papers' r is r0 R. Async_fl, equation (16); it grows with r0.
 
     Args:
         sigma: noise multiplier, > 0.

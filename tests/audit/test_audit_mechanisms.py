@@ -40,7 +40,7 @@ stop: {updates: 60}
 
 
 def test_data_that_is_used_once():
-    """Paper B: the ledger of disjoint batches, steps that are projected onto a ball, noise by its calibration."""
+    """The ledger of disjoint batches, steps that are projected onto a ball, noise by its calibration."""
 
     def report(breaking=None):
         plan = Audit(loads(ONE_PASS), canaries=1200, in_place=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,6 @@ import typer
 from simfl.cli.privacy.graphs import (
     CLIPPING_NORMS,
     NOISE_MULTIPLIERS,
-    Base,
     BaseScenario,
     ChosenReading,
     Client,
@@ -22,24 +20,18 @@ from simfl.cli.privacy.graphs import (
     Epochs,
     GraphDelta,
     Overrides,
-    Reading,
     Sigmas,
     TargetLoss,
-    algorithm_of,
-    draw_graph,
     loss_in_words,
-    open_base,
     parse_grid,
     progress_bar,
-    read_graph,
-    settings_of,
-    steps_of,
 )
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simfl.scenario import Scenario
+    from simfl.simulation.planning import Base
     from simfl.theory.proactive_dp.planning import Rehearsal, TrainingPlan
     from simfl.theory.proactive_dp.utility import UtilityGraph
 
@@ -54,7 +46,7 @@ def command(
     delta: GraphDelta = None,
     clip: Clips = CLIPPING_NORMS,
     sigma: Sigmas = NOISE_MULTIPLIERS,
-    noise: ChosenReading = Reading.all,
+    noise: ChosenReading = "all",
     draws: Draws = 20,
     client: Client = None,
     graph: Annotated[
@@ -73,102 +65,37 @@ def command(
     from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
     """
     from simfl.privacy import checks
+    from simfl.simulation import planning
     from simfl.theory.proactive_dp.planning import plan
 
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
         raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
-    base = open_base(scenario, overrides, epochs=epochs, delta=delta)
+    base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     with progress_bar("utility graph") as told:
         drawn: UtilityGraph = (
-            read_graph(graph, settings_of(base, noise.value))
+            planning.read_graph(graph, planning.settings_of(base, noise))
             if graph is not None
-            else draw_graph(
+            else planning.draw_graph(
                 base,
                 clipping_norms=norms,
                 noise_multipliers=sigmas,
-                reading=noise.value,
+                reading=noise,
                 draws=draws,
                 client=client,
                 told=told,
             )
         )
     found = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
-    content = planned_content(base, found)
-    planned, rehearsed = _rehearse(base, content, found, draws)
+    content = planning.planned_content(base, found)
+    planned, rehearsed = planning.rehearse_plan(base, content, found, draws)
     text = to_text(content, base, found, rehearsed)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"{out}: cannot write the file: {error.strerror}") from error
-    _show(base, planned, found, rehearsed, noise.value, out, as_json)
-
-
-# --- the planned scenario ---------------------------------------------------------------------------------------------
-
-
-def planned_content(base: Base, found: TrainingPlan) -> dict[str, Any]:
-    """Return the content of the planned scenario: the base's, with what the plan changes.
-
-    Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as it did
-    in the utility graph, whatever the batch. The claimed epsilon is also the budget, so that a client which works
-    faster than planned stops before it spends more.
-    """
-    content = base.content
-    old = base.setup.training.batch_size
-    algorithm = algorithm_of(content)
-    algorithm["step_size"] = rescaled(base.scenario.resolved()["algorithm"]["step_size"], found.batch_size / old)
-    algorithm |= {"batch_size": found.batch_size, "sampling": "poisson"}
-    privacy = {
-        "mechanism": "gaussian",
-        "clipping_norm": found.clipping_norm,
-        "noise_multiplier": found.noise_multiplier,
-        "delta": found.delta,
-        "epsilon": float(f"{found.claimed_epsilon:.6g}"),
-    }
-    planned = {
-        "name": f"{base.scenario.name}-planned",
-        "algorithm": algorithm,
-        "privacy": privacy,
-        "stop": {"updates": found.rounds * base.num_clients},
-    }
-    first = ["name", "description", *(key for key in content if key not in planned), *planned]
-    return {key: planned.get(key, content.get(key)) for key in dict.fromkeys(first) if key in {**content, **planned}}
-
-
-def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
-    """Return a step size schedule times a factor, for batches larger by that factor.
-
-    What falls with the number of updates falls faster, as there are fewer of them: at equal numbers of examples the
-    step is the factor times what it was.
-
-    Args:
-        step: as in a resolved scenario.
-        factor: > 0.
-
-    Raises:
-        ScenarioError: for a kind of schedule that is not known here.
-    """
-
-    def times(value: float) -> float:
-        return float(f"{value * factor:.6g}")
-
-    kind = step["kind"]
-    if kind == "constant":
-        return times(step["value"])
-    if kind == "by_epochs":
-        return {**step, "values": [times(value) for value in step["values"]]}
-    if kind == "warm_up":
-        return {**step, "initial": times(step["initial"]), "then": rescaled(step["then"], factor)}
-    if kind not in ("inverse", "inverse_sqrt"):
-        raise ScenarioError(
-            f"algorithm.step_size: {kind}: expected constant, by_epochs, inverse, inverse_sqrt or warm_up, which can "
-            "be rescaled to another batch size"
-        )
-    faster = factor if kind == "inverse" else math.sqrt(factor)
-    beta = step["beta"] * (faster if step["count"] == "updates" else 1.0)
-    return {**step, "initial": times(step["initial"]), "beta": float(f"{beta:.6g}")}
+    _show(base, planned, found, rehearsed, noise, out, as_json)
 
 
 def to_text(content: Mapping[str, Any], base: Base, found: TrainingPlan, rehearsed: Rehearsal) -> str:
@@ -206,34 +133,6 @@ def to_text(content: Mapping[str, Any], base: Base, found: TrainingPlan, rehears
         lines += [f"# {comment}" for comment in comments.get(line.partition(":")[0], [])]
         lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def _rehearse(base: Base, content: Mapping[str, Any], found: TrainingPlan, draws: int) -> tuple[Scenario, Rehearsal]:
-    """Check the planned scenario as `simfl run` would, and train its rounds once without noise."""
-    from simfl.scenario import from_mapping
-    from simfl.simulation.assembly import assemble
-    from simfl.theory.proactive_dp.planning import rehearse
-    from simfl.theory.proactive_dp.utility import draw_batches
-
-    planned = from_mapping(content, "the planned scenario")
-    setup = assemble(planned)
-    streams = setup.streams
-    batches = draw_batches(
-        len(base.task.train_y),
-        found.batch_size * base.num_clients,
-        found.rounds,
-        streams.generator("utility-graph"),
-    )
-    rehearsed = rehearse(
-        base.task,
-        batches,
-        steps_of(setup, found.rounds),
-        found,
-        num_clients=base.num_clients,
-        draws=draws,
-        key=streams.key("utility-graph"),
-    )
-    return planned, rehearsed
 
 
 # --- the result -------------------------------------------------------------------------------------------------------

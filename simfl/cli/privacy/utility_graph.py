@@ -11,8 +11,6 @@ from simfl.cli.privacy.graphs import (
     CLIPPING_NORMS,
     IN_WORDS,
     NOISE_MULTIPLIERS,
-    TABLE,
-    Base,
     BaseScenario,
     ChosenReading,
     Client,
@@ -21,21 +19,17 @@ from simfl.cli.privacy.graphs import (
     Epochs,
     GraphDelta,
     Overrides,
-    Reading,
     Sigmas,
     TargetLoss,
-    draw_graph,
     loss_in_words,
-    open_base,
     parse_grid,
     progress_bar,
-    settings_of,
     show_frontier,
-    write_graph,
 )
 from simfl.cli.privacy.shared import AsJson, Row, present
 
 if TYPE_CHECKING:
+    from simfl.simulation.planning import Base
     from simfl.theory.proactive_dp.utility import UtilityGraph
 
 
@@ -47,7 +41,7 @@ def command(
     epochs: Epochs = None,
     target_loss: TargetLoss = 0.1,
     delta: GraphDelta = None,
-    noise: ChosenReading = Reading.all,
+    noise: ChosenReading = "all",
     draws: Draws = 20,
     client: Client = None,
     out: Annotated[
@@ -64,24 +58,26 @@ def command(
     without any protection: use data that is public, or that is not what is to be protected.
     """
     from simfl.privacy import checks
+    from simfl.simulation import planning
 
     checks.open_unit(target_loss=target_loss)
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
-    base = open_base(scenario, overrides, epochs=epochs, delta=delta)
+    base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     with progress_bar("utility graph") as told:
-        graph = draw_graph(
+        graph = planning.draw_graph(
             base,
             clipping_norms=norms,
             noise_multipliers=sigmas,
-            reading=noise.value,
+            reading=noise,
             draws=draws,
             client=client,
             told=told,
         )
     folder = Path("results") / f"utility-{base.scenario.name}" if out is None else out
-    write_graph(folder / TABLE, graph, settings_of(base, noise.value))
-    files = [folder / TABLE, *_draw(base, graph, target_loss, noise.value, folder)]
-    _show(base, graph, target_loss, noise.value, files, as_json)
+    table = folder / planning.TABLE
+    planning.write_graph(table, graph, planning.settings_of(base, noise))
+    files = [table, *_draw(base, graph, target_loss, noise, folder)]
+    _show(base, graph, target_loss, noise, files, as_json)
 
 
 def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Paper E's privacy calculators: how much noise sample sizes that grow from round to round need.
+"""Privacy of async_fl: how much noise sample sizes that grow from round to round need.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.

@@ -1,4 +1,4 @@
-"""Paper E's parameter selection: from noise and a number of gradients to sizes, rounds, and what they claim.
+"""The parameter selection of async_fl: from noise and a number of gradients to sizes, rounds, and what they claim.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
 theorems of `simfl.theory.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,

@@ -30,7 +30,7 @@ _ROUNDING = 1e-12
 def ceiling(value: float) -> int:
     """Return the smallest integer >= value, where a value within 1e-12 of an integer (relative) counts as that integer.
 
-    N q m^p, the first size of paper E's recipe, is an integer that floating-point arithmetic misses by its last bit.
+    N q m^p, the first size of the paper's recipe, is an integer that floating-point arithmetic misses by its last bit.
     """
     nearest = round(value)
     return nearest if abs(value - nearest) <= _ROUNDING * max(1.0, abs(value)) else math.ceil(value)

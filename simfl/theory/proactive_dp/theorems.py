@@ -2,7 +2,7 @@
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030: Theorems 3.1 and B.4 and the simplified calculator of Appendix D.4. The calculator of
-Appendix E.1, which remembers what was run, is in `proactive_calculator`, Theorem B.2 and the moments are in `moments`.
+Appendix E.1, which remembers what was run, is in `calculator`, Theorem B.2 and the moments are in `moments`.
 
 The setting: client of N examples, round i draws each with probability s_i / N (Poisson), sums gradients clipped to norm
 C at one and the same model, adds N(0, (sigma C)^2 I) to the sum and sends it; neighboring data sets differ by one

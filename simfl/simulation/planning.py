@@ -1,0 +1,352 @@
+"""Planning before training: the utility graph of a scenario, the scenario that a plan makes of it, and its rehearsal.
+
+Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030; the numbers are those of
+`simfl.theory.proactive_dp`.
+
+The graph is one of the whole federation: w* is trained on all clients' examples together, each step with as many of
+them as a round of all clients has, n B, and with the scenario's step sizes. That is what synchronous rounds compute,
+and to first order what asynchronous ones do. `client` trains on one client's examples, as the paper's client does.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import DataError, ScenarioError
+from simfl.scenario import Scenario, apply_overrides, from_mapping, load, loads
+from simfl.scenario.own_code import look_beside
+from simfl.scenario.syntax import read
+from simfl.simulation.assembly import assemble
+from simfl.simulation.setup import Setup
+from simfl.theory.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
+from simfl.theory.proactive_dp.utility import (
+    Task,
+    UtilityGraph,
+    UtilityRow,
+    draw_batches,
+    noise_factors,
+    utility_graph,
+)
+
+TABLE = "utility-graph.csv"
+
+_DEFAULT = "clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n"
+_SETTINGS = "# "
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """The scenario that is planned for, made ready.
+
+    Attributes:
+        scenario: valid.
+        content: what its file says, overrides applied.
+        setup: data, model and training.
+        epochs: k.
+        num_examples: N of the client that has fewest.
+        delta: of the plan.
+    """
+
+    scenario: Scenario
+    content: dict[str, Any]
+    setup: Setup
+    epochs: float
+    num_examples: int
+    delta: float
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients, n."""
+        return self.scenario.clients.count
+
+    @property
+    def gradients(self) -> int:
+        """K of all clients together, in k epochs."""
+        return round(self.epochs * int(self.setup.training.sizes.sum()))
+
+    @property
+    def task(self) -> Task:
+        """What is trained and tested."""
+
+        data, setup = self.setup.dataset, self.setup
+        return Task(setup.model, data.train_x, data.train_y, data.test_x, data.test_y, setup.training.initial)
+
+
+def open_base(
+    path: Path | None, overrides: Sequence[str] | None, *, epochs: float | None = None, delta: float | None = None
+) -> Base:
+    """Load a scenario and its data.
+
+    Args:
+        path: of the scenario; None takes one client with the embedded digits.
+        overrides: of the form key.path=value.
+        epochs: k; those of the scenario by default.
+        delta: 1/N by default.
+
+    Raises:
+        ScenarioError, DataError: the scenario cannot be run, or says no epochs.
+    """
+
+    changes = list(overrides or [])
+    look_beside([] if path is None else [path])
+    scenario = load(path, changes) if path is not None else loads(_DEFAULT, "digits", changes)
+    text = _DEFAULT if path is None else path.read_text(encoding="utf-8-sig")
+    content = apply_overrides(read(text, str(path)).content, changes)
+    if epochs is None:
+        epochs = scenario.stop.epochs
+    if epochs is None:
+        raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
+    _check_sampling(scenario, content)
+    setup = assemble(scenario)
+    fewest = int(setup.training.sizes.min())
+    return Base(scenario, content, setup, epochs, fewest, 1.0 / fewest if delta is None else delta)
+
+
+def algorithm_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section `algorithm` of a scenario's content, which may also be a bare word."""
+    given = content.get("algorithm")
+    return {"kind": given} if isinstance(given, str) else dict(given or {})
+
+
+def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
+    """Refuse an algorithm that cannot run what is planned, before anything is computed."""
+
+    try:
+        from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
+    except ScenarioError:
+        raise ScenarioError(
+            f"algorithm.kind: expected one that takes batch_size and sampling: poisson, which Theorem B.4 is about, "
+            f"found {scenario.algorithm.kind}; use for example sync_sgd or adpsgd"
+        ) from None
+
+
+def steps_of(setup: Setup, rounds: int) -> NDArray[np.float64]:
+    """Return the step size of each round, [T], on the mean gradient: every client takes one step per round."""
+    schedule, count, total = setup.training.step_size, setup.scenario.clients.count, int(setup.training.sizes.sum())
+    if not callable(schedule):
+        return np.full(rounds, float(schedule))
+    examples = count * setup.training.batch_size
+    return np.array([schedule(i * count, i * examples, i * examples / total) for i in range(rounds)])
+
+
+def draw_graph(
+    base: Base,
+    *,
+    clipping_norms: Sequence[float],
+    noise_multipliers: Sequence[float],
+    reading: str,
+    draws: int,
+    client: int | None = None,
+    told: Callable[[float], None] = lambda share: None,
+) -> UtilityGraph:
+    """Draw the utility graph of a scenario.
+
+    Args:
+        base: the scenario.
+        clipping_norms: a grid.
+        noise_multipliers: a grid, increasing.
+        reading: all, last or figure.
+        draws: of noise per point.
+        client: whose examples to train on; None takes all clients'.
+        told: told how far it is.
+    """
+
+    setup, task, batch_size = base.setup, base.task, base.setup.training.batch_size
+    rounds = max(1, round(base.gradients / (base.num_clients * batch_size)))
+    together = batch_size * base.num_clients
+    if client is not None:
+        if not 0 <= client < base.num_clients:
+            raise ScenarioError(f"--client: expected 0 to {base.num_clients - 1}, found {client}")
+        shares = setup.shares
+        own = shares.indices[shares.offsets[client] : shares.offsets[client + 1]]
+        task, together = replace(task, train_x=task.train_x[own], train_y=task.train_y[own]), batch_size
+    steps = steps_of(setup, rounds)
+    planned = planned_rounds(noise_multipliers, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
+    factors = noise_factors(reading, steps=steps, batch_size=batch_size, num_clients=base.num_clients, rounds=planned)
+    batches = draw_batches(len(task.train_y), together, rounds, setup.streams.generator("utility-graph"))
+    return utility_graph(
+        task,
+        batches,
+        steps,
+        clipping_norms=clipping_norms,
+        noise_multipliers=noise_multipliers,
+        noise_factors=factors,
+        draws=draws,
+        key=setup.streams.key("utility-graph"),
+        told=told,
+    )
+
+
+def settings_of(base: Base, reading: str) -> dict[str, Any]:
+    """Return what a graph must agree in with a plan that is made from it."""
+    return {"scenario": base.scenario.digest(), "epochs": base.epochs, "delta": base.delta, "noise": reading}
+
+
+def write_graph(path: Path, graph: UtilityGraph, settings: Mapping[str, Any]) -> None:
+    """Write a graph as CSV, with what it is about as JSON in a comment on the first line."""
+
+    about = {
+        **settings,
+        "unclipped_accuracy": graph.unclipped_accuracy,
+        "draws": graph.draws,
+        "gradients": graph.gradients,
+    }
+    text = io.StringIO()
+    text.write(f"{_SETTINGS}{json.dumps(about)}\n")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(UtilityRow._fields)
+    table.writerows([f"{value:.9g}" for value in row] for row in graph.rows())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.getvalue(), encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot write the table: {error.strerror}") from error
+
+
+def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
+    """Read the graph that `simfl privacy utility-graph --out FOLDER` wrote.
+
+    Args:
+        folder: or the table in it.
+        settings: what it must be about.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+        ScenarioError: it is about something else.
+    """
+
+    path = folder / TABLE if folder.is_dir() else folder
+    try:
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        about = json.loads(first.removeprefix(_SETTINGS))
+        names, *table = csv.reader(lines)
+        if tuple(names) != UtilityRow._fields:
+            raise ValueError("other columns")
+        rows = [UtilityRow(*map(float, line)) for line in table]
+        norms = tuple(sorted({row.clipping_norm for row in rows}))
+        curves = [[row for row in rows if row.clipping_norm == norm] for norm in norms]
+        if not rows or len({tuple(row.noise_multiplier for row in curve) for curve in curves}) != 1:
+            raise ValueError("rows are missing")
+        graph = UtilityGraph(
+            clipping_norms=norms,
+            noise_multipliers=tuple(row.noise_multiplier for row in curves[0]),
+            noise_factors=tuple(row.noise_factor for row in curves[0]),
+            accuracies=tuple(curve[0].accuracy_without_noise for curve in curves),
+            unclipped_accuracy=float(about["unclipped_accuracy"]),
+            ratios=tuple(tuple(row.ratio for row in curve) for curve in curves),
+            lows=tuple(tuple(row.ratio_low for row in curve) for curve in curves),
+            highs=tuple(tuple(row.ratio_high for row in curve) for curve in curves),
+            draws=int(about["draws"]),
+            gradients=int(about["gradients"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"--graph: {path}: expected the table of a utility graph, found an error ({error}); draw one with "
+            "'simfl privacy utility-graph'"
+        ) from None
+    other = [name for name, value in settings.items() if about.get(name) != value]
+    if other:
+        raise ScenarioError(
+            f"--graph: {path}: expected a graph with the same scenario, --set, --epochs, --delta and --noise, found "
+            f"another {other[0]}; draw it again, or leave --graph out"
+        )
+    return graph
+
+
+def planned_content(base: Base, found: TrainingPlan) -> dict[str, Any]:
+    """Return the content of the planned scenario: the base's, with what the plan changes.
+
+    Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as it did
+    in the utility graph, whatever the batch. The claimed epsilon is also the budget, so that a client which works
+    faster than planned stops before it spends more.
+    """
+    content = base.content
+    old = base.setup.training.batch_size
+    algorithm = algorithm_of(content)
+    algorithm["step_size"] = rescaled(base.scenario.resolved()["algorithm"]["step_size"], found.batch_size / old)
+    algorithm |= {"batch_size": found.batch_size, "sampling": "poisson"}
+    privacy = {
+        "mechanism": "gaussian",
+        "clipping_norm": found.clipping_norm,
+        "noise_multiplier": found.noise_multiplier,
+        "delta": found.delta,
+        "epsilon": float(f"{found.claimed_epsilon:.6g}"),
+    }
+    planned = {
+        "name": f"{base.scenario.name}-planned",
+        "algorithm": algorithm,
+        "privacy": privacy,
+        "stop": {"updates": found.rounds * base.num_clients},
+    }
+    first = ["name", "description", *(key for key in content if key not in planned), *planned]
+    return {key: planned.get(key, content.get(key)) for key in dict.fromkeys(first) if key in {**content, **planned}}
+
+
+def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
+    """Return a step size schedule times a factor, for batches larger by that factor.
+
+    What falls with the number of updates falls faster, as there are fewer of them: at equal numbers of examples the
+    step is the factor times what it was.
+
+    Args:
+        step: as in a resolved scenario.
+        factor: > 0.
+
+    Raises:
+        ScenarioError: for a kind of schedule that is not known here.
+    """
+
+    def times(value: float) -> float:
+        return float(f"{value * factor:.6g}")
+
+    kind = step["kind"]
+    if kind == "constant":
+        return times(step["value"])
+    if kind == "by_epochs":
+        return {**step, "values": [times(value) for value in step["values"]]}
+    if kind == "warm_up":
+        return {**step, "initial": times(step["initial"]), "then": rescaled(step["then"], factor)}
+    if kind not in ("inverse", "inverse_sqrt"):
+        raise ScenarioError(
+            f"algorithm.step_size: {kind}: expected constant, by_epochs, inverse, inverse_sqrt or warm_up, which can "
+            "be rescaled to another batch size"
+        )
+    faster = factor if kind == "inverse" else math.sqrt(factor)
+    beta = step["beta"] * (faster if step["count"] == "updates" else 1.0)
+    return {**step, "initial": times(step["initial"]), "beta": float(f"{beta:.6g}")}
+
+
+def rehearse_plan(
+    base: Base, content: Mapping[str, Any], found: TrainingPlan, draws: int
+) -> tuple[Scenario, Rehearsal]:
+    """Check the planned scenario as `simfl run` would, and train its rounds once without noise."""
+
+    planned = from_mapping(content, "the planned scenario")
+    setup = assemble(planned)
+    streams = setup.streams
+    batches = draw_batches(
+        len(base.task.train_y),
+        found.batch_size * base.num_clients,
+        found.rounds,
+        streams.generator("utility-graph"),
+    )
+    rehearsed = rehearse(
+        base.task,
+        batches,
+        steps_of(setup, found.rounds),
+        found,
+        num_clients=base.num_clients,
+        draws=draws,
+        key=streams.key("utility-graph"),
+    )
+    return planned, rehearsed
