@@ -20,6 +20,8 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training
 from simfl.models import build_model
+from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.passes import OnePassClaim, OnePassLedger
 from simfl.streams import Streams
 from simfl.tape import Executor, LearningProblem, Tape
 from simfl.tape.draws import batch_positions
@@ -340,8 +342,22 @@ class NumpyExecutor:
 # -- runs --------------------------------------------------------------------------------------
 
 
+def tally_of(training, *, rounds=False, by_server=False):
+    """Return what counts releases, as under Gaussian noise with C = 1."""
+    stds = training.each_noise_std()
+    terms = Terms("gaussian", 1e-5, unit="client" if rounds else "example", by_server=by_server)
+    if training.tasks > 1:
+        claim = OnePassClaim(1.0, 1e-5, "analytic", "joint")
+        ledger = OnePassLedger(terms, training.sizes, training.batch_size, stds[0], training.tasks, 1, claim)
+    else:
+        ledger = Ledger(terms, training.sizes, training.batch_size, training.sampling, stds)
+    return ledger.counted_by(ledger, stds, 1.0, rounds)
+
+
 def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **options):
-    """Return an algorithm that is not started yet."""
+    """Return an algorithm that is not started yet, on a tape that counts releases."""
+    if tape.releases is None:
+        tape.releases = tally_of(training, rounds=tape.local, by_server=options.get("noise") == "server")
     return ALGORITHMS[kind](world, tape, training, on_update, **options)
 
 

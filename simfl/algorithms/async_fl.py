@@ -44,7 +44,6 @@ from simfl.algorithms.aggregators import Aggregators, Bundle, Part
 from simfl.algorithms.round_sizes import Gate, RoundsGate, RoundSizes
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.errors import ConditionError
-from simfl.privacy.ledger import Releases
 from simfl.tape import Gradient, Model
 from simfl.theory.async_fl.sizes import ConstantSizes
 from simfl.world.availability import Outcome
@@ -52,8 +51,6 @@ from simfl.world.engine import Process
 
 #: A round's number and a client's: what a message has besides parameters.
 HEADER_BYTES = 8
-#: Noise of shuffled batches has numbers of its own, from here on.
-NOISE_DRAWS = 2**30
 
 
 class AsyncFL(ServerAlgorithm):
@@ -75,7 +72,6 @@ class AsyncFL(ServerAlgorithm):
         mask: int = 1,
         aggregation: str = "sum",
         aggregators: Sequence[int] = (),
-        levels: Sequence[float] | None = None,
     ) -> None:
         """Take the options.
 
@@ -90,7 +86,6 @@ class AsyncFL(ServerAlgorithm):
                 matter (`LearningProblem.blocks`), here it decides about bytes.
             aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
             aggregators: how many there are on each level, from the server down.
-            levels: what the ledger calls the noise of each client's releases, [K]; None: no account.
         """
         super().set_up()
         count, training = self.num_clients, self.training
@@ -104,8 +99,6 @@ class AsyncFL(ServerAlgorithm):
         self.mask = mask
         self.local, self.decay = local_steps, decay
         self.averaging = aggregation == "mean"
-        self._levels = levels
-        self.releases = Releases([0] * count)
         entries = len(training.initial)
         self._update_bytes = 4 * -(-entries // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
         self.tree = Aggregators(
@@ -172,7 +165,7 @@ class AsyncFL(ServerAlgorithm):
 
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget; allowances count its rounds."""
-        if self._allowances is None or self.releases.total(client) < self._allowances[client]:
+        if self._allowances is None or self._seen.total(client) < self._allowances[client]:
             return False
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
@@ -313,56 +306,38 @@ class AsyncFL(ServerAlgorithm):
         size = self._size(me, i)
         yield from self._permission(me, i, size)
         model, version, step_size = self.model[me], self._version[me], self.step_at(i)
-        examples, gradients = self._batch(me, i, size, model) if size else (0, [])
+        gradient = self._batch(me, i, size, model) if size else None
+        examples = gradient.examples if gradient else 0
         if size:
             outcome = yield self.compute(me, size)
             if outcome is not Outcome.DONE:
                 return outcome is Outcome.CRASHED
-        terms: list[tuple[float, Model | Gradient]] = [(-step_size, gradient) for gradient in gradients]
+        terms: list[tuple[float, Model | Gradient]] = [(-step_size, gradient)] if gradient else []
         if self.training.l2 and size and self.mask == 1:  # else it is masked with the rest
             terms.append((-step_size * size * self.training.l2, model))
         change = self.tape.combine(*terms)
-        del model, gradients, terms  # a suspended process would keep them, and their rows, alive
+        del model, gradient, terms  # a suspended process would keep them, and their rows, alive
         self.model[me] = self.tape.combine((1.0, self.model[me]), (1.0, change))
-        self._send(me, i, size, change, Part(me, examples, version))
+        self._send(me, i, change, Part(me, examples, version))
         return True
 
-    def _batch(self, me: int, i: int, size: int, model: Model) -> tuple[int, list[Gradient]]:
-        """Promise the gradients of a round's batch in pieces that an operation can process; noise is on one of them.
-
-        Returns:
-            The number of examples, and the pieces.
-        """
-        draw, first, scale = self._draws[me], 0, self._noise_scale[me]
+    def _batch(self, me: int, i: int, size: int, model: Model) -> Gradient:
+        """Promise the gradient of a round's batch."""
+        draw, start, examples = self._draws[me], None, size
         self._draws[me] += 1
-        examples = size
         if self.training.sampling == "poisson":
             n = int(self.training.sizes[me])
             if size == self._nominal:
                 examples = self._batch_sizes.next(me)
             else:
                 examples = int(self.world.streams.generator("round-batch", me, draw).binomial(n, size / n))
-        pieces: list[Gradient] = []
-        if self.training.sampling == "shuffle":
-            # Pieces of a pass have the nominal size, whatever the rounds have; noise needs a name of its own then.
-            if scale:
-                pieces.append(self.tape.gradient(model, me, NOISE_DRAWS + draw, 0, scale))
-                scale = 0.0
-            draw, first = divmod(self._consumed[me], self._nominal)
+        elif self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
+            start = divmod(self._consumed[me], self._nominal)
             self._consumed[me] += size
-        left = examples
-        while left or not pieces:
-            part = min(left, self.tape.max_batch)
-            piece = self.tape.gradient(model, me, draw, part, scale)
-            piece.first = first
-            pieces.append(piece)
-            first, left, scale = first + part, left - part, 0.0
-        return examples, pieces
+        return self.tape.gradient_in_pieces(model, me, draw, examples, self._noise_scale[me], size, start)
 
-    def _send(self, me: int, i: int, size: int, change: Model, part: Part) -> None:
-        """Send (i, c, U), which is a release, and go on to the next round."""
-        if self._levels is not None and size:
-            self.releases.add(me, size, self._levels[me])
+    def _send(self, me: int, i: int, change: Model, part: Part) -> None:
+        """Send (i, c, U), and go on to the next round."""
         self.at_round[me] = i + 1
         self.sent[me] += 1
         if self.averaging:
@@ -397,7 +372,7 @@ class AsyncFL(ServerAlgorithm):
             self.model[me] = under_way.base
             return True
         change = under_way.change or self.tape.combine()
-        self._send(me, i, self.sizes.of(i, me), change, Part(me, steps * self._nominal, self._version[me]))
+        self._send(me, i, change, Part(me, steps * self._nominal, self._version[me]))
         return True
 
     def _advance(self, me: int, under_way: _LocalRound) -> None:
@@ -421,7 +396,8 @@ class AsyncFL(ServerAlgorithm):
             step = (self.decay[0] * nominal, self.decay[1], self.sizes.total(i) + per_step * under_way.done, per_step)
         draw = self._draws[me]
         self._draws[me] = draw + steps
-        made = self.tape.combine((1.0, self.tape.train(self.model[me], me, draw, steps, nominal, step, noise)))
+        promise = self.tape.train(self.model[me], me, draw, steps, nominal, step, noise, self.sizes.of(i, me))
+        made = self.tape.combine((1.0, promise))
         self.model[me] = self.tape.combine((1.0, self.model[me]), (1.0, made))
         change = made if under_way.change is None else self.tape.combine((1.0, under_way.change), (1.0, made))
         under_way.change = self.tape.settle(change)

@@ -25,7 +25,6 @@ from typing import Any, ClassVar
 import simpy
 
 from simfl.algorithms.server import Apply, ServerAlgorithm
-from simfl.privacy.ledger import Releases
 from simfl.tape import Gradient
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -45,7 +44,6 @@ class AsyncSGD(ServerAlgorithm):
             delays: "world": as speeds and links have it; "cyclic": clients take turns.
         """
         super().set_up()
-        self.releases = Releases([0] * self.num_clients)
         self.cyclic = delays == "cyclic"
         self._turn = 0
         self._taking_part: set[int] = set()
@@ -97,7 +95,7 @@ class AsyncSGD(ServerAlgorithm):
     def push(self, me: int, gradient: Gradient, read: int) -> simpy.Event:
         """Send a gradient to the server, which answers with the model when it has applied it."""
         came = self.clock.event()
-        self.releases.counts[me] += 1
+        self.tape.release(gradient)
         if self._at_once:
             network, size = self.world.network, self.training.model_bytes
             network.hand_over(me, self.server, size)

@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfl.privacy.ledger import Releases
+from simfl.privacy.releases import Releases
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.executor import STEPS
@@ -168,9 +168,12 @@ class Algorithm(ABC):
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
         self._noise_scale = self._noise_std if scale is None else [float(value) for value in scale]
-        #: What each client let others see; one release of the nominal kind per update unless the algorithm says more.
-        self.releases = Releases(self.client_updates)
+        self._seen = tape.releases or Releases([0] * self.num_clients)
+        #: What each client let others see: what the tape counts, unless the algorithm keeps an account of its own.
+        self.releases = self._seen
         self._allowances = training.allowances
+        self._counted = [0] * self.num_clients
+        self._at_a_time = [1] * self.num_clients
         #: When each client had spent its privacy budget, in seconds of virtual time.
         self.exhausted_s: dict[int, float] = {}
         self._busy_until = [0.0] * self.num_clients
@@ -225,8 +228,11 @@ class Algorithm(ABC):
 
         A client whose privacy budget is spent does not begin: it is gone.
         """
-        if self._allowances is not None and self.exhausted(client):
-            return self._timeout(0.0, Outcome.GONE)
+        if self._allowances is not None:
+            made, before = self._seen.total(client), self._counted[client]
+            self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
+            if self.exhausted(client):
+                return self._timeout(0.0, Outcome.GONE)
         return self.compute_for(client, self._duration(client, examples or self._nominal, self._env.now))
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
@@ -244,8 +250,14 @@ class Algorithm(ABC):
         return self.clock.timeout(when - now, outcome)
 
     def exhausted(self, client: int) -> bool:
-        """Whether the client's next release would exceed its privacy budget; when that began is kept."""
-        if self._allowances is None or self.releases.counts[client] < self._allowances[client]:
+        """Whether the client's next release would exceed its privacy budget; when that began is kept.
+
+        It may make as many at a time as it ever did. Whose releases are dearer than planned has nothing left.
+        """
+        if self._allowances is None:
+            return False
+        after = self._seen.total(client) + self._at_a_time[client]
+        if after <= self._allowances[client] and client not in self._seen.dearer:
             return False
         self.exhausted_s.setdefault(client, self._env.now)
         return True
@@ -283,7 +295,8 @@ class Algorithm(ABC):
         """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        return self.tape.gradient(model, client, draw, self._batch_sizes.next(client), self._noise_scale[client])
+        size = self._batch_sizes.next(client)
+        return self.tape.gradient(model, client, draw, size, self._noise_scale[client], expected=self._nominal)
 
     def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
         """Read `model` and promise its change by the client's next `steps` mini-batches; see `Round` for `step`."""

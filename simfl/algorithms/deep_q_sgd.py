@@ -94,7 +94,6 @@ class DeepQSGD(PassedModels):
         self._losses = np.zeros(len(pairs), dtype=np.float32)
         #: The largest step size since the last Global step, by pair.
         self._largest = [0.0] * len(pairs)
-        self.passes.counts = [0] * self.num_clients  # Local steps release nothing
 
     def start(self) -> None:
         """Start the nodes."""
@@ -138,12 +137,15 @@ class DeepQSGD(PassedModels):
         pair = me * self.num_tasks + task
         step_size = self.step_at(self.used[pair])
         own = self.local[pair]
-        self._begun(pair, self.tape.combine((1.0, own), *self.descent(self.batch(own, me, task, 0.0), 2.0 * step_size)))
+        gradient = self.batch(own, me, task, 0.0)
+        self.tape.hold(gradient)
+        self._begun(pair, self.tape.combine((1.0, own), *self.descent(gradient, 2.0 * step_size)))
         if not (yield from self.working(me)):
             self.abandon(me, None)
             return False
         self.local[pair] = self._coming[pair]
         self._largest[pair] = max(self._largest[pair], step_size)
+        self.tape.release(gradient)  # the batch is used; the noise of the pair's next Global step covers it
         self.finished(me, task, 0, 2.0 * step_size, -1, -1, 0.0)
         return True
 
@@ -156,6 +158,7 @@ class DeepQSGD(PassedModels):
         largest = max(self._largest[pair], step_size)
         ratio = largest / step_size if step_size > 0.0 else 1.0
         gradient = self.batch(model, me, task, self._noise_scale[me] * ratio)
+        self.tape.hold(gradient)
         joint = self.tape.combine((0.5, model), (0.5, self.local[pair]), *self.descent(gradient, step_size))
         self._begun(pair, joint)
         if not (yield from self.working(me)):
@@ -163,7 +166,7 @@ class DeepQSGD(PassedModels):
             return False
         self.local[pair] = joint
         self._largest[pair] = 0.0
-        self.passes.counts[me] += 1
+        self.tape.release(gradient)
         self.publish(me, task, version, joint, step_size, source, self._noise_std[me] * ratio)
         self._next(task, me)
         return True

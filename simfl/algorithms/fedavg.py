@@ -24,7 +24,6 @@ from typing import ClassVar
 import simpy
 
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.privacy.ledger import Releases
 from simfl.tape import Model
 from simfl.tape.recording import Round
 from simfl.world.availability import Outcome
@@ -64,7 +63,6 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
-        self.releases = Releases([0] * self.num_clients)
         #: Who trains or sends; nobody is chosen twice at a time.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
@@ -192,7 +190,7 @@ class FedAvg(ServerAlgorithm):
             self._done(me, this, None)
             return
         change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0))
-        self.releases.counts[me] += 1
+        self.tape.release(change)
         sent_s = self.clock.now
 
         def arrived() -> None:

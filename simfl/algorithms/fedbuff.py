@@ -98,17 +98,15 @@ class FedBuff(LocalRounds):
         buffer, self.buffer = self.buffer, []
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
         noise_std = [self._noise_std[update.client] for update in buffer]
-        if self.server_noise:
-            # The noise on the sum comes with the last update, which is weighed like the others.
-            buffer[-1].change.noise_scale = self.server_noise / weights[-1]
-            noise_std[-1] = self.server_noise
-            for client, share in self._shares.items():
-                self.releases.counts[client] += share**2
         self._shares.clear()
         scale = self.server_step / len(buffer)
         sizes = [_examples(update.change) for update in buffer]
-        terms = [(scale * weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
-        self.server_model = self.tape.apply((1.0, self.server_model), *terms)
+        terms = [(weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
+        if self.server_noise is None:
+            self.server_model = self.tape.apply((1.0, self.server_model), *((scale * c, change) for c, change in terms))
+        else:
+            noise_std[-1] = self.server_noise
+            self.server_model = self.tape.apply_with_noise(self.server_model, scale, terms, self.server_noise)
         self.applied()
         self.round_num += 1
         with self.together():
@@ -127,10 +125,10 @@ class FedBuff(LocalRounds):
 
     # -- privacy -------------------------------------------------------------------------------
 
-    def release(self, client: int) -> None:
+    def release(self, change: Round) -> None:
         """What the server adds noise to is released with the sum of the buffer."""
         if self.server_noise is None:
-            super().release(client)
+            super().release(change)
 
     def exhausted(self, client: int) -> bool:
         """Whether another update, which may be in the buffer that the client's last ones are in, would be too much."""

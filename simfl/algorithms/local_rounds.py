@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import simpy
 
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.privacy.ledger import Releases
 from simfl.tape.recording import Round
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
@@ -61,8 +60,6 @@ class LocalRounds(ServerAlgorithm):
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.concurrency = self.num_clients if concurrency is None else concurrency
-        # What a client sends is released, whether the server uses it or not.
-        self.releases = Releases([0] * self.num_clients)
         #: Updates that clients sent so far.
         self.sent = 0
         self._training: set[int] = set()
@@ -115,7 +112,7 @@ class LocalRounds(ServerAlgorithm):
         """Send an update to the server; returns the event that happens when the next model has come."""
         came = self.clock.event()
         self.sent += 1
-        self.release(me)
+        self.release(change)
 
         def apply(weight: float, staleness: int) -> None:
             self.take(Update(me, change, step_size, weight, staleness, came, self.clock.now))
@@ -123,9 +120,9 @@ class LocalRounds(ServerAlgorithm):
         self.to_server(me, lambda: self.arrive(me, read, apply))
         return came
 
-    def release(self, client: int) -> None:
-        """Note what the client's update, on its way, gives away."""
-        self.releases.counts[client] += 1
+    def release(self, change: Round) -> None:
+        """Note that an update is on its way: it is released, whether the server uses it or not."""
+        self.tape.release(change)
 
     # -- the server ----------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class MAPA(AsyncSGD):
         draw = self._draws[client]
         self._draws[client] = draw + 1
         size, scale = self._batch_sizes.next(client), self._noise_scale[client] * rule.noise
-        return self.tape.gradient(model, client, draw, size, scale, rule.clipping_norm)
+        return self.tape.gradient(model, client, draw, size, scale, rule.clipping_norm, self._nominal)
 
     def step_size(self) -> float:
         """The present stage's."""

@@ -38,7 +38,6 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
-from simfl.privacy.passes import PassReleases
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
@@ -70,8 +69,6 @@ class PassedModels(Algorithm):
         pairs = self.num_clients * self.num_tasks
         #: Batches that each pair (node * tasks + task) has used, or begun to use.
         self.used = [0] * pairs
-        self.passes = PassReleases(self.client_updates, tasks=self.num_tasks, used=[0] * pairs)
-        self.releases = self.passes
         self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
         initial = self.tape.constant(self.training.initial)
         #: The global model of each task, its version, and the node that has it (-1: everybody, at the beginning).
@@ -231,8 +228,7 @@ class PassedModels(Algorithm):
     def finished(
         self, node: int, task: int, staleness: int, step_size: float, source: int, version: int, noise_std: float
     ) -> None:
-        """Count a batch that was used."""
-        self.passes.used[node * self.num_tasks + task] += 1
+        """Record that a batch was used."""
         self.updated(node, staleness, self._nominal, step_size, source, version, noise_std)
 
     def release(self, node: int, task: int) -> None:

@@ -57,9 +57,9 @@ class ListeningTape(Tape):
         """As `Tape.combine`; each of the client's gradients among the terms is recorded by itself, too."""
         for _, value in terms:
             if isinstance(value, Gradient) and value.client == self._client:
-                name = value.model, value.client, value.draw, value.size, value.noise_scale
-                release = super().combine((self._factor, Gradient(*name)))
-                self._pending.append((value.model, release, Gradient(*name)))
+                name = value.twin()
+                release = super().combine((self._factor, value.twin()))
+                self._pending.append((value.model, release, name))
         result = super().combine(*terms)
         if len(self._pending) >= HEARD_AT_A_TIME:
             self.deliver()

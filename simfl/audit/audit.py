@@ -35,8 +35,9 @@ from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.privacy.accounting import Accountant, Composition, Neighbors, Release, delta_of, epsilon_of
-from simfl.privacy.ledger import Ledger, Releases
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.passes import OnePassLedger
+from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
 from simfl.scenario import Scenario, load
@@ -289,7 +290,7 @@ class Audit:
             tape = simulation.tape
             assert isinstance(tape, ListeningTape), "the simulation records on the tape it was given"
             tape.deliver()
-            releases = simulation.algorithm.releases
+            releases = simulation.account()
         finally:
             simulation.release()
         return self._report(ledger, releases, scorer)
@@ -329,7 +330,7 @@ class Audit:
         terms, client, size = ledger.terms, self.client, int(self.setup.training.sizes[self.client])
         composition = composition_of(ledger, releases, client)
         epsilon = _epsilon_or_nan(composition, terms.delta, terms.neighbors, terms.accountant)
-        certified = epsilon if ledger.certified else math.nan
+        certified = epsilon if ledger.certifies(releases) else math.nan
         profile = curve(composition, certified, terms.delta, terms.neighbors)
         claim = self._claim(ledger, releases, epsilon)
         claimed: Profile = [] if claim is None or math.isnan(claim.epsilon) else [(claim.epsilon, claim.delta)]
@@ -368,7 +369,7 @@ class Audit:
             claim_refuted=on_claim.p_value < level,
             ceiling=epsilon_lower_bound(made, made, self.canaries, terms.delta, 1.0 - share),
             decisive=profile_p_value(made, made, self.canaries, profile or claimed) < share,
-            statement=ledger.statement,
+            statement=ledger.statement_of(releases),
         )
 
     def _claim(self, ledger: Ledger, releases: Releases, epsilon: float) -> Claimed | None:

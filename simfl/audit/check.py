@@ -15,7 +15,8 @@ from typing import cast
 import numpy as np
 
 from simfl.errors import ConditionError, ScenarioError
-from simfl.privacy.ledger import Ledger, Releases, View
+from simfl.privacy.ledger import NOT_CERTIFIED, Ledger, View
+from simfl.privacy.releases import Releases
 from simfl.records import Run
 from simfl.records.claims import Check, Claimed, Finding
 from simfl.scenario import from_mapping
@@ -85,7 +86,7 @@ def check(setup: Setup, run: Run | None = None) -> Check:
         for clients in groups
     ]
     subject = setup.scenario.name if run is None else f"{run.name} ({run.folder.name})"
-    return Check(subject, run is None, ledger.statement, delta, tuple(findings))
+    return Check(subject, run is None, ledger.statement_of(releases), delta, tuple(findings))
 
 
 def _same(one: Claimed, other: Claimed) -> bool:
@@ -96,7 +97,7 @@ def _same(one: Claimed, other: Claimed) -> bool:
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return what a run recorded."""
+    """Return what a run recorded, and why nothing of it can be certified, if so."""
     releases = Releases([0] * len(ledger.sizes))
     table = run.releases
     for client, size, level, count in zip(
@@ -106,6 +107,9 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
             releases.counts[client] += int(count)
         else:
             releases.others.setdefault(int(client), {})[int(size), float(level)] = int(count)
+    stated = str(run.manifest.extra.get("privacy", ""))
+    if ledger.certified and stated.startswith(NOT_CERTIFIED):
+        releases.refusal = stated.removeprefix(NOT_CERTIFIED)
     return releases
 
 

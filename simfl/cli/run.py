@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,7 @@ def _run_all(
     ready = load_all(
         paths, overrides, seed, device, lambda setup: (setup.scenario, setup if single else setup.scenario)
     )
+    warnings.filterwarnings("ignore", "privacy: ")  # the table of results says so
     runs: list[Run] = []
     failed = False
     for number, (scenario, prepared) in enumerate(ready, start=1):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -40,10 +40,13 @@ from simfl.privacy.accounting import (
     renyi_to_epsilon,
 )
 from simfl.privacy.calibration import releases_within
+from simfl.privacy.releases import Releases, Tally
 
 View = Literal["local_transcript", "global_hidden"]
 Composition = tuple[tuple[Release, int], ...]
 
+#: How a statement begins that says why there is no epsilon.
+NOT_CERTIFIED = "not certified: "
 #: So many different compositions are looked at with privacy loss distributions at the end of a run.
 AFFORDABLE = 8
 #: Kinds of releases above which the Renyi accountant takes integer orders only.
@@ -79,29 +82,6 @@ class Terms:
     by_server: bool = False
 
 
-@dataclass
-class Releases:
-    """What every client released so far.
-
-    Attributes:
-        counts: releases of the nominal kind (the scenario's batch size and the client's noise), by client.
-        others: further kinds, by client: (batch size, noise level) -> how often. The noise level is a noise
-            multiplier, or the epsilon of one release for pure mechanisms.
-    """
-
-    counts: list[int]
-    others: dict[int, dict[tuple[int, float], int]] = field(default_factory=dict)
-
-    def total(self, client: int) -> int:
-        """Return how often the client released anything."""
-        return self.counts[client] + sum(self.others.get(client, {}).values())
-
-    def add(self, client: int, batch_size: int, level: float) -> None:
-        """Record a release with a batch size and noise of its own."""
-        kinds = self.others.setdefault(client, {})
-        kinds[batch_size, level] = kinds.get((batch_size, level), 0) + 1
-
-
 class Ledger:
     """Accounts for the releases of a run.
 
@@ -116,6 +96,8 @@ class Ledger:
 
     #: Whether it counts what an example loses through all clients that hold it together.
     counts_holders: ClassVar[bool] = False
+    #: What counts the releases of a run.
+    counted_by: ClassVar[type[Tally]] = Tally
 
     def __init__(
         self,
@@ -159,7 +141,7 @@ class Ledger:
         """One line that says what the epsilon means, or why there is none."""
         terms = self.terms
         if self._refusal is not None:
-            return f"not certified: {self._refusal}"
+            return f"{NOT_CERTIFIED}{self._refusal}"
         if terms.unit == "client":
             relation = {
                 "add_or_remove": "a client that takes part or sends noise only",
@@ -189,6 +171,15 @@ class Ledger:
             f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}"
             f"{sampled}, {accountant}"
         )
+
+    def certifies(self, releases: Releases) -> bool:
+        """Whether an epsilon holds for these releases."""
+        return self.certified and releases.refusal is None
+
+    def statement_of(self, releases: Releases) -> str:
+        """One line that says what the epsilon of these releases means, or why there is none."""
+        refused = self.certified and releases.refusal is not None
+        return f"{NOT_CERTIFIED}{releases.refusal}" if refused else self.statement
 
     # -- what was released ---------------------------------------------------------------------
 
@@ -296,7 +287,7 @@ class Ledger:
 
         Of clients whose releases are of one kind, only the one with most of them is looked at.
         """
-        if not self.certified:
+        if not self.certifies(releases):
             return math.nan
         if self.terms.view == "local_transcript" and not releases.others:
             most: dict[tuple[int, float], int] = {}
@@ -314,7 +305,7 @@ class Ledger:
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""
-        if not self.certified:
+        if not self.certifies(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         if self.terms.accountant == "pld":
@@ -328,7 +319,7 @@ class Ledger:
         Where clients differ only in how often they released, at most `AFFORDABLE` numbers of releases are looked at
         closely, and a client in between has the epsilon of the next larger one if that is smaller than its own.
         """
-        if not self.certified:
+        if not self.certifies(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         distinct = list(dict.fromkeys(compositions))

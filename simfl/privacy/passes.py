@@ -19,6 +19,7 @@ releases of noise multiplier z, an example being replaced, that of one Gaussian 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -26,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Ledger, Releases, Terms, View
+from simfl.privacy.ledger import Ledger, Terms, View
+from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
 
 
 @dataclass
@@ -40,6 +42,71 @@ class PassReleases(Releases):
 
     tasks: int = 1
     used: list[int] = field(default_factory=list)
+
+
+class PassTally(Tally, PassReleases):
+    """The releases that a tape has seen, with the batches used of each task; a promise's client is its pair.
+
+    A node may keep a model of its own on which it takes steps without noise (`hold`). They are released, the tape hears
+    (`count`), with the batch's end; what they give away the noise of the pair's next publication covers, if the
+    conditions of Lemma 5 hold, which is the ledger's matter.
+    """
+
+    ledger: OnePassLedger
+
+    def __init__(
+        self,
+        ledger: OnePassLedger,
+        scales: Sequence[float],
+        clipping_norm: float,
+        rounds: bool = False,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        super().__init__(ledger, scales, clipping_norm, rounds, now)
+        self.tasks = ledger.tasks
+        self.used = [0] * (len(ledger.sizes) * self.tasks)
+        self._held: dict[int, Promise] = {}
+
+    def hold(self, promise: Promise) -> None:
+        """The node works on a batch whose result it keeps; it is counted when the tape hears that it is done."""
+        if promise.client in self._held:
+            client, task = divmod(promise.client, self.tasks)
+            self.refuse(f"client {client} used a batch of task {task} that was not counted")
+        promise.released = True
+        self._held[promise.client] = promise
+        self._check(promise, kept=True)
+
+    def send(self, promise: Promise) -> None:
+        """The node is done with a batch, or sends what it made of it."""
+        if self._held.get(promise.client) is not promise:
+            super().send(promise)
+            return
+        del self._held[promise.client]
+        self.used[promise.client] += 1
+        self.counts[promise.client // self.tasks] += promise.noise_scale > 0.0
+
+    def count(self, promise: Promise) -> None:
+        """Count a batch, and its release."""
+        promise.released = True
+        self.used[promise.client] += 1
+        self.counts[promise.client // self.tasks] += 1
+        self._check(promise)
+
+    def _check(self, promise: Promise, kept: bool = False) -> None:
+        client, scale = promise.client // self.tasks, promise.noise_scale
+        too_little = scale < self._scales[client] * (1.0 - ROUNDING) and (scale or not kept)
+        if promise.size != self._batch or promise.own_norm is not None or too_little:
+            self.refuse(f"client {client} releases mini-batch {promise.draw} otherwise than passes over its data do")
+
+    def look(self, client: int) -> None:
+        """Decisions by losses are the ledger's matter, which certifies those by coin only."""
+
+    def compare(self, own: Releases) -> Releases:
+        """As of any tally; batches are compared, too."""
+        used = own.used if isinstance(own, PassReleases) else []
+        if own is not self and (len(used) != len(self.used) or any(map(int.__lt__, used, self.used))):
+            self.refuse("the algorithm's own account says too little: it has fewer batches than the tape saw")
+        return super().compare(own)
 
 
 @dataclass(frozen=True)
@@ -90,6 +157,7 @@ class OnePassLedger(Ledger):
     """
 
     counts_holders: ClassVar[bool] = True
+    counted_by = PassTally
 
     def __init__(
         self,
@@ -132,7 +200,7 @@ class OnePassLedger(Ledger):
 
         An example that several clients may hold counts with the releases of those that made most.
         """
-        if not self.certified:
+        if not self.certifies(releases):
             return np.full(len(self.sizes), math.nan)
         passes = self.passes(releases)
         if self.holders > 1:

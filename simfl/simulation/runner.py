@@ -10,6 +10,7 @@ import itertools
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from simfl.errors import RunError, SimflError
+from simfl.privacy.releases import Releases, Tally
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.records.tables import MOST_EDGES
@@ -110,6 +112,7 @@ class Simulation:
             None,
             window=self.window,
             on_flush=self._tell,
+            releases=tally(setup, lambda: self.world.clock.now),
             **setup.problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
@@ -129,6 +132,8 @@ class Simulation:
         )
         self.status = "running"
         self.reason = ""
+        self.warnings = list(setup.warnings)
+        self._refused = False
         self._accuracy: float | None = None
         self._evaluations: deque[tuple[tuple[Any, ...], Future[Evaluation]]] = deque()
         self._evaluated_at = -1.0
@@ -284,11 +289,11 @@ class Simulation:
         ledger = self.setup.ledger
         epsilon = float("nan")
         if "client_epsilon" in self._tables and ledger is not None:
-            spent = ledger.epsilon(algorithm.releases)
+            spent = ledger.epsilon(self.account())
             epsilon = float(spent.max())
             self._record_epsilon(spent)
         elif ledger is not None:
-            epsilon = ledger.largest(algorithm.releases)
+            epsilon = ledger.largest(self.account())
         row = (
             clock.now, algorithm.updates, algorithm.epochs, algorithm.rounds,
             network.bytes_sent, network.messages, epsilon, algorithm.clipping_norm,
@@ -307,6 +312,23 @@ class Simulation:
                 self._end("diverged", f"the loss was not finite at {evaluated_s:.6g} s of virtual time")
             elif target is not None and evaluation.test_accuracy >= target:
                 self._end("done", "accuracy")
+
+    def account(self) -> Releases:
+        """What clients have released: the algorithm's account, held against what the tape saw.
+
+        Where something was released that cannot be certified, or was not counted, no epsilon holds from now on, and
+        the user is told once.
+        """
+        own, seen, ledger = self.algorithm.releases, self.tape.releases, self.setup.ledger
+        if seen is None or ledger is None:
+            return own
+        found = seen.compare(own)
+        if ledger.certified and found.refusal is not None and not self._refused:
+            self._refused = True
+            warning = f"privacy: epsilon is not certified: {found.refusal}"
+            self.warnings.append(warning)
+            warnings.warn(warning, stacklevel=2)
+        return found
 
     def _record_epsilon(self, spent: np.ndarray) -> None:
         """Write what each client has spent up to now."""
@@ -383,7 +405,7 @@ class Simulation:
             self._timeline.close()
         ledger = setup.ledger
         if ledger is not None:
-            self._tables["releases"].extend(ledger.kinds(algorithm.releases))
+            self._tables["releases"].extend(ledger.kinds(self.account()))
         table = self._tables["clients"]
         table.extend_columns(
             {
@@ -396,7 +418,7 @@ class Simulation:
                 "communicate_s": np.array([t.communicate_s for t in algorithm.times]),
                 "offline_s": np.array([world.availability.offline_s(k, now) for k in range(count)], dtype=float),
                 "bytes": np.array([t.sent_bytes for t in world.network.traffic[:count]], dtype=np.int64),
-                "epsilon": np.full(count, np.nan) if ledger is None else ledger.final_epsilon(algorithm.releases),
+                "epsilon": np.full(count, np.nan) if ledger is None else ledger.final_epsilon(self.account()),
                 "delta": np.full(count, np.nan if ledger is None else ledger.delta),
                 "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
             }
@@ -409,10 +431,10 @@ class Simulation:
             "scenario_digest": scenario.digest(),
             "model_size": self.setup.model.size,
             "sampling": self.setup.training.sampling,
-            "warnings": self.setup.warnings,
+            "warnings": self.warnings,
         }
         if self.setup.ledger is not None:
-            extra["privacy"] = self.setup.ledger.statement
+            extra["privacy"] = self.setup.ledger.statement_of(self.account())
         return Manifest(
             status=status,  # type: ignore[arg-type]
             seed=scenario.seed,
@@ -473,6 +495,15 @@ class Simulation:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
+    """Return what counts the releases of a run of the scenario; None without privacy."""
+    ledger, training = setup.ledger, setup.training
+    if ledger is None:
+        return None
+    scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
+    return ledger.counted_by(ledger, scales, training.clipping_norm, setup.problem.local, now)
 
 
 def automatic_window(setup: Setup, platform: str) -> int:

@@ -19,6 +19,7 @@ row that nobody can mention any more is released at the next flush and its place
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,11 +27,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.privacy.releases import Tally
+
 _ONE = (1.0,)
 _USED = -1  # size of a gradient that was consumed
+_IN_PIECES = -2  # size of a gradient that is consumed piece by piece
 _ZERO = [(0.0,) * n for n in range(16)]
 _NO_ROW = [(-1,) * n for n in range(16)]
 
+#: Noise that has an operation of its own has numbers of its own, from here on.
+NOISE_DRAWS = 2**30
 #: Chains over which a sum of many gradients is split: enough to fill the lanes of a step.
 CHAINS = 16
 
@@ -72,20 +78,67 @@ class Gradient:
         size: number of examples in the batch.
         noise_scale: what multiplies the mechanism's noise of unit scale, which is added to the sum; its standard
             deviation where that is Gaussian.
+        expected: number of examples that were to be expected, where `size` was drawn; 0 if nobody says.
+        released: whether the tape's tally has counted it.
     """
 
-    __slots__ = ("client", "draw", "first", "model", "noise_scale", "size")
+    __slots__ = ("client", "draw", "expected", "first", "model", "noise_scale", "released", "size")
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[float, ...] = ()
+    #: The clipping norm, where it has one of its own.
+    own_norm: float | None = None
+    #: Promises that are consumed in its place, together.
+    pieces: Sequence[Gradient] = ()
 
-    def __init__(self, model: Model, client: int, draw: int, size: int, noise_scale: float) -> None:
+    def __init__(self, model: Model, client: int, draw: int, size: int, noise_scale: float, expected: int = 0) -> None:
         self.model = model
         self.client = client
         self.draw = draw
         self.size = size
         self.noise_scale = noise_scale
+        self.expected = expected
+        self.released = False
         self.first = 0
+
+    @property
+    def examples(self) -> int:
+        """Number of examples in the batch, before it is consumed."""
+        return self.size
+
+    def twin(self) -> Gradient:
+        """Return a copy that can be consumed besides, and is not counted: for who listens."""
+        twin = copy.copy(self)
+        twin.released = True
+        return twin
+
+
+class GradientInPieces(Gradient):
+    """The gradient of a batch that several operations compute side by side; one of them has the noise.
+
+    Its `size` says that no operation takes it as it is.
+
+    Attributes:
+        pieces: gradients of parts of the batch.
+    """
+
+    __slots__ = ("_examples", "pieces")
+
+    def __init__(self, pieces: Sequence[Gradient], draw: int, examples: int, noise_scale: float, expected: int) -> None:
+        super().__init__(pieces[0].model, pieces[0].client, draw, _IN_PIECES, noise_scale, expected)
+        self._examples = examples
+        self.pieces = pieces
+        for piece in pieces:
+            piece.released = True  # with the whole
+
+    @property
+    def examples(self) -> int:
+        """Number of examples in the batch."""
+        return self._examples
+
+    def twin(self) -> Gradient:
+        """As of any gradient, with pieces of its own."""
+        return GradientInPieces([piece.twin() for piece in self.pieces], self.draw, self.examples, self.noise_scale, 0)
 
 
 class ClippedGradient(Gradient):
@@ -95,12 +148,20 @@ class ClippedGradient(Gradient):
         step: C, to which each example's gradient is clipped (or the mean, as the problem says); inf for no clipping.
     """
 
-    __slots__ = ("step",)
+    __slots__ = ("own_norm", "step")
 
     def __init__(
-        self, model: Model, client: int, draw: int, size: int, noise_scale: float, clipping_norm: float
+        self,
+        model: Model,
+        client: int,
+        draw: int,
+        size: int,
+        noise_scale: float,
+        clipping_norm: float,
+        expected: int = 0,
     ) -> None:
-        super().__init__(model, client, draw, size, noise_scale)
+        super().__init__(model, client, draw, size, noise_scale, expected)
+        self.own_norm = clipping_norm
         self.step = (clipping_norm,)
 
 
@@ -130,8 +191,9 @@ class Round(Gradient):
         size: int,
         step: tuple[float, float, float, float],
         noise_scale: float,
+        expected: int = 0,
     ) -> None:
-        super().__init__(model, client, draw, size, noise_scale)
+        super().__init__(model, client, draw, size, noise_scale, expected)
         self.first = steps
         self.step = step
 
@@ -198,6 +260,7 @@ class Tape:
         on_flush: called after every submitted window.
         local: whether the promises are rounds; a run has either these or gradients.
         own_clipping: whether each gradient has a clipping norm of its own.
+        releases: counts what is released; None without privacy.
     """
 
     def __init__(
@@ -210,6 +273,7 @@ class Tape:
         on_flush: Callable[[], None] | None = None,
         local: bool = False,
         own_clipping: bool = False,
+        releases: Tally | None = None,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -220,6 +284,7 @@ class Tape:
         self.on_flush = on_flush
         self.local = local
         self.own_clipping = own_clipping
+        self.releases = releases
         self._graveyard: list[int] = []
         self._free: list[int] = []
         self._next_number = 0
@@ -258,6 +323,7 @@ class Tape:
         size: int,
         noise_scale: float = 0.0,
         clipping_norm: float | None = None,
+        expected: int = 0,
     ) -> Gradient:
         """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
         assert not self.local, "this tape records rounds"
@@ -267,8 +333,44 @@ class Tape:
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         if clipping_norm is not None:
-            return ClippedGradient(model, client, draw, size, noise_scale, clipping_norm)
-        return Gradient(model, client, draw, size, noise_scale)
+            gradient: Gradient = ClippedGradient(model, client, draw, size, noise_scale, clipping_norm, expected)
+        else:
+            gradient = Gradient(model, client, draw, size, noise_scale, expected)
+        if self.releases is not None and noise_scale:
+            self.releases.name(gradient)
+        return gradient
+
+    def gradient_in_pieces(
+        self,
+        model: Model,
+        client: int,
+        draw: int,
+        size: int,
+        noise_scale: float = 0.0,
+        expected: int = 0,
+        start: tuple[int, int] | None = None,
+    ) -> Gradient:
+        """Promise the gradient of a batch of any size, in pieces that one operation each can process, side by side.
+
+        Args:
+            model, client, draw, size, noise_scale, expected: as in `gradient`.
+            start: where a shuffled batch begins, (draw, first example of it), where batches have other sizes than the
+                nominal; the noise then has an operation of its own.
+        """
+        scale, pieces, first = noise_scale, [], 0
+        name = draw
+        if start is not None:
+            if scale:
+                pieces.append(self.gradient(model, client, NOISE_DRAWS + draw, 0, scale))
+                scale = 0.0
+            name, first = start
+        left = size
+        while left or not pieces:
+            piece = self.gradient(model, client, name, min(left, self.max_batch), scale)
+            piece.first = first
+            pieces.append(piece)
+            first, left, scale = first + piece.size, left - piece.size, 0.0
+        return GradientInPieces(pieces, draw, size, noise_scale, expected)
 
     def train(
         self,
@@ -279,12 +381,48 @@ class Tape:
         size: int,
         step: tuple[float, float, float, float],
         noise_scale: float = 0.0,
+        expected: int = 0,
     ) -> Round:
-        """Read `model` now and promise its change by a round of local steps; see `Round`."""
+        """Read `model` now and promise its change by a round of local steps; see `Round`.
+
+        `expected` is the number of examples of a round that takes several operations.
+        """
         assert self.local, "this tape records gradients"
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
-        return Round(model, client, draw, steps, size, step, noise_scale)
+        change = Round(model, client, draw, steps, size, step, noise_scale, expected)
+        if self.releases is not None and noise_scale:
+            self.releases.name(change)
+        return change
+
+    # -- releases ----------------------------------------------------------------------------
+
+    def release(self, promise: Gradient) -> None:
+        """A client sends what it promised: it is released now, whatever becomes of it; else when it is consumed."""
+        if self.releases is not None:
+            self.releases.send(promise)
+
+    def hold(self, promise: Gradient) -> None:
+        """A client keeps what it makes of a promise, which is not released before `release` says so."""
+        if self.releases is not None:
+            self.releases.hold(promise)
+
+    def apply_with_noise(
+        self, base: Model, factor: float, terms: Sequence[tuple[float, Gradient]], noise_scale: float
+    ) -> Model:
+        """Return base + factor * (sum_j c_j U_j + noise_scale * noise): a server adds noise to a sum of updates.
+
+        The noise comes with the last of the updates, none of which has noise of its own.
+        """
+        coef, last = terms[-1]
+        if not coef or any(update.noise_scale for _, update in terms):
+            raise ValueError("apply_with_noise: expected updates without noise of their own, the last one not times 0")
+        last.noise_scale = noise_scale / coef
+        if self.releases is not None:
+            self.releases.count_sum(terms, noise_scale)
+        return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
+
+    # -- sums ----------------------------------------------------------------------------------
 
     def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
         """Return sum c * value, computed at once and in the order of recording: what a server does with what arrives.
@@ -295,6 +433,8 @@ class Tape:
             (c0, one), (c1, other) = terms
             fits = isinstance(other, Gradient) and 0 <= other.size <= self.max_batch
             if fits and isinstance(one, Model) and isinstance(other, Gradient) and len(one.rows) == 1:
+                if self.releases is not None and not other.released:
+                    self.releases.count(other)
                 size, other.size = other.size, _USED
                 gradient = self._record((), (), other, 1.0, other.first, size, other.noise_scale)
                 return Model((self._serial([(one.rows[0], c0 * one.coefs[0]), (gradient, c1)]),), _ONE)
@@ -343,6 +483,8 @@ class Tape:
                 if isinstance(other, Gradient):
                     size = other.size
                     if c0 == 1.0 and len(rows) <= self.reads and 0 <= size <= self.max_batch:
+                        if self.releases is not None and not other.released:
+                            self.releases.count(other)
                         other.size = _USED
                         return Model(
                             (self._record(rows, coefs, other, c1, other.first, size, other.noise_scale),), _ONE
@@ -353,10 +495,10 @@ class Tape:
         gradients: list[tuple[float, Gradient]] | None = None
         for coef, value in terms:
             if isinstance(value, Gradient):
-                if gradients is None:
-                    gradients = [(coef, value)]
-                else:
-                    gradients.append((coef, value))
+                if value.pieces and self.releases is not None and not value.released:
+                    self.releases.count(value)
+                gradients = gradients or []
+                gradients += [(coef, piece) for piece in value.pieces] if value.pieces else [(coef, value)]
                 continue
             rows, coefs = value.rows, value.coefs
             if len(rows) == 1:
@@ -420,6 +562,10 @@ class Tape:
         """
         self.flush()
         assert self.executor is not None, "no executor"
+        if self.releases is not None:
+            for client, numbered in zip(clients, draws, strict=True):
+                if max(numbered, default=-1) >= 0:
+                    self.releases.look(client)
         whose, numbers = np.array(clients, dtype=np.int32), np.array(draws, dtype=np.int32)
         return self.executor.probe(*self.forms(models), whose, numbers)
 
@@ -482,6 +628,8 @@ class Tape:
             raise ValueError(
                 f"gradient {gradient.draw} of client {gradient.client} is used twice: it would be drawn twice"
             )
+        if self.releases is not None and not gradient.released:
+            self.releases.count(gradient)
         gradient.size = _USED
         size = min(total, self.max_batch)
         out = self._record(

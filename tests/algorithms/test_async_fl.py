@@ -378,9 +378,9 @@ class Script:
             self.events.append(("read", client, algorithm.at_round[client], draw, size))
             return gradient(model, client, draw, size, scale)
 
-        def steps(model, client, draw, count, size, step, scale):
+        def steps(model, client, draw, count, size, step, scale, expected):
             self.events.append(("steps", client, draw, count, step))
-            return train(model, client, draw, count, size, step, scale)
+            return train(model, client, draw, count, size, step, scale, expected)
 
         def received(client, model, k, version):
             receive(client, model, k, version)
@@ -605,10 +605,8 @@ def test_all_blocks_are_drawn_alike():
 
 def test_releases_have_the_sizes_of_their_rounds():
     sizes = sizes_of(PolynomialSizes(2.0, 1.0, 8.0), each_client=True)
-    training = make_training([640] * K, sampling="poisson", noise_std=3.0)
-    algorithm, rows = run_without_numbers(
-        "async_fl", make_world(K), training=training, sizes=sizes, rounds=6, levels=[3.0, 3.0, 3.0, 4.0]
-    )
+    training = make_training([640] * K, sampling="poisson", noise_std=[3.0, 3.0, 3.0, 4.0])
+    algorithm, rows = run_without_numbers("async_fl", make_world(K), training=training, sizes=sizes, rounds=6)
     expected = {(2 * i + 10, 3.0): 1 for i in range(6)}
     assert algorithm.releases.others[0] == expected
     assert algorithm.releases.others[3] == {(size, 4.0): 1 for size, _ in expected}
@@ -633,7 +631,7 @@ def test_who_has_nothing_to_compute_in_a_round_releases_nothing():
 def test_a_budget_counts_rounds():
     training = make_training([640] * K, sampling="poisson")
     object.__setattr__(training, "allowances", [5, 3, 5, 5])
-    algorithm, rows = run_without_numbers("async_fl", make_world(K), training=training, levels=[1.0] * K)
+    algorithm, rows = run_without_numbers("async_fl", make_world(K), training=training)
     assert [algorithm.releases.total(k) for k in range(K)] == [5, 3, 5, 5]
     assert sorted(algorithm.exhausted_s) == list(range(K))
     assert algorithm.complete == 4, "who has nothing left to spend is not waited for, and nobody is left to tell"

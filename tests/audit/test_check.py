@@ -8,7 +8,7 @@ from simfl import run
 from simfl.audit.check import check, recorded
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.ledger import Releases
+from simfl.privacy.releases import Releases
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.theory.adp2sgd import theorem2

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.ledger import Ledger, Releases, Terms
+from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.releases import Releases
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 

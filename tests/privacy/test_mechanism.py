@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from simfl.privacy.ledger import Releases
+from simfl.privacy.releases import Releases
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.tape.problem import Noise

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
-from simfl.privacy.ledger import Releases, Terms
+from simfl.privacy.ledger import Terms
 from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassReleases
+from simfl.privacy.releases import Releases
 
 DELTA = 60000.0**-2
 LEVEL = analytic_std(1.0, DELTA, 2.0)

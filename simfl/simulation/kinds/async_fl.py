@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from simfl.algorithms.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes
 from simfl.errors import ScenarioError
 from simfl.privacy.calibration import releases_within
-from simfl.privacy.ledger import Ledger, Releases
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.releases import Releases
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AsyncFl
 from simfl.scenario.sample_sizes import (
@@ -231,7 +232,6 @@ class AsyncFlKind(Kind[AsyncFl]):
             "gate": gate_of(self.scenario),
             "rounds": last_round(self.scenario, sizes),
             "decay": decay,
-            "levels": None if setup.ledger is None else setup.ledger.levels,
         }
 
     def releases_within(self, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:

@@ -1,0 +1,225 @@
+"""What clients released, counted where it happens: the tape tells of every promise that it consumes, or that was sent.
+
+A promise belongs to a kind of release: its batch size, which sets the sampling rate, and its level, the noise relative
+to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. What
+the tally cannot place has no epsilon from then on, and the reason is kept (`Releases.refusal`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from simfl.privacy.ledger import Ledger
+
+#: Levels that differ by no more, relatively, are one: the rounding of a scale that was multiplied and divided.
+ROUNDING = 1e-9
+
+
+@dataclass
+class Releases:
+    """What every client released so far.
+
+    Attributes:
+        counts: releases of the nominal kind (the scenario's batch size and the client's noise), by client.
+        others: further kinds, by client: (batch size, noise level) -> how often. The noise level is a noise
+            multiplier, or the epsilon of one release for pure mechanisms.
+        refusal: why nothing can be certified of these releases, None if something can.
+        dearer: clients with releases that may cost more than those of the nominal kind.
+    """
+
+    counts: list[int]
+    others: dict[int, dict[tuple[int, float], int]] = field(default_factory=dict)
+    refusal: str | None = None
+    dearer: set[int] = field(default_factory=set)
+
+    def total(self, client: int) -> int:
+        """Return how often the client released anything."""
+        return self.counts[client] + sum(self.others.get(client, {}).values())
+
+    def add(self, client: int, batch_size: int, level: float) -> None:
+        """Record a release with a batch size and noise of its own."""
+        kinds = self.others.setdefault(client, {})
+        kinds[batch_size, level] = kinds.get((batch_size, level), 0) + 1
+
+
+class Promise(Protocol):
+    """What a tally needs to know of a gradient, or of a round of local steps; see `simfl.tape.recording.Gradient`."""
+
+    client: int
+    draw: int
+    expected: int
+    noise_scale: float
+    released: bool
+
+    @property
+    def examples(self) -> int:
+        """Examples in the mini-batch."""
+
+    @property
+    def size(self) -> int:
+        """The same where one operation takes all of them."""
+
+    @property
+    def own_norm(self) -> float | None:
+        """The clipping norm, None for the scenario's."""
+
+
+class Tally(Releases):
+    """The releases that a tape has seen.
+
+    Args:
+        ledger: what the scenario's releases are: batch size, sampling, levels.
+        scales: noise scale of the nominal kind, of each client, [K].
+        clipping_norm: C of the nominal kind; inf for no clipping.
+        rounds: whether what clients promise are changes by rounds of local steps.
+        now: virtual time in seconds, for what it has to say.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scales: Sequence[float],
+        clipping_norm: float,
+        rounds: bool = False,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        super().__init__([0] * len(ledger.sizes))
+        self.ledger = ledger
+        self._batch = ledger.batch_size
+        self._poisson = ledger.sampling == "poisson"
+        self._scales = [float(scale) for scale in scales]
+        self._norm = clipping_norm
+        # Of a round whose gradients are clipped one by one nothing bounds the change: its ledger certifies nothing.
+        self._unproved = rounds and ledger.terms.unit == "example"
+        self._mean = not rounds and ledger.terms.unit == "client"
+        self._now = now
+        self._newest: dict[int, int] = {}
+
+    # -- what the tape tells -------------------------------------------------------------------
+
+    def count(self, promise: Promise) -> None:
+        """Count a promise that is consumed, or sent."""
+        promise.released = True
+        client = promise.client
+        if (
+            (promise.expected if self._poisson else promise.size) == self._batch
+            and promise.noise_scale == self._scales[client]
+            and promise.own_norm is None
+        ):
+            self.counts[client] += 1
+        elif self._unproved:
+            if promise.noise_scale:  # of a round in several operations, the last has the noise
+                self._add(client, promise.expected or promise.examples, self.ledger.levels[client])
+        else:
+            self._count_other(promise)
+
+    def send(self, promise: Promise) -> None:
+        """Count a promise that a client sends, whatever becomes of it; it is not counted again."""
+        if not promise.released:
+            self.count(promise)
+
+    def hold(self, promise: Promise) -> None:
+        """The client keeps what it makes of a promise to itself until it publishes it, by and by."""
+        self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
+
+    def name(self, promise: Promise) -> None:
+        """A promise with noise is made: a number names the noise once."""
+        newest = self._newest.get(promise.client, -1)
+        if promise.draw > newest:
+            self._newest[promise.client] = promise.draw
+        else:
+            self.refuse(
+                f"client {promise.client} draws the noise of mini-batch {promise.draw} behind that of mini-batch "
+                f"{newest}, perhaps a second time; number mini-batches in the order in which they are drawn"
+            )
+
+    def look(self, client: int) -> None:
+        """The algorithm asks for a loss on a client's examples."""
+        self.refuse(f"the algorithm looks at losses of client {client}, which nothing hides")
+
+    def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
+        """Count what a sum of promises gives away to which a server adds noise.
+
+        m updates of one client with weights of at most 1 move the sum m times as far as one: with Gaussian noise as
+        dear as m^2 releases, exactly.
+        """
+        shares = Counter(promise.client for _, promise in terms)
+        for _, promise in terms:
+            promise.released = True
+        if not self.ledger.terms.by_server:
+            self.refuse("a server adds noise to what clients send without, and sees it before")
+            return
+        largest = max(1.0, *(abs(coef) for coef, _ in terms))
+        for client, share in shares.items():
+            if self._scales[client] and not noise_scale:
+                self.refuse(f"the sum of updates that holds client {client}'s carries no noise")
+            else:
+                self._add(client, self._batch, self._level(client, noise_scale / largest), share**2)
+
+    # -- kinds ---------------------------------------------------------------------------------
+
+    def _count_other(self, promise: Promise) -> None:
+        client, scale, norm = promise.client, promise.noise_scale, promise.own_norm
+        batch = promise.expected if self._poisson else promise.examples
+        nominal = self._scales[client]
+        if nominal and not scale:
+            self.refuse(f"client {client} releases mini-batch {promise.draw} without noise")
+        elif not batch:
+            self.refuse(
+                f"client {client} releases mini-batch {promise.draw} of {promise.examples} examples, and it is not "
+                "known at which rate they were drawn; use self.gradient, or say how many were expected"
+            )
+        elif norm is not None and norm > self._norm * 1e9:
+            self.refuse(f"client {client} releases mini-batch {promise.draw} without clipping")
+        else:
+            relative = 1.0 if norm is None else self._norm / norm
+            if self._mean:  # the mean over the batch is clipped, and its sum is what is released
+                relative *= self._batch / batch
+            self._add(client, batch, self._level(client, scale * relative))
+
+    def _level(self, client: int, scale: float) -> float:
+        """Return the level of noise of a scale, at the nominal clipping norm."""
+        nominal, level = self._scales[client], self.ledger.levels[client]
+        if not nominal or abs(scale / nominal - 1.0) <= ROUNDING:
+            return level
+        return level * nominal / scale if self.ledger.pure else level * scale / nominal
+
+    def _add(self, client: int, batch: int, level: float, count: int = 1) -> None:
+        usual = self.ledger.levels[client]
+        if batch == self._batch and level == usual:
+            self.counts[client] += count
+            return
+        for _ in range(count):
+            self.add(client, batch, level)
+        if batch > self._batch or (level > usual if self.ledger.pure else level < usual):
+            self.dearer.add(client)
+
+    # -- what is not certified -----------------------------------------------------------------
+
+    def refuse(self, reason: str) -> None:
+        """Nothing can be certified from now on; the first reason is kept."""
+        if self.refusal is None:
+            self.refusal = f"{reason} (at {self._now():.6g} s of virtual time)"
+
+    def compare(self, own: Releases) -> Releases:
+        """Return an account that an algorithm keeps itself, refused where it says less than the tally."""
+        if own is self:
+            return own
+        said, seen = self._kinds_of(own), self._kinds_of(self)
+        for (client, batch, level), count in seen.items():
+            found = said.get((client, batch, level), 0)
+            if found < count:
+                self.refuse(
+                    f"the algorithm's own account says too little: expected {count} releases of client {client} with "
+                    f"batch size {batch} and level {level:g}, as its gradients show, found {found}"
+                )
+                break
+        own.refusal = own.refusal or self.refusal
+        return own
+
+    def _kinds_of(self, releases: Releases) -> Mapping[tuple[int, int, float], int]:
+        return {(client, batch, level): count for client, batch, _, level, count in self.ledger.kinds(releases)}
