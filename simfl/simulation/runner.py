@@ -503,7 +503,7 @@ def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
     if ledger is None:
         return None
     scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
-    return ledger.counted_by(ledger, scales, training.clipping_norm, setup.problem.local, now)
+    return ledger.counted_by(ledger, scales, training.clipping_norm, setup.problem.rounds is not None, now)
 
 
 def automatic_window(setup: Setup, platform: str) -> int:

@@ -1,0 +1,364 @@
+"""Nobody's account says less than the tape has seen: contracts of all algorithms, and algorithms that would."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import simfl
+from simfl.algorithms import ALGORITHMS
+from simfl.audit import check
+from simfl.privacy.releases import Releases
+from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.simulation.runner import Simulation
+from simfl.world.availability import Outcome
+from tests.algorithms.custom import Alone
+
+GAUSSIAN = "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 2.0}"
+UPDATE = "{mechanism: gaussian_update, clipping_norm: 1.0, noise_multiplier: 2.0}"
+LAPLACE = "{mechanism: laplace_l2, neighbors: replace_one, epsilon_per_release: 0.5}"
+STEADY = "{count: 4, seconds_per_example: 1 ms}"
+ONE_PASS = "{mechanism: one_pass_gaussian, epsilon: 1.0}"
+
+
+def scenario(algorithm, privacy=GAUSSIAN, *, count=4, **sections):
+    """Digits, batches of 16; who is slow is late, who is away crashes."""
+    sections = {
+        "data": "{set: digits, normalize: unit_sphere}",
+        "model": "{kind: softmax, l2: 0.001}",
+        "clients": f"{{count: {count}, seconds_per_example: 1 ms, jitter: {{kind: lognormal, sigma: 0.4}}}}",
+        "topology": "complete",
+        "links": "{latency: 2 ms}",
+        "stop": "{updates: 60}",
+        "evaluate": "{every: {updates: 20}}",
+        **sections,
+    }
+    given = "".join(f"{key}: {value}\n" for key, value in sections.items())
+    return loads(f"{given}algorithm: {algorithm}\nprivacy: {privacy}\n", "accounts")
+
+
+def simulate(asked, folder):
+    """Run; return the simulation as it ended, and the run."""
+    setup = assemble(asked)
+    simulation = Simulation(setup, simfl.tape.executor.choose_device("cpu"))
+    made = simulation.run(simfl.records.RunFolder.create(folder, "run"))
+    return simulation, made
+
+
+def run(asked, folder):
+    """Run what is not to be certified; return the run and why not."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        made = simfl.run(asked, out=folder)
+    stated = made.manifest.extra["privacy"]
+    assert stated.startswith("not certified: ")
+    reason = stated.removeprefix("not certified: ")
+    assert [str(one.message) for one in told if "privacy" in str(one.message)] == [
+        f"privacy: epsilon is not certified: {reason}"
+    ]
+    assert made.manifest.extra["warnings"][-1].endswith(reason)
+    assert made.clients["epsilon"].isna().all()
+    assert math.isnan(made.metrics["epsilon"].iloc[-1])
+    return made, reason
+
+
+# -- the algorithms of simfl -----------------------------------------------------------------------
+
+
+def cases():
+    """Every algorithm with every mechanism that it takes: (algorithm, privacy, further sections)."""
+    local = {"fedavg", "fedprox", "fedbuff", "fedasync"}
+    passed = {"without_replacement_sgd": {}, "random_walk_sgd": {}, "deep_q_sgd": {}}
+    for kind in ALGORITHMS:
+        count = {"count": 1} if kind == "centralized_sgd" else {}
+        own = f"{{kind: {kind}, batch_size: 16, step_size: {'null' if kind in ('mapa', *passed) else 0.2}}}"
+        if kind == "mapa":
+            yield own, LAPLACE, count
+        elif kind in passed:
+            yield own, ONE_PASS, {"model": "{kind: one_vs_all, l2: 0.01}", "stop": "{updates: 300}"}
+        elif kind in local:
+            yield own, UPDATE, count
+        else:
+            for privacy in (GAUSSIAN, LAPLACE) if kind == "async_fl" else (GAUSSIAN, LAPLACE, UPDATE):
+                yield own, privacy, count
+    yield "{kind: fedbuff, batch_size: 16, step_size: 0.2, buffer_size: 3, noise: server}", UPDATE, {}
+    yield "{kind: async_sgd, batch_size: 16, step_size: 0.2, staleness_bound: {bound: 2, policy: drop}}", GAUSSIAN, {}
+    yield "{kind: fedavg, batch_size: 16, step_size: 0.2, deadline: 17 ms}", UPDATE, {}
+    yield (
+        (
+            "{kind: async_fl, batch_size: 16, step_size: 0.01, sampling: poisson, "
+            "sizes: {kind: polynomial, a: 8.0, power: 1.0, b: 20.0}}"
+        ),
+        GAUSSIAN,
+        {},
+    )
+    yield (
+        (
+            "{kind: async_fl, batch_size: 16, step_size: 0.01, sampling: shuffle, "
+            "sizes: {kind: polynomial, a: 8.0, power: 1.0, b: 20.0}}"
+        ),
+        LAPLACE,
+        {},
+    )
+
+
+@pytest.mark.parametrize(("algorithm", "privacy", "sections"), list(cases()), ids=lambda case: str(case)[:50])
+def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy, sections, tmp_path, monkeypatch):
+    """The noise that runs on the device is counted a second time, and the account has no less of it."""
+    computed = {}
+    submit = simfl.tape.Executor.submit
+
+    def listen(self, window):
+        reads = window.combine_ints.shape[1] - 1
+        clients, draws = window.gradient_ints[:, reads + 2], window.gradient_ints[:, reads + 3]
+        for client, draw, scale in zip(clients, draws, window.gradient_floats[:, reads + 1], strict=True):
+            if scale > 0:
+                assert (client, draw) not in computed, "noise is drawn once"
+                computed[int(client), int(draw)] = float(scale)
+        submit(self, window)
+
+    monkeypatch.setattr(simfl.tape.Executor, "submit", listen)
+    if sections.get("count") != 1:
+        sections = {"availability": "[{clients: [2], crash: [{at: 40 ms, back: 90 ms}]}]", **sections}
+    simulation, made = simulate(scenario(algorithm, privacy, **sections), tmp_path)
+    account, tasks = simulation.account(), simulation.algorithm.training.tasks
+    assert account is simulation.algorithm.releases is simulation.tape.releases
+    assert account.refusal is None
+    assert computed
+    heard = np.bincount([client // tasks for client, _ in computed], minlength=len(account.counts))
+    counted = np.array([account.total(client) for client in range(len(heard))])
+    if "server" in algorithm:  # one noise for a buffer, which holds updates of several clients
+        assert heard.sum() < counted.sum()
+    elif "deep_q" in algorithm:  # a step is computed when a node begins it, and published when it is done
+        assert ((heard >= counted) & (heard - counted <= tasks)).all()
+    else:
+        sent = counted - heard
+        assert ((sent >= 0) & (sent <= np.array(simulation.algorithm.client_dropped) + 1)).all(), (
+            "the rest is in flight"
+        )
+    assert (counted > 0).all()
+    assert made.manifest.extra["privacy"] == simulation.setup.ledger.statement
+
+
+# -- algorithms of a user's own --------------------------------------------------------------------
+
+
+class Own(Alone):
+    """Everybody alone; what an update consists of is for others to say."""
+
+    def worker(self, me):
+        yield self.joined(me)
+        while True:
+            terms = self.terms(me)
+            if (yield self.compute(me)) is Outcome.GONE:
+                return
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *terms)
+            self.updated(me, 0, self.training.batch_size, self.step_size())
+
+    def terms(self, me):
+        """The terms of one step."""
+        return self.descent(self.gradient(self.model[me], me), self.step_size())
+
+
+class Twice(Own):
+    """Two gradients for every update."""
+
+    def terms(self, me):
+        return *super().terms(me), *super().terms(me)
+
+
+class Bare(Own):
+    """Every fifth update of client 1 has no noise."""
+
+    def terms(self, me):
+        draw = self._draws[me]
+        self._draws[me] += 1
+        scale = 0.0 if me == 1 and draw % 5 == 4 else self._noise_scale[me]
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 16, scale, expected=16)),)
+
+
+class Quiet(Own):
+    """Noise of half the scale."""
+
+    def set_up(self, **options):
+        super().set_up(**options)
+        self._noise_scale = [0.5 * scale for scale in self._noise_scale]
+
+
+class Unsaid(Own):
+    """Mini-batches of its own size."""
+
+    def terms(self, me):
+        draw = self._draws[me]
+        self._draws[me] += 1
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 8, self._noise_scale[me])),)
+
+
+class Said(Own):
+    """The same, and says how many examples were to be expected."""
+
+    def terms(self, me):
+        draw = self._draws[me]
+        self._draws[me] += 1
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 8, self._noise_scale[me], expected=32)),)
+
+
+class Again(Own):
+    """The noise of one mini-batch is added to another gradient."""
+
+    def terms(self, me):
+        return ((-0.01, self.tape.gradient(self.model[me], me, 0, 16, self._noise_scale[me], expected=16)),)
+
+
+class Nosy(Own):
+    """Looks at losses on private data."""
+
+    def terms(self, me):
+        if self.updates == 10:
+            self.tape.probe([self.model[me]], [me], [[0]])
+        return super().terms(me)
+
+
+class Keeps(Own):
+    """Keeps what it makes of its gradients, or so it says."""
+
+    def terms(self, me):
+        gradient = self.gradient(self.model[me], me)
+        self.tape.hold(gradient)
+        return self.descent(gradient, self.step_size())
+
+
+class Modest(Twice):
+    """Counts one release for every update, itself."""
+
+    def set_up(self, **options):
+        super().set_up(**options)
+        self.releases = Releases(self.client_updates)
+
+
+class Generous(Own):
+    """Counts two."""
+
+    def set_up(self, **options):
+        super().set_up(**options)
+        self.releases = Releases([0] * self.num_clients)
+
+    def updated(self, client, *rest):
+        self.releases.counts[client] += 2
+        super().updated(client, *rest)
+
+
+class Central(Own):
+    """A server adds noise to what clients send without."""
+
+    def set_up(self, **options):
+        super().set_up(**options)
+        self._bare, self._noise_scale = self._noise_scale, [0.0] * self.num_clients
+
+    def worker(self, me):
+        yield self.joined(me)
+        while True:
+            gradient = self.gradient(self.model[me], me)
+            yield self.compute(me)
+            self.model[me] = self.tape.apply_with_noise(self.model[me], -0.01, [(1.0, gradient)], self._bare[me])
+            self.updated(me, 0, 16, 0.01)
+
+
+class Drops(Own):
+    """Sends every update, and applies every other."""
+
+    def worker(self, me):
+        yield self.joined(me)
+        while True:
+            gradient = self.gradient(self.model[me], me)
+            yield self.compute(me)
+            self.tape.release(gradient)
+            if gradient.draw % 2:
+                self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, 0.1))
+                self.updated(me, 0, gradient.draw, 0.1)
+
+
+def own(name, **options):
+    return f'{{kind: "tests.algorithms.test_accounts:{name}", batch_size: 16, step_size: 0.1, options: {options}}}'
+
+
+def certified(name, folder, **sections):
+    """Run an algorithm whose releases can be certified; return (run, releases by client, batch size and level)."""
+    made = simfl.run(
+        scenario(own(name), **{"clients": "{count: 4, seconds_per_example: 1 ms}", **sections}), out=folder
+    )
+    assert not made.manifest.extra["privacy"].startswith("not certified")
+    table = made.releases
+    return made, {
+        tuple(row[:3]): row[3] for row in table[["client", "batch_size", "level", "count"]].itertuples(index=False)
+    }
+
+
+def test_two_gradients_for_an_update_are_two_releases(tmp_path):
+    one, single = certified("Own", tmp_path)
+    two, double = certified("Twice", tmp_path)
+    assert single == {(k, 16, 2.0): 15 for k in range(4)}
+    assert double == {(k, 16, 2.0): 30 for k in range(4)}
+    ledger = assemble(scenario(own("Twice"))).ledger
+    np.testing.assert_allclose(two.clients["epsilon"], ledger.final_epsilon(Releases([30] * 4)))
+    assert (two.clients["epsilon"] > 1.2 * one.clients["epsilon"]).all()
+
+
+def test_less_noise_is_another_kind_of_release_for_every_mechanism(tmp_path):
+    _, half = certified("Quiet", tmp_path)
+    assert half == {(k, 16, 1.0): 15 for k in range(4)}
+    made = simfl.run(scenario(own("Quiet"), LAPLACE), out=tmp_path)
+    assert set(made.releases["level"]) == {1.0}, "half the noise, twice the epsilon"
+
+
+def test_batches_of_another_size_have_the_rate_that_is_said(tmp_path):
+    made, kinds = certified("Said", tmp_path)
+    assert kinds == {(k, 32, 2.0): 15 for k in range(4)}
+    np.testing.assert_allclose(made.releases["sampling_rate"], 32 / made.clients["samples"])
+
+
+def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
+    made, kinds = certified("Drops", tmp_path)
+    assert made.clients["updates"].sum() == 60
+    assert sum(kinds.values()) == 2 * 60 or sum(kinds.values()) == 2 * 60 - 3
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Bare", r"client 1 releases mini-batch 4 without noise (at 0.08 s of virtual time)"),
+        ("Unsaid", "not known at which rate they were drawn; use self.gradient, or say how many were expected"),
+        ("Again", "client 0 draws the noise of mini-batch 0 behind that of mini-batch 0, perhaps a second time"),
+        ("Nosy", "the algorithm looks at losses of client"),
+        ("Keeps", "client 0 keeps what it makes of a gradient"),
+        ("Central", "a server adds noise to what clients send without, and sees it before"),
+        (
+            "Modest",
+            "the algorithm's own account says too little: expected 10 releases of client 0 with batch size 16 and "
+            "level 2, as its gradients show, found 5",
+        ),
+    ],
+)
+def test_what_cannot_be_certified_is_said_with_its_reason(name, reason, tmp_path):
+    asked = scenario(own(name), clients=STEADY)
+    made, found = run(asked, tmp_path)
+    assert reason in found
+    checked = check.check(assemble(asked), made)
+    assert checked.statement == f"not certified: {found}"
+    assert all(math.isnan(finding.account) for finding in checked.findings)
+
+
+def test_an_account_that_says_more_is_the_algorithms_own_matter(tmp_path):
+    _, kinds = certified("Generous", tmp_path)
+    assert kinds == {(k, 16, 2.0): 30 for k in range(4)}
+
+
+def test_a_budget_is_kept_by_who_makes_several_releases_at_a_time(tmp_path):
+    private = "{mechanism: gaussian, noise_multiplier: 2.0, epsilon: 1.0}"
+    made = simfl.run(scenario(own("Twice"), private, stop="{updates: 100000}"), out=tmp_path)
+    assert made.clients["epsilon"].max() <= 1.0
+    assert made.manifest.reason.endswith("every client has spent its privacy budget")
+    made = simfl.run(scenario(own("Quiet"), private, stop="{updates: 100000}"), out=tmp_path)
+    assert made.clients["updates"].tolist() == [1] * 4, "what it may release was planned for more noise"
