@@ -182,8 +182,8 @@ class Bare(Own):
 class Quiet(Own):
     """Noise of half the scale."""
 
-    def set_up(self, **options):
-        super().set_up(**options)
+    def set_up(self, boost=1.0):
+        super().set_up(boost)
         self._noise_scale = [0.5 * scale for scale in self._noise_scale]
 
 
@@ -233,16 +233,16 @@ class Keeps(Own):
 class Modest(Twice):
     """Counts one release for every update, itself."""
 
-    def set_up(self, **options):
-        super().set_up(**options)
+    def set_up(self, boost=1.0):
+        super().set_up(boost)
         self.releases = Releases(self.client_updates)
 
 
 class Generous(Own):
     """Counts two."""
 
-    def set_up(self, **options):
-        super().set_up(**options)
+    def set_up(self, boost=1.0):
+        super().set_up(boost)
         self.releases = Releases([0] * self.num_clients)
 
     def updated(self, client, *rest):
@@ -253,8 +253,8 @@ class Generous(Own):
 class Central(Own):
     """A server adds noise to what clients send without."""
 
-    def set_up(self, **options):
-        super().set_up(**options)
+    def set_up(self, boost=1.0):
+        super().set_up(boost)
         self._bare, self._noise_scale = self._noise_scale, [0.0] * self.num_clients
 
     def worker(self, me):

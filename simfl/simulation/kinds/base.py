@@ -16,7 +16,8 @@ import numpy as np
 
 from simfl.algorithms import Algorithm
 from simfl.errors import ScenarioError, nearest
-from simfl.privacy.ledger import Ledger, Releases
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.releases import Releases
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
