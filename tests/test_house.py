@@ -28,6 +28,7 @@ HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
     "jax": ("models", "tape", "privacy"),
+    "jinja2": ("report",),
     "matplotlib": ("plots",),
     "networkx": ("world",),
     "pandas": ("records", "plots"),
