@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import SimflError
 from simfl.records import Run
 from simfl.records.comparison import Interval, interval_of
+from simfl.records.display import show_fixed
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -286,5 +287,4 @@ def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
     found = interval_of(values)
     if math.isnan(found.mean):
         return "diverged" if any(math.isnan(value) for value in values) else "-"
-    half = "" if math.isnan(found.low) or len(set(values)) == 1 else f" ± {found.half_width:.{digits}f}"
-    return f"{found.mean:{'+' if sign else ''}.{digits}f}{half}"
+    return show_fixed(found.mean, math.nan if len(set(values)) == 1 else found.half_width, digits, sign)
