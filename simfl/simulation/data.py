@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simfl.data import DATASETS, Dataset, Partition, load_dataset, partition
 from simfl.errors import DataError, ScenarioError
-from simfl.models import AbstractModel, build_model
+from simfl.models import AbstractModel, build_model, model_options
 from simfl.scenario import Scenario
 from simfl.streams import Streams
 
@@ -79,7 +79,7 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
 def model_of(scenario: Scenario, dataset: Dataset) -> AbstractModel:
     """Return the model that fits the data set's shapes."""
     options = scenario.model.model_dump(exclude={"kind", "l2"})
-    if scenario.model.kind == "quadratic" and dataset.curvature is not None:
+    if dataset.curvature is not None and "curvature" in model_options(scenario.model.kind):
         options["curvature"] = tuple(float(c) for c in dataset.curvature)
     try:
         return build_model(
