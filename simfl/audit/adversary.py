@@ -152,7 +152,7 @@ class Scorer:
         variances = np.maximum(variances, (LEAST_NOISE * self._norm) ** 2)
         present: NDArray[np.bool_] | None = None
         if self._batch is not None:
-            present = np.stack([self._batch(gradient.draw, gradient.size) for gradient in gradients])
+            present = np.stack([self._batch(gradient.draw, gradient.examples) for gradient in gradients])
         gain = self._log_ratio((along - squared / 2) / variances, present)
         if self._replaces:
             gain -= self._log_ratio((-along - squared / 2) / variances, present)
