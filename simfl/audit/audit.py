@@ -41,7 +41,6 @@ from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
 from simfl.scenario import Scenario, load
-from simfl.scenario.privacy import LaplaceL2RadiusOnly
 from simfl.simulation.assembly import assemble
 from simfl.simulation.kinds import find_algorithm
 from simfl.simulation.runner import Simulation
@@ -379,7 +378,7 @@ class Audit:
             claim = claims[self.client]
             # A canary and its opposite are two steps of adding and removing apart.
             return None if self.replaces and claim.neighbors == "add_or_remove" else claim
-        if isinstance(self.privacy, LaplaceL2RadiusOnly):
+        if self.privacy.second_moment == "paper":
             terms = ledger.terms
             return Claimed(epsilon, terms.delta, terms.neighbors, "as if its noise were private")
         return None
