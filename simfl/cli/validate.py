@@ -17,10 +17,17 @@ T = TypeVar("T")
 
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None) -> None:
     """Check scenarios and the data files they need, without running them."""
-    for path, scenario in zip(
-        scenarios, load_all(scenarios, overrides, seed, None, lambda setup: setup.scenario), strict=True
-    ):
-        print(f"{path}: valid: {scenario.algorithm.kind}, {scenario.clients.count} clients, {scenario.topology.kind}")
+    for path, summary in zip(scenarios, load_all(scenarios, overrides, seed, None, _summary), strict=True):
+        print(f"{path}: valid: {summary}")
+
+
+def _summary(setup: Setup) -> str:
+    """Say in a few words what would run; how fast models mix decides how well gossip works."""
+    scenario = setup.scenario
+    parts = [scenario.algorithm.kind, f"{scenario.clients.count} clients", scenario.topology.kind]
+    if scenario.algorithm.uses_topology:
+        parts.append(f"spectral gap {setup.topology.spectral_gap(scenario.topology.mixing):.3g}")
+    return ", ".join(parts)
 
 
 def load_all(

@@ -31,6 +31,7 @@ MIXING_RULES = {
     "uniform": "W_ij = 1 / (1 + degree i): the plain mean over oneself and the neighbors, regular graphs only",
 }
 
+DENSE_LIMIT = 1000  # below this many clients, eigenvalues come from the dense matrix
 EDGE_LIMIT = 5_000_000  # explicit graphs beyond it would not fit into a laptop's memory as a networkx graph
 TRIES = 100  # how often a random graph is redrawn until it is connected
 
@@ -246,6 +247,16 @@ class Topology:
         matrix.sort_indices()
         return matrix
 
+    def spectral_gap(self, rule: str = "metropolis") -> float:
+        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for a single client."""
+        if self.is_complete or self.num_clients == 1:
+            return 1.0
+        matrix = self.mixing_matrix(rule)
+        if self.num_clients < DENSE_LIMIT:
+            eigenvalues = np.linalg.eigvalsh(matrix.toarray())
+            return float(1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
+        return 1.0 - _second_eigenvalue(matrix)
+
     def _directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Both directions of every edge as (sources, targets), int64 [2 E] each."""
         sources = np.repeat(np.arange(self.num_clients), self.degrees)
@@ -258,6 +269,29 @@ class Topology:
             (np.ones(len(sources), np.int8), (sources, targets)), shape=(self.num_clients, self.num_clients)
         )
         return int(connected_components(links.tocsr(), directed=False, return_labels=False))
+
+
+def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
+    """Return max(|lambda_2|, |lambda_K|) of a large W.
+
+    Lanczos on W - 11'/K is quick on expanders, where the gap is wide. On long thin graphs lambda_2 sits so close to
+    1 that Lanczos does not converge; there the factors of W - 1 are sparse, so inverse iteration around 1 is quick.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    size = matrix.shape[0]
+    start = np.random.Generator(np.random.Philox(0)).standard_normal(size)  # ARPACK's own start is a global draw
+    centred = LinearOperator((size, size), matvec=lambda x: matrix @ x - np.mean(x), dtype=np.float64)
+    try:
+        values = eigsh(centred, k=1, which="LM", v0=start, ncv=40, maxiter=100, tol=1e-9, return_eigenvectors=False)
+        return float(abs(values[0]))
+    except ArpackNoConvergence:
+        around_one = eigsh(matrix.tocsc(), k=2, sigma=1.0 + 1e-9, v0=start, return_eigenvectors=False)
+        second = float(np.min(around_one))
+        if np.min(2.0 * matrix.diagonal() - 1.0) > -second:  # Gershgorin's circles: lambda_K cannot be the larger one
+            return second
+        smallest = eigsh(matrix, k=1, which="SA", v0=start, tol=1e-6, return_eigenvectors=False)
+        return max(second, float(abs(smallest[0])))
 
 
 def _ring(num_clients: int) -> nx.Graph[int]:

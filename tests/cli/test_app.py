@@ -280,6 +280,8 @@ def test_speed_and_time_left_are_those_of_late():
 
 def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
     assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring\n", "")
+    gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
+    assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667\n", "")
     code, out, err = simfl_("validate", scenario, "--set", "data.set=mnist")
     assert (code, out) == (2, "")
     assert "SIMFL_DATA" in err

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
-from simfl.world.topology import MIXING_RULES, TOPOLOGIES, Topology, build_topology
+from simfl.world.topology import DENSE_LIMIT, MIXING_RULES, TOPOLOGIES, Topology, build_topology
 
 FILES = {"graphml", "edge_list"}
 EVERY_KIND = sorted(set(TOPOLOGIES) - FILES)
@@ -16,12 +16,6 @@ EVERY_KIND = sorted(set(TOPOLOGIES) - FILES)
 
 def build(kind, num_clients, seed=0, **options):
     return build_topology(kind, num_clients, Streams(seed).generator("topology"), **options)
-
-
-def spectral_gap(topology, rule="metropolis"):
-    """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for a single client."""
-    eigenvalues = np.linalg.eigvalsh(topology.mixing_matrix(rule).toarray())
-    return 1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])) if len(eigenvalues) > 1 else 1.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,7 +39,7 @@ def test_every_kind_is_a_simple_connected_graph_with_a_doubly_stochastic_mixing_
         np.testing.assert_array_equal(matrix, matrix.T)
         assert matrix.min() >= 0
         assert (matrix[~np.eye(len(matrix), dtype=bool)] > 0).sum() == 2 * len(topology.edges)
-        assert 0 < spectral_gap(topology, rule) <= 1 + 1e-12
+        assert 0 < topology.spectral_gap(rule) <= 1 + 1e-12
 
 
 @settings(max_examples=30, deadline=None)
@@ -77,14 +71,32 @@ def test_the_same_seed_draws_the_same_graph_and_another_seed_another(kind):
 
 @pytest.mark.parametrize("rule", MIXING_RULES)
 def test_known_spectral_gaps(rule):
-    assert spectral_gap(build("complete", 9), rule) == pytest.approx(1)
+    assert build("complete", 9).spectral_gap(rule) == 1
     for num_clients in (4, 5, 16, 33):
         expected = 2 / 3 * (1 - np.cos(2 * np.pi / num_clients))
-        assert spectral_gap(build("ring", num_clients), rule) == pytest.approx(expected, abs=1e-12)
+        assert build("ring", num_clients).spectral_gap(rule) == pytest.approx(expected, abs=1e-12)
     expected = 2 / 5 * (1 - np.cos(2 * np.pi / 8))  # the long side of the torus decides
-    assert spectral_gap(build("torus", 40), rule) == pytest.approx(expected, abs=1e-12)
+    assert build("torus", 40).spectral_gap(rule) == pytest.approx(expected, abs=1e-12)
     if rule != "uniform":
-        assert spectral_gap(build("star", 12), rule) == pytest.approx(1 / 12, abs=1e-12)
+        assert build("star", 12).spectral_gap(rule) == pytest.approx(1 / 12, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "watts_strogatz", "tree"])
+def test_the_sparse_spectral_gap_equals_the_dense_one(kind, monkeypatch):
+    topology = build(kind, 400)
+    dense = topology.spectral_gap()
+    monkeypatch.setattr("simfl.world.topology.DENSE_LIMIT", 0)
+    assert topology.spectral_gap() == pytest.approx(dense, rel=1e-6)
+    assert topology.spectral_gap() == topology.spectral_gap()
+
+
+def test_the_sparse_spectral_gap_sees_a_negative_eigenvalue(monkeypatch):
+    graph = nx.complete_bipartite_graph(20, 20)  # W has -1 + 2/21 at its lower end, and 1/21 below 1
+    topology = Topology.from_graph(graph)
+    dense = topology.spectral_gap()
+    assert dense == pytest.approx(2 / 21)
+    monkeypatch.setattr("simfl.world.topology.DENSE_LIMIT", 0)
+    assert topology.spectral_gap() == pytest.approx(dense, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "complete"])
@@ -94,6 +106,11 @@ def test_ten_thousand_clients_are_built_in_no_time(kind):
     neighbors = [topology.neighbors(client) for client in range(10_000)]
     assert time.perf_counter() - start < 2  # well below one second on an idle machine
     assert sum(len(ids) for ids in neighbors) == topology.degrees.sum()
+
+
+def test_the_gap_of_a_long_ring():
+    gap = build("ring", 4 * DENSE_LIMIT).spectral_gap()
+    assert gap == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / (4 * DENSE_LIMIT))), rel=1e-5)
 
 
 def test_the_neighbors_on_a_complete_graph_behave_like_a_tuple():
@@ -130,7 +147,7 @@ def test_tree_and_torus_shapes():
 def test_one_and_two_clients(kind, num_clients):
     topology = build(kind, num_clients)
     assert topology.edges == (() if num_clients == 1 else ((0, 1),))
-    assert spectral_gap(topology) == pytest.approx(1)
+    assert topology.spectral_gap() == pytest.approx(1)
     assert topology.sides() == ((0,), tuple(range(1, num_clients)))
 
 
