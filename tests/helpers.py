@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from simfl.algorithms import ALGORITHMS, Training
+from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.passes import OnePassClaim, OnePassLedger
@@ -34,7 +34,7 @@ from simfl.world.topology import build_topology
 
 NEVER = 2**62
 #: Algorithms whose clients train in rounds of many steps.
-LOCAL = ("fedbuff", "fedasync", "fedavg", "fedprox")
+LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, (local_rounds.LocalRounds, fedavg.FedAvg)))
 
 
 # -- worlds ------------------------------------------------------------------------------------
@@ -400,5 +400,11 @@ def run_algorithm(
 def run_without_numbers(kind, world, *, batch_size=8, updates=None, until=None, **options):
     """Run an algorithm in a world where nothing is computed: for questions of time."""
     training = options.pop("training", None) or make_training([64] * world.num_clients, batch_size=batch_size)
-    tape = Tape(NullExecutor(), window=1000, max_batch=batch_size, local=kind in LOCAL, own_clipping=kind == "mapa")
+    tape = Tape(
+        NullExecutor(),
+        window=1000,
+        max_batch=batch_size,
+        local=kind in LOCAL,
+        own_clipping=ALGORITHMS[kind].own_clipping,
+    )
     return run_algorithm(kind, world, tape, training, updates=updates, until=until, **options)

@@ -1,9 +1,13 @@
 """One seed, twice: equal tables, bit for bit, whatever the window."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from simfl.algorithms import ALGORITHMS as AVAILABLE
+from simfl.errors import ScenarioError
 from simfl.records import read
 from simfl.scenario import loads
 from simfl.simulation.runner import prepare, run
@@ -108,6 +112,47 @@ def test_so_it_is_without_privacy_and_on_other_graphs(algorithm, tmp_path):
     options = {"privacy": "", "topology": "{kind: erdos_renyi, probability: 0.5}", "every": "{time: 37 ms}"}
     one, other = (run(rough(algorithm, window=window, **options), out=tmp_path) for window in ("auto", 13))
     check_equal(one, other)
+
+
+#: Privacy sections, of which every algorithm can do with one; and the overrides for those that are on their own.
+MECHANISMS = (
+    "{mechanism: one_pass_gaussian, epsilon: 300}",
+    "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 0.5}",
+    "{mechanism: gaussian_update, clipping_norm: 1.0, noise_multiplier: 0.5}",
+    "{mechanism: laplace_l2, neighbors: replace_one}",
+)
+ALONE = ("clients.count=1", "slowdowns=[]", "availability=[{clients: [0], crash: [{at: 60 ms, back: 120 ms}]}]")
+
+
+def prepared(kind, *, private, window):
+    """Any algorithm with its defaults, and the first privacy and number of clients that it takes; None if it cannot."""
+    text = rough("adpsgd-atomic", window=window).to_yaml()
+    for privacy in MECHANISMS if private else ("null",):
+        for further in ((), ALONE):
+            changes = (f"algorithm={{kind: {kind}, batch_size: 8}}", f"privacy={privacy}", "stop={updates: 100}")
+            with contextlib.suppress(ScenarioError, ValueError):
+                return prepare(loads(text, "rough", overrides=(*changes, *further)))
+    return None
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
+@pytest.mark.parametrize("kind", sorted(AVAILABLE))
+def test_every_algorithm_that_there_is_repeats_itself_whatever_the_window(kind, private, tmp_path):
+    first = prepared(kind, private=private, window="auto")
+    if first is None:
+        assert (kind, private) == ("mapa", False), "its stages follow from the noise"
+        return
+    runs = [run(first, out=tmp_path)]
+    # Noise is what a window could get wrong most easily; without it one other window has to do.
+    windows = ("auto", 7) if private else (7,)
+    runs += [run(prepared(kind, private=private, window=window), out=tmp_path) for window in windows]
+    assert runs[0].manifest.window != runs[-1].manifest.window == 7
+    for other in runs[1:]:
+        check_equal(runs[0], other)
+    assert runs[0].manifest.updates >= 100
+    assert runs[0].metrics["epsilon"].notna().any() or kind == "deep_q_sgd" or not private
+    assert np.isfinite(runs[0].metrics["train_loss"]).all()
+    assert runs[0].clients["offline_s"].max() > 0
 
 
 def test_a_run_is_the_same_from_its_own_resolved_scenario(tmp_path):

@@ -1,5 +1,6 @@
 """What every algorithm must do, whatever its paper says."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.passing import PassedModels
+from simfl.algorithms.server import ServerAlgorithm
 from simfl.errors import ScenarioError
 from simfl.simulation.kinds import find_algorithm
 from simfl.tape import Tape
@@ -26,28 +29,41 @@ from tests.helpers import (
     run_without_numbers,
 )
 
-EVERY = [
-    ("sync_sgd", {}),
-    ("decentralized_sgd", {}),
-    ("adpsgd", {"exchange": "atomic"}),
+#: Options without which an algorithm does not fit the worlds of this file.
+NEEDED = {"fedbuff": {"buffer_size": 1}}
+#: Other ways of an algorithm than that of its defaults.
+OTHER_WAYS = [
     ("adpsgd", {"exchange": "messages"}),
-    ("async_sgd", {}),
     ("async_sgd", {"delays": "cyclic"}),
-    ("mapa", {}),
-    ("fedbuff", {"buffer_size": 1}),
-    ("fedasync", {}),
-    ("fedavg", {}),
-    ("async_fl", {}),
     ("async_fl", {"aggregators": (2,)}),
-    ("gossip_learning", {}),
-    ("sgp", {}),
     ("sgp", {"graph": "topology", "overlap": 2}),
 ]
+#: Those that use an example a given number of times come to an end: tests/algorithms/test_passing.py.
+ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
+
+
+def build(kind, world, executor, sizes, *, window=100, on_update=lambda row: None, **options):
+    """Return any algorithm, that is not started, with a tape that suits it."""
+    own_clipping = ALGORITHMS[kind].own_clipping
+    tape = Tape(executor, window=window, local=kind in LOCAL, own_clipping=own_clipping)
+    return make_algorithm(kind, world, tape, make_training(sizes), on_update, **options)
+
+
+def serves(kind, clients):
+    """Whether the algorithm takes so many clients."""
+    with contextlib.suppress(ValueError):
+        build(kind, make_world(clients), NullExecutor(), [64] * clients, **NEEDED.get(kind, {}))
+        return True
+    return False
+
+
+ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
+EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 every = pytest.mark.parametrize(
     ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
 )
 #: What a server applies was computed a message earlier: its client may be away, or gone, by then.
-SERVED = ("async_sgd", "mapa", "fedbuff", "fedasync", "fedavg", "async_fl")
+SERVED = tuple(kind for kind, algorithm in ALGORITHMS.items() if issubclass(algorithm, ServerAlgorithm))
 ROUGH_LINKS = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.2, resend_timeout_s=0.02, uplink=1e5)
 
 times = st.integers(0, 500).map(lambda hundredths: hundredths / 100)
@@ -160,7 +176,7 @@ def test_work_under_way_counts_as_far_as_it_has_come(kind, options):
 
 @every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
-    if kind in ("async_fl", "fedavg"):
+    if kind in ("async_fl", "fedavg", "fedprox"):
         pytest.skip("nobody reads by himself: tests/algorithms/test_async_fl.py and test_fedavg.py count")
     read_at = {}
     world = make_world(
@@ -181,7 +197,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
             algorithm.read = lambda client: (sent_at.__setitem__(client, len(rows)), read(client))[1]
 
     rows, sent_at = [], {}
-    tape = Tape(NullExecutor(), window=100, local=kind in LOCAL, own_clipping=kind == "mapa")
+    tape = Tape(NullExecutor(), window=100, local=kind in LOCAL, own_clipping=ALGORITHMS[kind].own_clipping)
     training = make_training([64] * 8)
     algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
     prepare(algorithm)
@@ -291,13 +307,11 @@ def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
     def rows(updates):
         executor = NullExecutor()
         world = make_world(16, jitter=lognormal(0.3), links=LinkModel(latency=constant(1e-3)))
-        tape = Tape(executor, window=500, local=kind in LOCAL, own_clipping=kind == "mapa")
-        training = make_training([64] * 16)
-        algorithm = make_algorithm(kind, world, tape, training, **options)
+        algorithm = build(kind, world, executor, [64] * 16, window=500, **options)
         algorithm.on_mark, algorithm.next_mark = lambda: world.clock.stop() or 2**62, updates
         algorithm.start()
         world.clock.run()
-        tape.flush()
+        algorithm.tape.flush()
         assert executor.gradients >= updates
         return executor.rows
 
@@ -311,13 +325,29 @@ def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
     def rows(until):
         executor = NullExecutor()
         world = make_world(4, outages={2: [Outage(0.0, until - 0.1)]}, links=LinkModel(latency=constant(1e-3)))
-        tape = Tape(executor, window=100, local=kind in LOCAL, own_clipping=kind == "mapa")
-        make_algorithm(kind, world, tape, make_training([64] * 4), **options).start()
+        algorithm = build(kind, world, executor, [64] * 4, **options)
+        algorithm.start()
         world.clock.run(until)
-        tape.flush()
+        algorithm.tape.flush()
         return executor.rows
 
     assert rows(20.0) <= rows(2.0) + 20
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_who_is_alone_goes_on_after_every_absence(kind):
+    outages = {0: [Outage(0.0, 0.5), Outage(1.0, 2.0), Outage(3.004, 3.5, crash=True)]}
+    algorithm, rows = run_without_numbers(kind, make_world(1, outages=outages), until=4.0)
+    times_s = np.array([row[0] for row in rows])
+    assert [row[1] for row in rows] == [0] * algorithm.updates
+    assert algorithm.client_updates == [len(rows)]
+    for begin, end in ((0.5, 1.0), (2.0, 3.0), (3.5, 4.0)):
+        assert ((times_s > begin) & (times_s <= end + 1e-9)).sum() == pytest.approx((end - begin) / 8e-3, abs=1)
+    assert not ((times_s < 0.5) | ((times_s > 1.0 + 1e-9) & (times_s < 2.0))).any(), "nobody was there"
+    assert not ((times_s > 3.004) & (times_s < 3.508 - 1e-9)).any(), "what a crash loses is computed again"
+    assert all(row[4] == 0 for row in rows)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
+        run_without_numbers(kind, make_world(1), updates=1, speling=1)
 
 
 def test_algorithms_are_found_by_name_or_by_module_and_class():

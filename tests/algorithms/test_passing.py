@@ -7,17 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfl.algorithms import ALGORITHMS
 from simfl.tape import Tape
 from simfl.world.links import LinkModel
-from tests.algorithms.test_contract import ROUGH_LINKS, absences
+from tests.algorithms import test_contract as contract
+from tests.algorithms.test_contract import ENDLESS, ROUGH_LINKS, absences
 from tests.helpers import NullExecutor, constant, lognormal, make_algorithm, make_training, make_world
 
-EVERY = [
-    ("without_replacement_sgd", {"contention": "token"}),
+#: Its decisions need numbers, which these worlds do not compute: tests/algorithms/test_deep_q_sgd.py.
+DECIDING = "deep_q_sgd"
+OTHER_WAYS = [
     ("without_replacement_sgd", {"contention": "race"}),
     ("without_replacement_sgd", {"contention": "token", "order": "round_robin"}),
     ("random_walk_sgd", {"visits": 3}),
 ]
+EVERY = [(kind, {}) for kind in ALGORITHMS if kind not in (*ENDLESS, DECIDING)] + OTHER_WAYS
 every = pytest.mark.parametrize(
     ("kind", "options"), EVERY, ids=["-".join([kind, *map(str, options.values())]) for kind, options in EVERY]
 )
@@ -43,7 +47,7 @@ def test_whoever_stays_uses_all_of_its_data(kind, options, data, seed):
     world = make_world(4, jitter=lognormal(0.3), links=links, outages=outages, seed=seed)
     algorithm, rows = run(kind, world, **options)
     assert world.clock.now == 1000.0
-    batches = 8 * options.get("visits", 1)
+    batches = 8 * algorithm.visits
     for node in range(4):
         used = algorithm.used[3 * node : 3 * node + 3]
         if world.availability.gone(node, 1000.0):
@@ -80,6 +84,12 @@ def test_a_deterministic_world_repeats_itself(kind, options):
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)
+
+
+def test_an_algorithm_that_is_in_the_catalogue_is_in_a_contract_suite():
+    covered = {kind for kind, _ in (*contract.EVERY, *EVERY)} | {*contract.ALONE, DECIDING}
+    assert covered == set(ALGORITHMS)
+    assert contract.ALONE == ["centralized_sgd"]
 
 
 @pytest.mark.parametrize("order", ["random", "round_robin"])
