@@ -65,6 +65,7 @@ class PassTally(Tally, PassReleases):
         super().__init__(ledger, scales, clipping_norm, rounds, now)
         self.tasks = ledger.tasks
         self.used = [0] * (len(ledger.sizes) * self.tasks)
+        self.newest = [-1] * len(self.used)
         self._held: dict[int, Promise] = {}
 
     def hold(self, promise: Promise) -> None:

@@ -97,7 +97,8 @@ class Tally(Releases):
         self._unproved = rounds and ledger.terms.unit == "example"
         self._mean = not rounds and ledger.terms.unit == "client"
         self._now = now
-        self._newest: dict[int, int] = {}
+        #: Number of the newest mini-batch whose noise has a name, by the clients that promises name.
+        self.newest = [-1] * len(ledger.sizes)
 
     # -- what the tape tells -------------------------------------------------------------------
 
@@ -128,9 +129,9 @@ class Tally(Releases):
 
     def name(self, promise: Promise) -> None:
         """A promise with noise is made: a number names the noise once."""
-        newest = self._newest.get(promise.client, -1)
+        newest = self.newest[promise.client]
         if promise.draw > newest:
-            self._newest[promise.client] = promise.draw
+            self.newest[promise.client] = promise.draw
         else:
             self.refuse(
                 f"client {promise.client} draws the noise of mini-batch {promise.draw} behind that of mini-batch "

@@ -336,8 +336,12 @@ class Tape:
             gradient: Gradient = ClippedGradient(model, client, draw, size, noise_scale, clipping_norm, expected)
         else:
             gradient = Gradient(model, client, draw, size, noise_scale, expected)
-        if self.releases is not None and noise_scale:
-            self.releases.name(gradient)
+        releases = self.releases
+        if releases is not None and noise_scale:
+            if draw > releases.newest[client]:  # as `name` does, which is called for every gradient
+                releases.newest[client] = draw
+            else:
+                releases.name(gradient)
         return gradient
 
     def gradient_in_pieces(
