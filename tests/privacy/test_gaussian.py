@@ -17,7 +17,7 @@ from simfl.privacy.gaussian import (
     gdp_central_limit_mu,
 )
 
-QUICK = settings(max_examples=60)
+QUICK = settings(max_examples=60, deadline=None)
 MNIST_DELTA = 1 / 60000**2  # of without_replacement
 
 epsilons = st.floats(1e-4, 60.0)

@@ -20,7 +20,7 @@ from simfl.theory.adp2sgd import (
     theorem2,
 )
 
-QUICK = settings(max_examples=40)
+QUICK = settings(max_examples=40, deadline=None)
 CIFAR = {"num_workers": 16, "examples": 3125, "batch_size": 256, "steps": 58594}  # 300 epochs
 
 

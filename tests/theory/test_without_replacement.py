@@ -18,7 +18,7 @@ from simfl.theory.without_replacement import (
     theorem6,
 )
 
-QUICK = settings(max_examples=50)
+QUICK = settings(max_examples=50, deadline=None)
 DELTA = 1 / 60000**2
 MNIST = {"examples": 60000, "batch_size": 50, "steps": 1200}
 both = pytest.mark.parametrize("calibration", ["classic", "analytic"])
