@@ -65,7 +65,7 @@ def test_every_pass_uses_every_example_once():
     flat = drawn.ravel()
     for first in (0, 12):
         assert sorted(flat[first : first + 12].tolist()) == list(range(12))
-    with pytest.raises(ValueError, match="found 0, 5 and 7"):
+    with pytest.raises(ValueError, match="examples: expected an integer >= 1, found 0"):
         draw_batches(0, 5, 7, np.random.default_rng(0))
 
 
@@ -129,7 +129,7 @@ def test_a_regression_has_no_accuracy():
     x, y = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
     with pytest.raises(ValueError, match="model linear has no accuracy"):
         accuracy_of(Task(model, x, y, x, y, np.zeros(3, np.float32)).on_device(), np.zeros(3, np.float32))
-    with pytest.raises(ValueError, match="draws: expected at least one, found 0"):
+    with pytest.raises(ValueError, match="draws: expected an integer >= 1, found 0"):
         perturbed_accuracies(task(), task().initial, np.ones(1), 0, KEY)
 
 
@@ -254,7 +254,7 @@ def test_against_the_reference_what_clipping_costs_counts():
 
 def test_without_any_plan_there_is_no_frontier():
     assert frontier(made_up([(math.nan,) * 3]), 0.1) == ()
-    with pytest.raises(ValueError, match="target loss: expected a number between 0 and 1, found 1"):
+    with pytest.raises(ValueError, match=r"target_loss: expected a number in \(0, 1\), found 1"):
         frontier(made_up([(1.0, 0.8, 0.7)]), 1.0)
 
 
