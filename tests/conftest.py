@@ -1,5 +1,8 @@
 """Fixtures that several rooms share, and one folder for what JAX compiles in all processes of a session."""
 
+import contextlib
+import ctypes
+import gc
 import math
 import os
 import shutil
@@ -32,6 +35,16 @@ def pytest_configure(config):
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_what_was_compiled():
+    """Let go of a module's programs at its end: hundreds of shapes of tiny problems would fill the worker's memory."""
+    yield
+    jax.clear_caches()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system, where that is glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def write_run(
