@@ -93,6 +93,8 @@ class PerCallTape:
     """
 
     reads = 4
+    #: Nothing is accounted for here.
+    releases = None
 
     def __init__(self, setup: Any, device: Any) -> None:
         import jax
@@ -137,6 +139,7 @@ class PerCallTape:
         size: int,
         noise_scale: float = 0.0,
         clipping_norm: float | None = None,
+        expected: int = 0,
     ) -> Any:
         """Promise a gradient, as `Tape.gradient` does."""
         from simfl.tape.recording import ClippedGradient
@@ -151,6 +154,9 @@ class PerCallTape:
         from simfl.tape.recording import Round
 
         return Round(model, client, draw, steps, size, step, noise_scale)
+
+    def release(self, promised: Any) -> None:
+        """Nothing is counted."""
 
     def apply(self, *terms: Any) -> Any:
         """The same as `combine`: all of them run in order."""

@@ -619,9 +619,7 @@ def test_releases_have_the_sizes_of_their_rounds():
 def test_who_has_nothing_to_compute_in_a_round_releases_nothing():
     sizes = sizes_of(ConstantSizes(2), assignment="random")
     training = make_training([640] * K, sampling="with_replacement", noise_std=3.0)
-    algorithm, _ = run_without_numbers(
-        "async_fl", make_world(K), training=training, sizes=sizes, rounds=30, levels=[3.0] * K
-    )
+    algorithm, _ = run_without_numbers("async_fl", make_world(K), training=training, sizes=sizes, rounds=30)
     assert algorithm.sent == [30] * K, "an empty update is sent all the same"
     drawn = [[sizes.of(i, k) for i in range(30)] for k in range(K)]
     assert all(0 in one for one in drawn)

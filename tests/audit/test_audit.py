@@ -1,5 +1,6 @@
 """The audit of a whole run: a correct mechanism stands, a broken one is refuted."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -56,6 +57,13 @@ def scenario(
 SAMPLED = {"count": 2, "algorithm": "adpsgd", "batch_size": 200, "updates": 20, "noise": 1.0}
 
 
+def with_parts(setup, **parts):
+    """Return a copy of a setup with other parts."""
+    changed = copy.copy(setup)
+    vars(changed).update(parts)
+    return changed
+
+
 def noise_times(factor):
     """Return what changes the noise behind the ledger's back."""
 
@@ -65,7 +73,7 @@ def noise_times(factor):
             "noise_scale": [factor * scale for scale in training.noise_scale],
             "noise_std": [factor * std for std in training.each_noise_std()],
         }
-        return dataclasses.replace(setup, training=dataclasses.replace(training, **scales))
+        return with_parts(setup, training=dataclasses.replace(training, **scales))
 
     return change
 
@@ -75,7 +83,7 @@ half_the_noise, no_noise = noise_times(0.5), noise_times(0.0)
 
 def no_clipping(setup):
     """A bound that nothing exceeds: what clipping forgotten would do."""
-    return dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, clipping=Clipping(1e6)))
+    return with_parts(setup, problem=dataclasses.replace(setup.problem, clipping=Clipping(1e6)))
 
 
 def audited(breaking=None, *, canaries=1438, in_place=True, scenario_options=None, **options):
@@ -119,7 +127,7 @@ def test_noise_on_some_of_the_parameters_is_refuted(monkeypatch):
 
     monkeypatch.setitem(SAMPLERS, "first_half", first_half)
     report = audited(
-        lambda setup: dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, noise=Noise("first_half")))
+        lambda setup: with_parts(setup, problem=dataclasses.replace(setup.problem, noise=Noise("first_half")))
     )
     assert report.refuted
 

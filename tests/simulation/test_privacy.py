@@ -11,6 +11,7 @@ from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import unit_std
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
+from simfl.tape.problem import Noise
 from tests.helpers import Lab, make_problem
 
 D = 650
@@ -36,10 +37,10 @@ def scenario(privacy, *, algorithm="adpsgd", sampling="auto", stop="{epochs: 2}"
 )
 def test_what_each_mechanism_adds_to_the_sum(privacy, sampler, scale, std):
     setup = assemble(scenario(privacy))
-    assert setup.problem.noise == sampler
+    assert setup.problem.noise == Noise(sampler)
     np.testing.assert_allclose(setup.training.noise_scale, [scale] * 8)
     np.testing.assert_allclose(setup.training.noise_std, [std] * 8)
-    assert setup.problem.clip == ("update" if "update" in privacy else "example")
+    assert setup.problem.clipping.what == ("update" if "update" in privacy else "example")
 
 
 @pytest.mark.parametrize("sampler", ["gaussian", "laplace", "laplace_l2", "laplace_l2_radius_only"])

@@ -101,10 +101,10 @@ def test_the_sparse_spectral_gap_sees_a_negative_eigenvalue(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "complete"])
 def test_ten_thousand_clients_are_built_in_no_time(kind):
-    start = time.perf_counter()
+    start = time.process_time()
     topology = build(kind, 10_000)
     neighbors = [topology.neighbors(client) for client in range(10_000)]
-    assert time.perf_counter() - start < 2  # well below one second on an idle machine
+    assert time.process_time() - start < 10  # below one second on a fast machine; a quadratic way takes minutes
     assert sum(len(ids) for ids in neighbors) == topology.degrees.sum()
 
 
