@@ -21,7 +21,7 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.version import __version__
 
 if TYPE_CHECKING:
-    from simfl.audit.audit import audit
+    from simfl.audits.audit import audit
     from simfl.plots import plot
     from simfl.records import Run, read
     from simfl.scenario import load
@@ -44,7 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Run": "simfl.records",
-    "audit": "simfl.audit.audit",
+    "audit": "simfl.audits.audit",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
     "prepare": "simfl.simulation.runner",

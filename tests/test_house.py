@@ -44,7 +44,7 @@ HOMES = {
 #: (module, or room, and what it imports from elsewhere) -> why it may.
 GUESTS = {
     ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
-    ("audit", "jax"): "an attacker computes gradients and noise again",
+    ("audits", "jax"): "an attacker computes gradients and noise again",
     ("bench", "jax"): "measures the bare kernels",
     ("plots.clients", "networkx"): "lays graphs out",
     ("plots.utility", "theory"): "draws the graph that a calculator returns",

@@ -57,7 +57,9 @@ def test_commands_in_the_pages_exist():
     for name, second in re.findall(r"^simfl ([\w-]+)(?: ([\w-]+))?", COMMANDS, re.MULTILINE):
         assert name in groups, name
         if hasattr(groups[name], "list_commands"):
-            assert second in groups[name].list_commands(None) or not second or second.startswith("--"), f"{name} {second}"
+            assert second in groups[name].list_commands(None) or not second or second.startswith("--"), (
+                f"{name} {second}"
+            )
 
 
 def test_the_example_of_an_own_algorithm_is_valid(simfl_):

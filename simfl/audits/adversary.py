@@ -1,6 +1,6 @@
 """The adversary of a privacy audit: hears what one client releases, and scores canaries by it.
 
-See `simfl.audit.audit`.
+See `simfl.audits.audit`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audit.canary import CanaryModel
+from simfl.audits.canary import CanaryModel
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import Sampling, batch_positions

@@ -11,7 +11,7 @@ A canary is in or out by a fair coin. "Out" under add_or_remove means that an ex
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
 gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
 
-Statistics and references are in `simfl.audit.statistics`. What a run cannot show: a lower bound near 0 proves nothing.
+Statistics and references are in `simfl.audits.statistics`. What a run cannot show: a lower bound near 0 proves nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audit.adversary import ListeningTape, Scorer, positions_program
-from simfl.audit.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
-from simfl.audit.check import claims_of
-from simfl.audit.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
+from simfl.audits.adversary import ListeningTape, Scorer, positions_program
+from simfl.audits.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
+from simfl.audits.check import claims_of
+from simfl.audits.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel

@@ -8,7 +8,7 @@ import pytest
 
 import simfl
 from simfl.algorithms import ALGORITHMS
-from simfl.audit import check
+from simfl.audits import check
 from simfl.privacy.releases import Releases
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms.server import StalenessBound
-from simfl.audit import check as claims
+from simfl.audits import check as claims
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping

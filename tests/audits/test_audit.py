@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from simfl.audit.adversary import HEARD_AT_A_TIME, ListeningTape
-from simfl.audit.audit import Audit, audit, curve
-from simfl.audit.canary import UNIT
+from simfl.audits.adversary import HEARD_AT_A_TIME, ListeningTape
+from simfl.audits.audit import Audit, audit, curve
+from simfl.audits.canary import UNIT
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import SAMPLERS, gaussian

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from simfl.audit.audit import Audit, audit
+from simfl.audits.audit import Audit, audit
 from simfl.scenario import loads
-from tests.audit.test_audit import audited, half_the_noise, scenario
+from tests.audits.test_audit import audited, half_the_noise, scenario
 
 SHUFFLED = {
     "privacy": "{mechanism: gaussian, noise_multiplier: 2, clipping_norm: 1.0, neighbors: replace_one}",

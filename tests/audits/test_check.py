@@ -5,7 +5,7 @@ import math
 import pytest
 
 from simfl import run
-from simfl.audit.check import check, recorded
+from simfl.audits.check import check, recorded
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.releases import Releases

@@ -3,7 +3,7 @@ import math
 import pytest
 
 import simfl
-from simfl.audit.check import check
+from simfl.audits.check import check
 from simfl.plots import plot_claims, plot_client_epsilon, save
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 import simfl
-from simfl.audit.check import check_run
+from simfl.audits.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy

@@ -12,7 +12,7 @@ import typer
 from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.audit.audit import AuditReport
+    from simfl.audits.audit import AuditReport
 
 
 class Kind(enum.StrEnum):
@@ -59,7 +59,7 @@ def command(
 
     Exits with code 1 when the guesses refute what is certified or what is claimed.
     """
-    from simfl.audit.audit import audit
+    from simfl.audits.audit import audit
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 

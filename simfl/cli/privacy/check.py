@@ -39,7 +39,7 @@ def command(
 
     Exits with code 1 when a claim is smaller than what can be certified.
     """
-    from simfl.audit import check as claims
+    from simfl.audits import check as claims
     from simfl.errors import ScenarioError
     from simfl.records import read
     from simfl.scenario import load

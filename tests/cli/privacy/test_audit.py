@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tests.audit.test_audit import SCENARIO
+from tests.audits.test_audit import SCENARIO
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 
 import simfl
 from simfl.algorithms.round_sizes import DelayGate, RoundsGate
-from simfl.audit import check as claims
+from simfl.audits import check as claims
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
