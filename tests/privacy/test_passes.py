@@ -1,13 +1,14 @@
 """Accounting for disjoint batches against closed forms."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 from simfl.privacy.ledger import Terms
-from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassReleases
+from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassReleases, PassTally
 from simfl.privacy.releases import Releases
 
 DELTA = 60000.0**-2
@@ -92,3 +93,72 @@ def test_without_noise_epsilon_is_infinite():
 def test_it_needs_the_count_of_passes():
     with pytest.raises(TypeError, match="counts passes"):
         make_ledger().epsilon(Releases([1, 2, 3]))
+
+
+@dataclass
+class Told:
+    """A promise as a tally sees it; its client is the pair of node and task."""
+
+    client: int = 0
+    draw: int = 0
+    size: int = 10
+    noise_scale: float = LEVEL
+    own_norm: float | None = None
+    expected: int = 0
+    released: bool = False
+
+    @property
+    def examples(self):
+        return self.size
+
+
+def make_tally():
+    return PassTally(make_ledger(tasks=2), [LEVEL] * 3, 1.0, now=lambda: 2.0)
+
+
+def test_batches_are_counted_for_each_task_and_releases_for_each_client():
+    tally = make_tally()
+    for pair in (0, 1, 1, 4):
+        tally.count(Told(client=pair))
+    kept = Told(client=5, noise_scale=0.0)
+    tally.hold(kept)
+    assert tally.used == [1, 2, 0, 0, 1, 0], "what is kept counts when it is done"
+    tally.send(kept)
+    assert tally.used == [1, 2, 0, 0, 1, 1]
+    assert tally.counts == [3, 0, 1], "a step without noise is no release of its own"
+    tally.send(Told(client=5, noise_scale=0.0, released=True))
+    assert (tally.used[5], tally.refusal) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "promise", [Told(noise_scale=0.9 * LEVEL), Told(noise_scale=0.0), Told(size=9), Told(own_norm=1.0)]
+)
+def test_a_batch_with_less_noise_or_of_another_kind_is_not_certified(promise):
+    tally = make_tally()
+    tally.count(promise)
+    assert tally.refusal == (
+        "client 0 releases mini-batch 0 otherwise than passes over its data do (at 2 s of virtual time)"
+    )
+
+
+def test_more_noise_than_planned_is_welcome():
+    tally = make_tally()
+    tally.count(Told(noise_scale=3.0 * LEVEL))
+    assert tally.refusal is None
+
+
+def test_a_batch_that_is_kept_and_never_counted_is_not_certified():
+    tally = make_tally()
+    tally.hold(Told(client=3, noise_scale=0.0))
+    tally.hold(Told(client=3, draw=1, noise_scale=0.0))
+    assert tally.refusal == "client 1 used a batch of task 1 that was not counted (at 2 s of virtual time)"
+
+
+def test_an_own_account_of_batches_may_not_say_less():
+    tally = make_tally()
+    tally.count(Told(client=2))
+    assert tally.compare(tally).refusal is None
+    assert tally.compare(releases([0, 0], [1, 0], [0, 0], tasks=2)).refusal is None
+    refused = tally.compare(releases([1, 0], [0, 0], [0, 0], tasks=2)).refusal
+    assert refused is not None
+    assert "fewer batches than the tape saw" in refused
