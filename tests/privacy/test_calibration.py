@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from simfl.errors import ConditionError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.calibration import least_noise, noise_multiplier_for, releases_within
+from simfl.privacy.gaussian import analytic_std
 
 
 @pytest.mark.parametrize("accountant", ["renyi", "tightest"])
@@ -61,3 +62,9 @@ def test_no_noise_is_enough():
 def test_wrong_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         noise_multiplier_for(**{"epsilon": 1.0, "delta": 1e-5, "steps": 1, **options})
+
+
+def test_a_single_release_has_the_noise_of_the_closed_form():
+    found = noise_multiplier_for(1.0, 1e-5, sampling_rate=1.0, steps=1, sampling="none", neighbors="add_or_remove")
+    assert analytic_std(1.0, 1e-5, 1.0) <= found * (1 + 1e-9)
+    assert found == pytest.approx(analytic_std(1.0, 1e-5, 1.0), rel=2e-3)

@@ -141,6 +141,21 @@ def test_a_batch_with_less_noise_or_of_another_kind_is_not_certified(promise):
     )
 
 
+def test_a_release_of_what_was_kept_counts_however_small_its_noise():
+    tally = PassTally(make_ledger(tasks=2), [0.01] * 3, 1.0)
+    published = Told(client=2, noise_scale=0.01)
+    tally.hold(published)
+    tally.send(published)
+    assert (tally.counts, tally.used, tally.refusal) == ([0, 1, 0], [0, 0, 1, 0, 0, 0], None)
+
+
+def test_all_data_used_up_is_every_task_at_every_holder():
+    assert make_ledger(tasks=10, holders=3).most == 30
+    assert make_ledger(tasks=10, holders=3).epsilon_of_passes(30) == pytest.approx(
+        gaussian_epsilon(DELTA, 2.0 * math.sqrt(30) / LEVEL)
+    )
+
+
 def test_more_noise_than_planned_is_welcome():
     tally = make_tally()
     tally.count(Told(noise_scale=3.0 * LEVEL))

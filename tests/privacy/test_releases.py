@@ -75,6 +75,19 @@ def test_a_poisson_batch_is_of_the_nominal_kind_by_what_was_expected():
     assert (tally.counts, tally.refusal) == ([3, 0], None)
 
 
+def test_of_a_round_in_several_operations_the_one_with_the_noise_counts():
+    """Nothing is certified of rounds whose gradients are clipped one by one; they are counted all the same."""
+    tally = make_tally(rounds=True)
+    tally.count(Told(noise_scale=0.0))
+    tally.count(Told(noise_scale=0.5, expected=30))
+    assert (tally.counts, tally.others, tally.refusal) == ([0, 0], {0: {(30, 2.0): 1}}, None)
+    whole = make_tally(rounds=True, unit="client")
+    whole.count(Told(noise_scale=0.5))
+    assert whole.others == {0: {(BATCH, 0.5): 1}}, "a clipped update's noise is what it is"
+    whole.count(Told(noise_scale=0.0))
+    assert "without noise" in str(whole.refusal)
+
+
 def test_rounding_of_a_scale_makes_no_kind():
     tally = make_tally()
     tally.count(Told(noise_scale=SCALE * (1 + 1e-12)))

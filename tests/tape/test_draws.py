@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simfl.streams import Streams
-from simfl.tape.draws import batch_positions, permute
+from simfl.tape.draws import batch_positions, mix, permute
 
 keys = st.integers(0, 2**32 - 1)
 permute_many = jax.jit(permute)
+
+
+@pytest.mark.parametrize("word", [0, 1, 2, 0x9E3779B9, 0xFFFFFFFF])
+def test_the_hash_is_lowbias32(word):
+    """Which batches a seed draws is a promise: https://nullprogram.com/blog/2018/07/31/, in plain integers."""
+    h = word
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        h = (h ^ h >> shift) * factor % 2**32
+    assert int(mix(np.uint32(word))) == h ^ h >> 16
 
 
 def images(key, n, padded=1024):
