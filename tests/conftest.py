@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import psutil
 import pytest
 import yaml
 from hypothesis import settings
@@ -26,6 +27,10 @@ settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ
 settings.load_profile("simfl")
 
 
+#: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
+MEMORY_BYTES = 2**30
+
+
 def pytest_configure(config):
     """Compile nothing twice: workers, notebooks and command lines find here what another process has compiled."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -37,10 +42,10 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def forget_what_was_compiled():
-    """Let go of a module's programs at its end: hundreds of shapes of tiny problems would fill the worker's memory."""
-    yield
+def pytest_runtest_teardown():
+    """Let go of what was compiled before it fills the worker: it is found again in the session's folder."""
+    if psutil.Process().memory_info().rss < MEMORY_BYTES:
+        return
     jax.clear_caches()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system, where that is glibc
