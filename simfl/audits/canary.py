@@ -96,14 +96,15 @@ class CanaryModel(AbstractModel):
         total = self.inner.gradient_sum(self._own(params), self._features(x), y, ordinary)
         return self._with_canaries(total, self._codes(x), weight)
 
-    def clipped_gradient_sum(
+    def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
-    ) -> Array:
+    ) -> tuple[Array, Array]:
         """Return the same sum with every example's gradient clipped, the canaries' too."""
         ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
-        total = self.inner.clipped_gradient_sum(self._own(params), self._features(x), y, ordinary, clipping_norm)
+        total, zeroed = self.inner.clip_and_sum(self._own(params), self._features(x), y, ordinary, clipping_norm)
         squared_norms = jnp.full(weight.shape, self.norm**2)
-        return self._with_canaries(total, self._codes(x), clipping_scale(squared_norms, weight, clipping_norm))
+        scale = clipping_scale(squared_norms, weight, clipping_norm)
+        return self._with_canaries(total, self._codes(x), scale), zeroed
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
         """Return the norms of all examples' gradients, f32[b]."""

@@ -112,10 +112,10 @@ class PerCallTape:
             return sum((coefs[j] * model for j, model in enumerate(models)), jnp.float32(0.0))
 
         def step(base: Any, read: Any, ints: Any, coef: Any, noise_scale: Any, norm: Any, data: Any) -> Any:
-            return base + coef * gradient(read, data, ints, positions(data, ints), noise_scale, norm)
+            return base + coef * gradient(read, data, ints, positions(data, ints), noise_scale, norm)[0]
 
         def local_step(w: Any, start: Any, ints: Any, eta: Any, data: Any) -> Any:
-            total = gradient(w, data, ints, positions(data, ints), jnp.float32(0.0))
+            total, _ = gradient(w, data, ints, positions(data, ints), jnp.float32(0.0))
             change = total / problem.batches.size + proximal * (w - start)
             return w - eta * (change + problem.model.l2 * w if problem.model.l2 else change)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simfl.data import cifar, digits, idx, libsvm, npz, synthetic
-from simfl.data.base import Dataset, Loader
+from simfl.data.base import Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
 from simfl.errors import ScenarioError, nearest
@@ -44,4 +44,6 @@ def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: A
             others = ", ".join(name for name in takes if option in takes[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
-    return transform(loader.load(root, streams, **options), **changes)
+    dataset = transform(loader.load(root, streams, **options), **changes)
+    check_features(f"data.set: {kind}", dataset.train_x)  # per-example clipping counts on it
+    return dataset

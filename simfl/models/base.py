@@ -124,20 +124,31 @@ class AbstractModel(ABC):
     def clipped_gradient_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> Array:
-        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d]: its norm is at most C * sum_i weight_i.
+        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d]: the first part of `clip_and_sum`."""
+        return self.clip_and_sum(params, x, y, weight, clipping_norm)[0]
+
+    def clip_and_sum(
+        self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
+    ) -> tuple[Array, Array]:
+        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d], and how many gradients count as zero, int32[].
+
+        The norm of the sum is at most C * sum_i weight_i whatever the data and the parameters are: a gradient whose
+        squared norm is not a finite float32 has no scale that would bound it, and contributes exactly 0.
 
         Args:
             params: f32[d].
-            x: f32[b, *input_shape].
+            x: f32[b, *input_shape], finite: data sets are checked when they are loaded.
             y: int32[b] labels or f32[b] targets.
             weight: f32[b], as in `gradient_sum`.
             clipping_norm: C > 0, per example and over all parameters together; inf does not clip. May be traced.
         """
         gradients = self._gradients(params, masked(x, weight), y)
-        return clipping_scale(jnp.sum(gradients * gradients, axis=1), weight, clipping_norm) @ gradients
+        squared_norms = jnp.sum(gradients * gradients, axis=1)
+        scale = clipping_scale(squared_norms, weight, clipping_norm)
+        return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
-        """Return ||g_i||_2 of every example, f32[b]."""
+        """Return ||g_i||_2 of every example, f32[b]; where there is no gradient, it may be some 1e-18."""
         gradients = self._gradients(params, x, y)
         return jnp.sqrt(jnp.sum(gradients * gradients, axis=1))
 
@@ -156,9 +167,18 @@ def masked(x: Array, weight: Array) -> Array:
 
 
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
-    """Return weight_i min(1, C / ||g_i||), f32[b], from ||g_i||^2; a zero gradient keeps its weight."""
-    # C / 0 is inf and min(1, inf) is 1: no epsilon is needed, and C = inf leaves every gradient as it is.
-    return weight * jnp.minimum(1.0, clipping_norm / jnp.sqrt(squared_norms))
+    """Return weight_i min(1, C / ||g_i||), f32[b], from ||g_i||^2: 0 where that is not finite.
+
+    Whoever multiplies by it selects as well: 0 times inf is NaN.
+    """
+    # C / 0 is inf and min(1, inf) is 1: no epsilon is needed, and C = inf leaves every finite gradient as it is.
+    scale = weight * jnp.minimum(1.0, clipping_norm / jnp.sqrt(squared_norms))
+    return jnp.where(squared_norms < jnp.inf, scale, 0.0)
+
+
+def count_unbounded(squared_norms: Array, weight: Array) -> Array:
+    """Return how many gradients there are whose squared norm [b] is infinite or NaN, int32[]; padding does not count."""
+    return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 
 def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: int | None = None) -> tuple[int, int]:

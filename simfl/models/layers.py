@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from simfl.models.base import Array
@@ -67,7 +68,21 @@ class AbstractLayer(ABC):
 
     @abstractmethod
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
-        """Return sum_i scale_i g_i, f32[size], at least cost after `squared_norms` of the same arguments."""
+        """Return sum_i scale_i g_i, f32[size], at least cost after `squared_norms` of the same arguments.
+
+        An example of scale 0 adds exactly 0, also where its error, its gradient or, behind the first layer, its u is
+        not finite.
+        """
+
+
+def squares(a: Array, axis: int) -> Array:
+    """Return the sum of squares along an axis, and never less: with what float32 rounds to zero.
+
+    The norm of a product e u^T is the product of the norms. The square of an entry below 1e-19 is 0 in float32, and
+    beside a u of 1e19 an error of that size is a gradient of norm 1 that would pass as 0. The smallest normal number
+    for each entry makes it an upper bound, and changes no bit of sums that are not that small.
+    """
+    return jnp.sum(a * a, axis=axis) + np.float32(a.shape[axis] * np.finfo(np.float32).tiny)
 
 
 def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
@@ -129,12 +144,16 @@ class Dense(AbstractLayer):
 
     def squared_norms(self, u: Array, error: Array) -> Array:
         """||e_i||^2 (||u_i||^2 + 1), the 1 for the bias."""
-        inputs = jnp.sum(u * u, axis=1 if self.example_first else 0)
-        return jnp.sum(error * error, axis=0) * (inputs + 1.0 if self.bias else inputs)
+        inputs = squares(u, 1 if self.example_first else 0)
+        return squares(error, 0) * (inputs + 1.0 if self.bias else inputs)
 
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """The gradient sum of the scaled errors."""
-        return self.gradient_sum(u, error * scale)
+        counts = scale != 0
+        # What comes first is data, which is finite; selecting there, too, would cost 7 % of a private step on MNIST.
+        return self.gradient_sum(
+            u if self.example_first else jnp.where(counts, u, 0.0), jnp.where(counts, error * scale, 0.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -211,7 +230,8 @@ class Convolution(AbstractLayer):
 
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """The scaled sum of the per-example gradients, which XLA computes once for this and for the norms."""
-        return jnp.matmul(scale, self._gradients(u, error), precision=PRECISION)
+        gradients = jnp.where(scale[:, None] != 0, self._gradients(u, error), 0.0)
+        return jnp.matmul(scale, gradients, precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
         """Return g_i, f32[b, size]."""
@@ -277,7 +297,8 @@ class GroupNorm(AbstractLayer):
 
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """The scaled sum of the per-example gradients."""
-        return jnp.matmul(self._gradients(u, error), scale, precision=PRECISION)
+        gradients = jnp.where(scale != 0, self._gradients(u, error), 0.0)
+        return jnp.matmul(gradients, scale, precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
         """Return g_i as columns, f32[size, b]."""

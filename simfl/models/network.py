@@ -23,10 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import AbstractModel, Array, clipping_scale
+from simfl.models.base import AbstractModel, Array, clipping_scale, count_unbounded
 from simfl.models.layers import AbstractLayer, Convolution
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+_Part = Callable[[Array, Array, Array], tuple[Array, Array]]
+"""(x, y, weight) of some examples -> what they add to a sum of gradients, f32[d], and to a count, int32[]."""
 
 
 class Pass:
@@ -109,23 +113,25 @@ class AbstractNetwork(AbstractModel):
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d]; the weights scale the errors at the outputs."""
 
-        def part(x: Array, y: Array, weight: Array) -> Array:
+        def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, weight)
             parts = zip(self.layers, lifted, errors, strict=True)
-            return jnp.concatenate([layer.gradient_sum(u, e) for layer, u, e in parts])
+            return jnp.concatenate([layer.gradient_sum(u, e) for layer, u, e in parts]), jnp.int32(0)
 
-        return self._in_parts(part, x, y, weight)
+        return self._in_parts(part, x, y, weight)[0]
 
-    def clipped_gradient_sum(
+    def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
-    ) -> Array:
-        """Return sum_i weight_i g_i min(1, C / ||g_i||), f32[d], from one backward pass."""
+    ) -> tuple[Array, Array]:
+        """Return sum_i weight_i g_i min(1, C / ||g_i||), f32[d], and how many count as zero, from one backward pass."""
 
-        def part(x: Array, y: Array, weight: Array) -> Array:
+        def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
-            scale = clipping_scale(self._squared_norms(lifted, errors), weight, clipping_norm)
+            squared_norms = self._squared_norms(lifted, errors)
+            scale = clipping_scale(squared_norms, weight, clipping_norm)
             parts = zip(self.layers, lifted, errors, strict=True)
-            return jnp.concatenate([layer.scaled_gradient_sum(u, e, scale) for layer, u, e in parts])
+            total = jnp.concatenate([layer.scaled_gradient_sum(u, e, scale) for layer, u, e in parts])
+            return total, count_unbounded(squared_norms, weight)
 
         return self._in_parts(part, x, y, weight)
 
@@ -162,21 +168,29 @@ class AbstractNetwork(AbstractModel):
         parts = zip(self.layers, lifted, errors, strict=True)
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
-    def _in_parts(self, part: Callable[[Array, Array, Array], Array], x: Array, y: Array, weight: Array) -> Array:
-        """Return the sum over the batch of an additive function, in parts of a size that suits the device."""
+    def _in_parts(self, part: _Part, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+        """Return the sums over the batch of two additive functions, in parts of a size that suits the device."""
 
-        def in_parts_of(size: int) -> Callable[[Array, Array, Array], Array]:
-            def total(*batch: Array) -> Array:
-                parts = tuple(_split(array, size) for array in batch)
-                return jax.lax.scan(lambda sum_, some: (sum_ + part(*some), None), jnp.zeros(self.size), parts)[0]
+        def in_parts_of(size: int) -> _Part:
+            def total(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+                def add(
+                    sums: tuple[Array, Array], some: tuple[Array, Array, Array]
+                ) -> tuple[tuple[Array, Array], None]:
+                    more = part(*some)
+                    return (sums[0] + more[0], sums[1] + more[1]), None
+
+                parts = _split(x, size), _split(y, size), _split(weight, size)
+                sums: tuple[Array, Array] = jax.lax.scan(add, (jnp.zeros(self.size), jnp.int32(0)), parts)[0]
+                return sums
 
             return total if x.shape[0] > size else part
 
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
-        return jax.lax.platform_dependent(
+        sums: tuple[Array, Array] = jax.lax.platform_dependent(
             x, y, weight, cpu=in_parts_of(self.cpu_batch), default=in_parts_of(self.max_batch)
         )
+        return sums
 
 
 def _split(array: Array, size: int) -> Array:

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import AbstractModel, Array, clipping_scale, masked
-from simfl.models.layers import PRECISION
+from simfl.models.base import AbstractModel, Array, clipping_scale, count_unbounded, masked
+from simfl.models.layers import PRECISION, squares
 from simfl.models.logistic import Logistic
 
 
@@ -78,14 +78,22 @@ class OneVsAll(AbstractModel):
         x = masked(x, weight)
         return self._weighted(self._errors(params, x, y), x, weight)
 
-    def clipped_gradient_sum(
+    def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
-    ) -> Array:
+    ) -> tuple[Array, Array]:
         """Return the sum with every example's gradient clipped over all tasks together; ||e u^T|| = ||e|| ||u||."""
         x = masked(x, weight)
         errors = self._errors(params, x, y)
-        squared = jnp.sum(errors**2, axis=1) * jnp.sum(self._features(x) ** 2, axis=1)
-        return self._weighted(errors, x, clipping_scale(squared, weight, clipping_norm))
+        squared = self._squared_norms(errors, x)
+        scale = clipping_scale(squared, weight, clipping_norm)
+        return self._weighted(errors, x, scale), count_unbounded(squared, weight)
+
+    def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
+        """Return ||g_i||, f32[b]."""
+        return jnp.sqrt(self._squared_norms(self._errors(params, x, y), x))
+
+    def _squared_norms(self, errors: Array, x: Array) -> Array:
+        return squares(errors, 1) * squares(self._features(x), 1)
 
     def _features(self, x: Array) -> Array:
         """Return u = (x, 1), f32[b, p + 1], or x without an intercept."""
@@ -96,7 +104,7 @@ class OneVsAll(AbstractModel):
         return jax.nn.sigmoid(self.predict(params, x)) - self._is_label(y)
 
     def _weighted(self, errors: Array, x: Array, weight: Array) -> Array:
-        scaled = errors * weight[:, None]
+        scaled = jnp.where(weight[:, None] != 0, errors * weight[:, None], 0.0)
         return jnp.matmul(scaled.T, self._features(x), precision=PRECISION).reshape(-1)
 
     def _is_label(self, y: Array) -> Array:

@@ -134,6 +134,7 @@ class Simulation:
         self.reason = ""
         self.warnings = list(setup.warnings)
         self._refused = False
+        self._zeroed: int | None = None
         self._accuracy: float | None = None
         self._evaluations: deque[tuple[tuple[Any, ...], Future[Evaluation]]] = deque()
         self._evaluated_at = -1.0
@@ -183,6 +184,8 @@ class Simulation:
         try:
             self._collect(wait=failure is None)
             self._write_clients()
+            if failure is None:
+                self._count_zeroed()
         except BaseException as error:
             failure = failure or error
             self.status, self.reason = "failed", str(failure)
@@ -330,6 +333,19 @@ class Simulation:
             warnings.warn(warning, stacklevel=2)
         return found
 
+    def _count_zeroed(self) -> None:
+        """Take down how much was not finite where it is clipped, and say so."""
+        clip = self.setup.problem.clipping.clip
+        if clip is None:
+            return
+        self._zeroed = self.executor.zeroed()
+        if self._zeroed:
+            what = {"example": ("gradient", "gradients"), "update": ("update", "updates")}[clip][self._zeroed != 1]
+            verb = "was" if self._zeroed == 1 else "were"
+            warning = f"privacy: {self._zeroed:,} {what} {verb} not finite and {verb} released as zero"
+            self.warnings.append(warning)
+            warnings.warn(warning, stacklevel=2)
+
     def _record_epsilon(self, spent: np.ndarray) -> None:
         """Write what each client has spent up to now."""
         releases, count = self.algorithm.releases, self.world.num_clients
@@ -433,6 +449,8 @@ class Simulation:
             "sampling": self.setup.training.sampling,
             "warnings": self.warnings,
         }
+        if self._zeroed is not None:
+            extra["released_as_zero"] = self._zeroed
         if self.setup.ledger is not None:
             extra["privacy"] = self.setup.ledger.statement_of(self.account())
         return Manifest(

@@ -161,6 +161,8 @@ class Executor:
         self._train = self._padded(data.train_x[chosen], data.train_y[chosen])
         self._gradients = self._gradient_program()
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
+        self._counted = put(np.int32(0))
+        self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="simfl-executor", daemon=True)
@@ -229,13 +231,21 @@ class Executor:
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
+    def zeroed(self) -> int:
+        """Return how many gradients (or updates, where these are clipped) were not finite, and so counted as zero.
+
+        Of everything submitted before, which is waited for.
+        """
+        result: int = self._request(self._count).result()
+        return result
+
     def close(self) -> None:
         """Finish what is queued and stop the thread. Raises what the thread died of."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
         # The data is the largest thing there is: do not wait for the garbage collector.
-        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "problem"):
+        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "_counted", "problem"):
             self.__dict__.pop(name, None)
         self._check()
 
@@ -311,9 +321,16 @@ class Executor:
             values = np.stack([values for _, values in window.constants])
             self._rows_bank = self._constants(self._rows_bank, places, values)
         self._rows_bank.block_until_ready()
+        self._count()  # the device is at rest, and a window has too few operations for the count to overflow
         serial = self._serial(steps)
         for at in range(0, steps.count, self.steps):
-            self._rows_bank = self._call(steps, at, min(self.steps, steps.count - at), serial)
+            self._call(steps, at, min(self.steps, steps.count - at), serial)
+
+    def _count(self) -> int:
+        """Take over what the device counted, and return the whole."""
+        self._zeroed += int(self._counted)
+        self._counted = self._put(np.int32(0))
+        return self._zeroed
 
     def _serial(self, steps: Steps) -> tuple[Any, Any]:
         """Return the serial operations of a window, filled up to a multiple of SERIAL: few sizes are compiled."""
@@ -322,7 +339,7 @@ class Executor:
         ints = np.pad(steps.serial_ints, ((0, fill), (0, 0)))
         return self._put(ints), self._put(np.pad(steps.serial_floats, ((0, fill), (0, 0))))
 
-    def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> jax.Array:
+    def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
         """Run some steps; the arrays always have as many entries as a call may have, so one trace serves all."""
         parts = []
         for array in (steps.gradient_ints, steps.gradient_floats, steps.combine_ints, steps.combine_floats):
@@ -333,8 +350,8 @@ class Executor:
                 part = full
             parts.append(part)
         bounds = steps.serial_bounds[np.minimum(np.arange(at, at + self.steps + 1), steps.count)]
-        result: jax.Array = self._program(self._rows_bank, np.int32(count), *parts, *serial, bounds, self._data)
-        return result
+        given = (self._rows_bank, self._counted, np.int32(count), *parts, *serial, bounds, self._data)
+        self._rows_bank, self._counted = self._program(*given)
 
     def _grow(self, before: int) -> None:
         """Give the device's bank the capacity of the table; the old spare row is dropped."""

@@ -58,9 +58,18 @@ def examples_of(
     return x, y if tasks == 1 else (y == client % tasks).astype(jnp.int32)
 
 
-def gradient_of_batch(operation: Operation) -> Callable[..., jax.Array]:
-    """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d].
+def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Clip a vector f32[d] to a bound on its norm; one whose norm is not finite becomes 0, and counts: int32[]."""
+    squared = jnp.sum(vector * vector)
+    finite = squared < jnp.inf
+    # Selected: 0 times a part that is not finite would be NaN.
+    return jnp.where(finite, vector * jnp.minimum(1.0, bound / jnp.sqrt(squared)), 0.0), (~finite).astype(jnp.int32)
 
+
+def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d], and a count.
+
+    That is how many of them (or of sums, where these are clipped) count as zero, because they are not finite, int32[].
     It takes the parameters f32[d], the data, the operation's integers (client, draw, first, size),
     the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm where it
     is the operation's own.
@@ -75,23 +84,23 @@ def gradient_of_batch(operation: Operation) -> Callable[..., jax.Array]:
         position: jax.Array,
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array]:
         client, draw, size = ints[0], ints[1], ints[3]
         norm = data["clipping_norm"] if own_norm is None else own_norm
         x, y = examples_of(data, client, position, tasks)
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
+        zeroed = jnp.int32(0)
         if clip == "example":
-            total = model.clipped_gradient_sum(params, x, y, weight, norm)
+            total, zeroed = model.clip_and_sum(params, x, y, weight, norm)
         else:
             total = model.gradient_sum(params, x, y, weight)
         if clip == "update":
-            bound = norm * size.astype(jnp.float32)
-            total = total * jnp.minimum(1.0, bound / jnp.sqrt(jnp.sum(total * total)))
+            total, zeroed = bounded(total, norm * size.astype(jnp.float32))
         if noise is None:
-            return total
+            return total, zeroed
         count = model.size if noise.first is None else noise.first
         added = noise_scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, count)
-        return total + added if noise.first is None else total.at[:count].add(added)
+        return total + added if noise.first is None else total.at[:count].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
 
@@ -102,7 +111,9 @@ def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) ->
     return (h % jnp.uint32(blocks)).astype(jnp.int32)
 
 
-def masked(gradient: Callable[..., jax.Array], model: AbstractModel, blocks: int) -> Callable[..., jax.Array]:
+def masked(
+    gradient: Callable[..., tuple[jax.Array, jax.Array]], model: AbstractModel, blocks: int
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return the same as `gradient_of_batch`, with the penalty's gradient, of which a random block of entries is kept.
 
     Entry j belongs to block j mod D, D = `blocks`; what is kept is D times as large, so that its mean is the whole:
@@ -116,19 +127,20 @@ def masked(gradient: Callable[..., jax.Array], model: AbstractModel, blocks: int
         position: jax.Array,
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
-    ) -> jax.Array:
-        total = gradient(params, data, ints, position, noise_scale, own_norm)
+    ) -> tuple[jax.Array, jax.Array]:
+        total, zeroed = gradient(params, data, ints, position, noise_scale, own_norm)
         if model.l2:
             total = total + model.l2 * ints[3].astype(jnp.float32) * params
         block = block_of(data["noise_key"], ints[0], ints[1], blocks)
-        return jnp.where(jnp.arange(model.size) % blocks == block, blocks * total, 0.0)
+        return jnp.where(jnp.arange(model.size) % blocks == block, blocks * total, 0.0), zeroed
 
     return kept
 
 
-def change_of_round(operation: Operation) -> Callable[..., jax.Array]:
-    """Return the function of one lane: the clipped and noised change of a model by local SGD steps, f32[d].
+def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return the function of one lane: the clipped and noised change of a model by local SGD steps, f32[d], and a count.
 
+    That is how many gradients, or changes, whichever is clipped, count as zero, because they are not finite, int32[].
     As `simfl.tape.recording.Round` says. It takes the parameters f32[d], the data, the operation's integers (client,
     draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of all lanes.
     Sampling is not poisson, whose batches have sizes of their own.
@@ -137,21 +149,23 @@ def change_of_round(operation: Operation) -> Callable[..., jax.Array]:
 
     def change(
         params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, floats: jax.Array, most: jax.Array
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array]:
         client, draw, steps, size = ints[0], ints[1], ints[2], ints[3]
         scale, eta, beta, t, dt = floats
         examples = data["sizes"][client]
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         share = 1.0 / jnp.maximum(size, 1).astype(jnp.float32)
 
-        def step(h: jax.Array, w: jax.Array) -> jax.Array:
+        def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            w, zeroed = carried
             at = batch_positions(
                 operation.batches.sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples
             )
             # Fused into the gather that uses it, the permutation would not vectorise.
             x, y = examples_of(data, client, jax.lax.optimization_barrier(at), 1)
             if clip == "example":
-                total = model.clipped_gradient_sum(w, x, y, weight, data["clipping_norm"])
+                total, more = model.clip_and_sum(w, x, y, weight, data["clipping_norm"])
+                zeroed = zeroed + jnp.where(h < steps, more, 0)
             else:
                 total = model.gradient_sum(w, x, y, weight)
             gradient = share * total + data["proximal"] * (w - params)
@@ -159,14 +173,16 @@ def change_of_round(operation: Operation) -> Callable[..., jax.Array]:
                 gradient = gradient + model.l2 * w
             done = h.astype(jnp.float32)
             rate = eta / (1.0 + beta * (t + dt * done) ** data["power"])
-            return w - jnp.where(h < steps, rate, 0.0) * gradient
+            # Selected: a lane whose steps are done keeps its bits, whatever the gradient is there.
+            return jnp.where(h < steps, w - rate * gradient, w), zeroed
 
-        moved = jax.lax.fori_loop(0, most, step, params) - params
+        last, zeroed = jax.lax.fori_loop(0, most, step, (params, jnp.int32(0)))
+        moved = last - params
         if clip == "update":
-            moved = moved * jnp.minimum(1.0, data["clipping_norm"] / jnp.sqrt(jnp.sum(moved * moved)))
+            moved, zeroed = bounded(moved, data["clipping_norm"])
         if noise is not None:
             moved = moved + scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, model.size)
-        return moved
+        return moved, zeroed
 
     return change
 
@@ -229,27 +245,29 @@ NARROW = 32
 
 @kept
 def window_program(operation: Operation, reads: int, width: int, combines: int) -> Any:
-    """Return the program that runs a packed window: (bank, steps, arrays, serial operations, data) -> bank.
+    """Return the program of a packed window: (bank, zeroed, steps, arrays, serial operations, data) -> (bank, zeroed).
 
     Args:
         operation: what operations with a gradient compute.
         reads: rows per operation.
         width, combines: gradients, and linear combinations, per step.
 
-    bank is f32 [places + 1, d] and donated. The body scatters once, after all that it reads: with two
+    bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
+    released as zero. The body scatters once, after all that it reads: with two
     scatters on the carried bank XLA would copy all of it in every step.
     """
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
     axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
-    each_gradient: Callable[..., jax.Array] = jax.vmap(gradient, axes)
-    each_change: Callable[..., jax.Array] = jax.vmap(change, (0, None, 0, 0, None))
+    each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
+    each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(change, (0, None, 0, 0, None))
     narrow = width <= NARROW
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
 
     def run(
         bank: jax.Array,
+        zeroed: jax.Array,
         steps: jax.Array,
         g_ints: jax.Array,
         g_floats: jax.Array,
@@ -259,7 +277,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
         s_floats: jax.Array,
         s_bounds: jax.Array,
         data: dict[str, jax.Array],
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array]:
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorise and costs as much as a small gradient.
         positions = None if local else draw_positions(data, g_ints[:, :, reads + 2 :])
@@ -268,33 +286,40 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             row = _linear(bank, s_floats[i], s_ints[i, :reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (s_ints[i, reads], jnp.int32(0)))
 
-        def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> jax.Array:
-            """What the lanes compute at the rows they read, f32 [width, d]."""
+        def alone(found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return found[0][None], found[1][None]
+
+        def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+            """What the lanes compute at the rows they read, f32 [width, d], and their counts, int32 [width]."""
             if local:
                 most = jnp.max(gi[:, reads + 4])
                 if width == 1:
-                    return change(read[0], data, gi[0, reads + 2 :], gf[0, reads + 1 :], most)[None]
+                    return alone(change(read[0], data, gi[0, reads + 2 :], gf[0, reads + 1 :], most))
                 return each_change(read, data, gi[:, reads + 2 :], gf[:, reads + 1 :], most)
             assert positions is not None
             at = positions[s]
             own = (gf[:, reads + 2],) if own_norms else ()
             if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                alone = (norm[0] for norm in own)
-                return gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *alone)[None]
+                norms = (norm[0] for norm in own)
+                return alone(gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *norms))
             return each_gradient(read, data, gi[:, reads + 2 :], at, gf[:, reads + 1], *own)
 
-        def body(s: jax.Array, bank: jax.Array) -> jax.Array:
+        def body(s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            bank, zeroed = carried
             gi, gf, ci, cf = g_ints[s], g_floats[s], c_ints[s], c_floats[s]
-            total = totals(take(bank, gi[:, 0]), gi, gf, s)
+            total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
+            # A lane without an operation reads the spare row, whatever is there.
+            zeroed = zeroed + jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
             stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
             if operation.projects:
                 stepped = into_ball(stepped, data["radius"])
             combined = mix(bank, cf, ci[:, :reads])
             writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
             bank = bank.at[writing].set(jnp.concatenate([stepped, combined]), mode="promise_in_bounds")
-            return jax.lax.fori_loop(s_bounds[s], s_bounds[s + 1], serial, bank)
+            return jax.lax.fori_loop(s_bounds[s], s_bounds[s + 1], serial, bank), zeroed
 
-        return jax.lax.fori_loop(0, steps, body, bank)
+        result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))
+        return result
 
     return jax.jit(run, donate_argnums=0)
 

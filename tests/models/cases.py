@@ -84,6 +84,14 @@ def all_gradients(
 
 
 @of_a_model
+def all_clipped(
+    model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray, clipping_norm: float
+) -> tuple[jax.Array, jax.Array]:
+    """Clipped gradient sum, and how many count as zero."""
+    return model.clip_and_sum(params, x, y, weight, clipping_norm)
+
+
+@of_a_model
 def outputs(
     model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray
 ) -> tuple[jax.Array, ...]:

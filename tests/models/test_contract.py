@@ -14,6 +14,7 @@ from .cases import (
     DENSE,
     KEY,
     MODELS,
+    all_clipped,
     all_gradients,
     batch_of,
     initial,
@@ -46,7 +47,7 @@ def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
     gradients = plain_gradients(model, params, x, y)
     norms = np.linalg.norm(gradients.astype(np.float64), axis=1)
     # The smallest bound clips every example, the median some, the largest none.
-    moving = norms[norms > 0]  # behind the margin of a hinge there is no gradient
+    moving = norms[norms > 1e-12]  # behind the margin of a hinge there is no gradient
     assert len(moving) >= 3
     for clipping_norm in (0.01 * moving.min(), np.median(moving), 2 * moving.max()):
         plain, clipped, found = all_gradients(model, params, x, y, WEIGHT, np.float32(clipping_norm))
@@ -62,7 +63,7 @@ def test_one_example_is_clipped_to_the_bound(name: str) -> None:
     params = params_of(model)
     x, y = batch_of(model, len(WEIGHT))
     norms = all_gradients(model, params, x, y, WEIGHT, np.float32(1.0))[2]
-    for i in np.flatnonzero(norms > 0)[:2]:
+    for i in np.flatnonzero(norms > 1e-12)[:2]:
         only = np.eye(len(WEIGHT), dtype=np.float32)[i]
         _, clipped, _ = all_gradients(model, params, x, y, only, norms[i] / 3)
         np.testing.assert_allclose(np.linalg.norm(clipped), norms[i] / 3, rtol=1e-4)
@@ -164,3 +165,26 @@ def test_models_are_values() -> None:
         assert copy == model
         assert hash(copy) == hash(model)
     assert len(set(MODELS.values())) == len(MODELS)
+
+
+@every_model
+def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(name: str) -> None:
+    """A norm that overflows float32 though the gradient is finite, and gradients of infinities and NaN."""
+    model = MODELS[name]
+    params = params_of(model)
+    x, y = batch_of(model, len(WEIGHT))
+    x[1], x[4] = 1e20 * x[1], 3e38 * np.sign(x[4])
+    x[2] = 3e38  # padding, which does not count
+    norms = all_gradients(model, params, x, y, WEIGHT, np.float32(0.3))[2]
+    unbounded = ~np.isfinite(norms) & (WEIGHT != 0)
+    assert unbounded[[1, 4]].all() or model.convolutional, "tanh and normalising saturate: no gradient there"
+    expected, _ = all_clipped(model, params, x, y, np.where(unbounded, np.float32(0), WEIGHT), np.float32(0.3))
+    found, count = all_clipped(model, params, x, y, WEIGHT, np.float32(0.3))
+    np.testing.assert_array_equal(found, expected)
+    assert np.linalg.norm(found) <= 0.3 * WEIGHT.sum() * (1 + 1e-5)
+    assert count == unbounded.sum()
+    # Parameters that have overflowed: infinities and NaN in all layers, or a saturated gradient that is finite.
+    for broken in (np.full_like(params, np.nan), np.float32(3e38) * np.sign(params)):
+        found, count = all_clipped(model, broken, x, y, WEIGHT, np.float32(0.3))
+        assert np.linalg.norm(found) <= 0.3 * WEIGHT.sum() * (1 + 1e-5), "0 times infinity would be NaN"
+        assert found.any() or count == np.count_nonzero(WEIGHT) or model.kind == "svm", "a hinge has no gradient at NaN"

@@ -149,3 +149,18 @@ def test_an_example_that_several_clients_hold_loses_more_than_epsilon_says(priva
     lines = [line for line in setup.warnings if line.startswith("data.partition: resample")]
     assert len(lines) == warned
     assert all("what an example loses through all of them together is more" in line for line in lines)
+
+
+def test_updates_that_are_not_finite_are_released_as_zero_and_told(tmp_path):
+    """Local steps of linear regression that overflow: what is sent is noise, as the epsilon says."""
+    asked = loads(
+        "name: test\ndata: {set: linear, samples: 160, dimension: 4}\nmodel: linear\nclients: {count: 4}\n"
+        "stop: {updates: 24}\nprivacy: {mechanism: gaussian_update, noise_multiplier: 2}\n"
+        "algorithm: {kind: fedavg, batch_size: 8, local_steps: 40, step_size: 1.0e+6}\n"
+    )
+    with pytest.warns(UserWarning, match=r"privacy: 24 updates were not finite and were released as zero"):
+        found = run(asked, out=tmp_path)
+    assert found.status == "done"
+    assert found.manifest.extra["released_as_zero"] == 24
+    assert found.manifest.extra["warnings"] == ["privacy: 24 updates were not finite and were released as zero"]
+    assert np.isfinite(found.metrics["train_loss"]).all()

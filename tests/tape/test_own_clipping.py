@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfl.tape.problem import Noise
-from tests.helpers import Lab, batch_examples, make_problem, softmax_gradient
+from tests.helpers import Lab, batch_examples, make_problem, replace_data, softmax_gradient
 
 
 @pytest.mark.parametrize("width", [1, 4])
@@ -36,6 +36,28 @@ def test_a_batch_that_takes_several_operations_keeps_its_norm():
     rows = batch_examples(problem, 0, 0, 50)
     expected = softmax_gradient(start, problem.data.train_x[rows], problem.data.train_y[rows], 0.05)
     np.testing.assert_allclose(whole, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", ["example", "update"])
+def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(clip):
+    """The mechanism's contribution of such an example, or of the sum that it is in, is exactly zero."""
+    plain = make_problem(4, sampling="without_replacement", clipping_norm=1.0, own_clipping=True, clip=clip)
+    rows = [batch_examples(plain, k, k, 8) for k in range(4)]
+    x = plain.data.train_x.copy()
+    x[rows[1][:3]] *= np.float32(1e20)
+    problem = replace_data(plain, train_x=x)
+    with Lab(problem) as lab:
+        start = lab.training().initial
+        model = lab.tape.constant(start)
+        moved = [lab.tape.combine((1.0, lab.tape.gradient(model, k, k, 8, 0.0, 0.05))) for k in range(4)]
+        found = lab.tape.values(moved)
+        assert lab.executor.zeroed() == (3 if clip == "example" else 1)
+    if clip == "update":
+        assert not found[1].any()
+    else:
+        expected = softmax_gradient(start, x[rows[1][3:]], problem.data.train_y[rows[1][3:]], 0.05)
+        np.testing.assert_allclose(found[1], expected, atol=2e-6)
+    assert (np.linalg.norm(found, axis=1) <= 8 * 0.05 * (1 + 1e-5)).all()
 
 
 def test_noise_on_the_first_parameters_only():

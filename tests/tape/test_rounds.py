@@ -84,3 +84,22 @@ def test_each_example_is_clipped_in_every_step():
         found = lab.tape.values([change])[0]
     np.testing.assert_allclose(found, train(problem, start, 2, 0, 5), atol=2e-6)
     assert np.linalg.norm(found) <= 5 * ETA * 0.05 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_change_that_overflows_is_released_as_noise_alone(width):
+    """Client 0 takes a million-fold step: 0 times infinity would be NaN, in its lane and, once done, beside others."""
+    problem = make_problem(local=True, clip="update", clipping_norm=0.1, noise="gaussian")
+    start = model_values()
+    with Lab(problem, width=width) as lab:
+        model = lab.tape.constant(start)
+        step, huge = (ETA, 0.0, 0.0, 0.0), (3e38, 0.0, 0.0, 0.0)
+        rounds = [(0, 12, huge, 0.0), (0, 12, huge, 0.5), (1, 12, step, 0.0), (2, 1, step, 0.0)]
+        made = [
+            lab.tape.combine((1.0, lab.tape.train(model, k, 0, steps, 8, how, std))) for k, steps, how, std in rounds
+        ]
+        broken, noise, *sound = lab.tape.values(made).astype(float)
+        assert lab.executor.zeroed() == 2
+    assert not broken.any()
+    assert noise.std() == pytest.approx(0.5, rel=0.1)
+    np.testing.assert_allclose(np.linalg.norm(sound, axis=1), 0.1, rtol=1e-4)
