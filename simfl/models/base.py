@@ -177,7 +177,7 @@ def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | A
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
-    """Return how many gradients there are whose squared norm [b] is infinite or NaN, int32[]; padding does not count."""
+    """Return how many gradients there are whose squared norm [b] is infinite or NaN, int32[], padding aside."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 

@@ -138,12 +138,12 @@ def masked(
 
 
 def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the function of one lane: the clipped and noised change of a model by local SGD steps, f32[d], and a count.
+    """Return the function of one lane: the clipped and noised change of a model by local SGD steps, and a count.
 
-    That is how many gradients, or changes, whichever is clipped, count as zero, because they are not finite, int32[].
-    As `simfl.tape.recording.Round` says. It takes the parameters f32[d], the data, the operation's integers (client,
-    draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of all lanes.
-    Sampling is not poisson, whose batches have sizes of their own.
+    The change is f32[d], as `simfl.tape.recording.Round` says; the count is of gradients (or changes, where these are
+    clipped) that are not finite and count as zero, int32[]. It takes the parameters f32[d], the data, the operation's
+    integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of
+    all lanes. Sampling is not poisson, whose batches have sizes of their own.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
 
