@@ -117,7 +117,7 @@ class Ledger:
         self.pure = pure
         self._refusal = terms.refusal or self._reason()
         kinds = {(int(n), level) for n, level in zip(self.sizes, self.levels, strict=True)}
-        self._table = RenyiTable(terms.neighbors, closed_form=len(kinds) > MANY_KINDS)
+        self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS)
         self._smallest = int(self.sizes.min())
 
     def _reason(self) -> str | None:
