@@ -1,4 +1,4 @@
-"""The adversary of a privacy audit: hears what one client releases, and scores canaries by it.
+"""The adversary of a privacy audit: hears what clients release, and scores the canaries of one of them by it.
 
 See `simfl.audits.audit`.
 """
@@ -6,8 +6,9 @@ See `simfl.audits.audit`.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.audits.canary import CanaryModel
+from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import Sampling, batch_positions
@@ -26,44 +28,71 @@ HEARD_AT_A_TIME = 16
 LEAST_NOISE = 1e-3
 #: Neighboring canaries from which the noise is estimated; with fewer canaries than a quarter of it, it is believed.
 BLOCK = 64
+#: Ways in which a mechanism may be broken: what the noise is multiplied by, and whether gradients are clipped.
+BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
+#: How often an audit of each is simulated.
+TRIALS = 3
+
+Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], None]
+"""Told of some releases: models they were taken at f32 [k, d], releases f32 [k, d], and the promises [k]."""
 
 
 class ListeningTape(Tape):
-    """A tape that gives away what one client releases; what it records for the others is as on any tape.
+    """A tape that gives away what some clients release; what it records for the others is as on any tape.
+
+    It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
+    tape's tally counts the same promises by means of its own, so that the two can be compared.
 
     Args:
         words: of `Tape`.
-        client: whose releases.
-        hear: told of some releases at a time: see `Scorer.hear`.
+        clients: whose releases, and how many of each at most.
+        hear: told of them, some at a time.
         factor: a power of two by which releases are multiplied while they are rows of the executor.
         options: of `Tape`.
     """
 
     def __init__(
-        self,
-        *words: Any,
-        client: int,
-        hear: Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], None],
-        factor: float = 1.0,
-        **options: Any,
+        self, *words: Any, clients: Mapping[int, float], hear: Hear, factor: float = 1.0, **options: Any
     ) -> None:
         super().__init__(*words, **options)
-        self._client = client
+        self._left = dict(clients)
         self._hear = hear
         self._factor = factor
+        self._heard: weakref.WeakSet[Gradient] = weakref.WeakSet()
         self._pending: list[tuple[Model, Model, Gradient]] = []
 
     def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
-        """As `Tape.combine`; each of the client's gradients among the terms is recorded by itself, too."""
+        """As `Tape.combine`; a client's promises among the terms are recorded by themselves, too."""
+        self._listen(terms)
+        return super().combine(*terms)
+
+    def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
+        """The same of `Tape.apply`."""
+        self._listen(terms)
+        return super().apply(*terms)
+
+    def release(self, promise: Gradient) -> None:
+        """The same of `Tape.release`."""
+        self._listen([(1.0, promise)])
+        super().release(promise)
+
+    def hold(self, promise: Gradient) -> None:
+        """Refuse: what a client keeps is in what it publishes later, and nobody hears it by itself."""
+        raise ScenarioError(
+            "algorithm.kind: expected an algorithm whose clients send what they compute, found one whose client "
+            f"{promise.client} keeps it until a later release covers it, which an audit cannot take apart; audit "
+            "another algorithm"
+        )
+
+    def _listen(self, terms: Sequence[tuple[float, Model | Gradient]]) -> None:
         for _, value in terms:
-            if isinstance(value, Gradient) and value.client == self._client:
-                name = value.twin()
+            if isinstance(value, Gradient) and self._left.get(value.client) and value not in self._heard:
+                self._heard.add(value)
+                self._left[value.client] -= 1
                 release = super().combine((self._factor, value.twin()))
-                self._pending.append((value.model, release, name))
-        result = super().combine(*terms)
-        if len(self._pending) >= HEARD_AT_A_TIME:
-            self.deliver()
-        return result
+                self._pending.append((value.model, release, value.twin()))
+                if len(self._pending) >= HEARD_AT_A_TIME:
+                    self.deliver()
 
     def deliver(self) -> None:
         """Fetch what is pending, in pieces of one shape, and tell it."""
@@ -73,150 +102,230 @@ class ListeningTape(Tape):
             filled = heard + heard[-1:] * (HEARD_AT_A_TIME - count)
             values = self.values([model for model, _, _ in filled] + [release for _, release, _ in filled])
             models, releases = values[:count], values[HEARD_AT_A_TIME : HEARD_AT_A_TIME + count]
-            self._hear(models, releases / np.float32(self._factor), [gradient for _, _, gradient in heard])
+            self._hear(models, releases / np.float32(self._factor), [promise for _, _, promise in heard])
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the adversary knows of one release beside its numbers.
+
+    Attributes:
+        rate: q, at which its batch is drawn.
+        norm: C, to which gradients are clipped; inf for no clipping.
+        std: standard deviation of the noise per coordinate, as the client's promise has it.
+        declared: the same as the account has it.
+        copies: how often each canary is in the batch, int [m]; None if that is secret.
+    """
+
+    rate: float
+    norm: float
+    std: float
+    declared: float
+    copies: NDArray[np.int64] | None = None
+
+
+class Ordinary:
+    """What a client's ordinary examples add to a release on average.
+
+    Args:
+        model: the model with canaries.
+        examples: (x, y, count) of the client's ordinary examples: some of them, and how many there are.
+    """
+
+    def __init__(self, model: CanaryModel, examples: tuple[NDArray[np.float32], NDArray[Any], int]) -> None:
+        self.model = model
+        self.x, self.y, self.count = examples
+
+    def without(
+        self, models: NDArray[np.float32], releases: NDArray[np.float32], known: Sequence[Circumstances]
+    ) -> NDArray[np.float64]:
+        """Return releases [k, d] at models [k, d] without that average."""
+        rest = releases.astype(np.float64)
+        if self.count:
+            size = self.model.inner.size
+            program = _expectation_program(self.model.inner)
+            for row, (w, one) in enumerate(zip(models, known, strict=True)):
+                total = program(w[:size], self.x, self.y, np.float32(one.norm))
+                rest[row, :size] -= one.rate * self.count / len(self.x) * np.asarray(total, dtype=np.float64)
+        return rest
+
+    def spread(self, known: Circumstances) -> float:
+        """Return the variance per coordinate that their sampling adds, if their gradients point everywhere."""
+        if np.isinf(known.norm):
+            return 0.0
+        return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.size
 
 
 class Scorer:
-    """The adversary: adds up, for every canary, how much likelier each release is with it than without it.
+    """Adds up, for every canary, how much likelier each release is with it than without it.
 
     With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
 
         l(g) - l(g'),   l(g) = ln(1 - q + q exp((<r, g> - |g|^2 / 2) / s^2)),   l(0) = 0,
 
     where r is the release minus what the other examples add on average. That is the logarithm of the likelihood ratio
-    if the others add nothing else; for other noise it is a sensible score, and any score makes a valid audit.
+    if the others add nothing else; for other noise it is a sensible score, and any score makes a valid audit. Each
+    release has a rate, a noise and a clipping norm of its own. Who knows the batch, in which the canary is c times, has
 
-    The deviation s is the one that the scenario declares, unless gradient canaries show that it is off by more than a
+        l(g) = (c <r, g> - c^2 |g|^2 / 2) / s^2.
+
+    The deviation s is the one that the promise declares, unless gradient canaries show that it is off by more than a
     factor of two in the square: it is estimated for each release and each block of neighboring coordinates, so that
     noise that misses some of the parameters, or changes from release to release, is used against the mechanism.
 
+    The same scores of releases that are made up, of mechanisms broken on purpose, say what the audit would have seen.
+
     Args:
-        model: the model with canaries.
-        own: (x, y, count) of the client's ordinary examples: some of them, and how many there are.
+        ordinary: the client's ordinary examples.
         inputs: (x, y) of input canaries; None for gradient canaries.
         canaries: m.
-        clipping_norm: C; None for no clipping.
-        rate: q.
         replaces: whether "out" means the opposite gradient.
-        std_per_scale: standard deviation of the noise per coordinate for noise of scale 1.
-        batch: (draw, size) -> which canaries are in a mini-batch, bool [m]: then l(g) is the exponent where the canary
-            is and 0 where it is not. None if mini-batches are secret.
+        generator: of the made-up releases.
     """
 
     def __init__(
         self,
+        ordinary: Ordinary,
         *,
-        model: AbstractModel,
-        own: tuple[NDArray[np.float32], NDArray[Any], int],
         inputs: tuple[NDArray[np.float32], NDArray[Any]] | None,
         canaries: int,
-        clipping_norm: float | None,
-        rate: float,
         replaces: bool,
-        std_per_scale: float,
-        batch: Callable[[int, int], NDArray[np.bool_]] | None = None,
+        generator: np.random.Generator,
     ) -> None:
-        assert isinstance(model, CanaryModel), "an audit runs on the model with canaries"
-        self.model = model
+        self.model = ordinary.model
         self.scores = np.zeros(canaries)
         self.heard = 0
-        self._norm = model.norm if clipping_norm is None else min(clipping_norm, model.norm)
-        self._rate, self._replaces, self._unit = rate, replaces, std_per_scale
-        # What the sampling of the client's own examples adds to the noise, if their gradients point everywhere.
-        self._spread = 0.0 if clipping_norm is None else rate * (1 - rate) * own[2] * clipping_norm**2 / model.size
-        self._project = _input_program(model.inner, clipping_norm, rate) if inputs is not None else None
-        self._expect = _expectation_program(model.inner, clipping_norm) if own[2] else None
-        self._own = own[0], own[1]
-        self._own_factor = rate * own[2] / max(1, len(own[0]))
-        self._inputs = inputs
-        self._batch = batch
+        self.rates = 0.0
+        self._ordinary, self._inputs, self._replaces, self._generator = ordinary, inputs, replaces, generator
+        shape = TRIALS, canaries
+        #: Coins bool [trials, m] and scores f64 [trials, m] of the audits that are made up.
+        self.made_up = {name: (generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
-    def hear(self, models: NDArray[np.float32], releases: NDArray[np.float32], gradients: Sequence[Gradient]) -> None:
-        """Take some releases, f32 [k, d], the models they were taken at, f32 [k, d], and their names, [k]."""
-        self.heard += len(releases)
-        rest = releases.astype(np.float64)
-        size = self.model.inner.size
-        if self._expect is not None:
-            expected = [np.asarray(self._expect(w[:size], *self._own), dtype=np.float64) for w in models]
-            rest[:, :size] -= self._own_factor * np.stack(expected)
-        scales = np.array([gradient.noise_scale for gradient in gradients])
-        variances = ((scales * self._unit) ** 2 + self._spread)[:, None]
+    def hear(self, models: NDArray[np.float32], rest: NDArray[np.float64], known: Sequence[Circumstances]) -> None:
+        """Take some releases without what ordinary examples add, [k, d], and the models they were taken at, [k, d]."""
+        self.heard += len(rest)
+        self.rates += sum(one.rate for one in known)
         if self._inputs is None:
-            found = rest[:, self.model.coordinates]
-            variances = self._estimated(found, variances)
-            along, squared = self._norm * found, np.full_like(found, self._norm**2)
+            norms = _column(min(one.norm, self.model.norm) for one in known)
+            along = norms * rest[:, self.model.coordinates]
+            squared, excess = np.broadcast_to(norms**2, along.shape), self.model.norm / norms
         else:
-            assert self._project is not None, "input canaries have their program"
-            pairs = [self._project(w[:size], r[:size], *self._inputs) for w, r in zip(models, rest, strict=True)]
-            along, squared = (np.stack([np.asarray(pair[j], np.float64) for pair in pairs]) for j in range(2))
-        variances = np.maximum(variances, (LEAST_NOISE * self._norm) ** 2)
-        present: NDArray[np.bool_] | None = None
-        if self._batch is not None:
-            present = np.stack([self._batch(gradient.draw, gradient.examples) for gradient in gradients])
-        gain = self._log_ratio((along - squared / 2) / variances, present)
-        if self._replaces:
-            gain -= self._log_ratio((-along - squared / 2) / variances, present)
-        self.scores += gain.sum(axis=0)
+            size, program = self.model.inner.size, _input_program(self.model.inner)
+            found = []
+            for w, r, one in zip(models, rest, known, strict=True):
+                given = np.float32(one.rate), np.float32(one.norm)
+                found.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
+            along, squared, excess = (np.stack([np.asarray(part[j], np.float64) for part in found]) for j in range(3))
+        spread = _column(self._ordinary.spread(one) for one in known)
+        self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
+        declared = _column(one.declared**2 for one in known)
+        for name, (factor, clips) in BROKEN.items():
+            coins, scores = self.made_up[name]
+            variance = factor**2 * declared + spread
+            for trial, coin in enumerate(coins):
+                inside = np.where(coin, 1.0, -1.0 if self._replaces else 0.0) * self._present(known, len(coin))
+                made_up = (1.0 if clips else excess) * inside * squared
+                made_up += np.sqrt(squared * variance) * self._generator.standard_normal(squared.shape)
+                scores[trial] += self._gain(made_up, squared, variance, known)
 
-    def _estimated(self, found: NDArray[np.float64], declared: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _present(self, known: Sequence[Circumstances], canaries: int) -> NDArray[np.float64]:
+        """Return how often each canary is in batches, [k, m], drawn where they are secret."""
+        rows = [self._generator.random(canaries) < one.rate if one.copies is None else one.copies for one in known]
+        return np.stack(rows).astype(np.float64)
+
+    def _gain(
+        self,
+        along: NDArray[np.float64],
+        squared: NDArray[np.float64],
+        variances: NDArray[np.float64],
+        known: Sequence[Circumstances],
+    ) -> NDArray[np.float64]:
+        """Return by how much the scores grow, [m], from <r, g> and |g|^2 [k, m] and declared variances [k, 1]."""
+        if self._inputs is None:
+            variances = self._estimated(along, squared, variances, known)
+        variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))
+        variances = np.where(variances > 0.0, variances, 1.0)
+        gain = _log_ratio(along, squared, variances, known)
+        if self._replaces:
+            gain -= _log_ratio(-along, squared, variances, known)
+        total: NDArray[np.float64] = gain.sum(axis=0)
+        return total
+
+    def _estimated(
+        self,
+        along: NDArray[np.float64],
+        squared: NDArray[np.float64],
+        declared: NDArray[np.float64],
+        known: Sequence[Circumstances],
+    ) -> NDArray[np.float64]:
         """Return the noise's variance at every canary, [k, m], from what was heard there and what is declared, [k, 1].
 
         The variance over a block holds that of the coins and the sampling, C^2 (q/2) (1 - q/2), too (q C^2 for
         opposite canaries).
         """
-        count = found.shape[1]
-        variances = np.broadcast_to(declared, found.shape).copy()
+        norms = np.sqrt(squared)
+        variances = np.broadcast_to(declared, norms.shape).copy()
+        count = norms.shape[1]
         if count < BLOCK // 4:
             return variances
-        share = self._rate / 2
-        coins = self._norm**2 * (self._rate if self._replaces else share * (1 - share))
+        found, rate = along / norms, _column(one.rate for one in known)
+        coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
         for block in np.array_split(np.argsort(self.model.coordinates), max(1, count // BLOCK)):
             estimate = np.maximum(found[:, block].var(axis=1, keepdims=True) - coins, 0.0)
             off = (estimate < declared / 2) | (estimate > 2 * declared)
             variances[:, block] = np.where(off, estimate, declared)
         return variances
 
-    def _log_ratio(self, exponent: NDArray[np.float64], present: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-        """Return ln(1 - q + q e^exponent), with q = 1 or 0 where it is known who is present."""
-        if present is not None:
-            return np.where(present, exponent, 0.0)
-        if self._rate == 1.0:
-            return exponent
-        ratio: NDArray[np.float64] = np.logaddexp(math.log1p(-self._rate), math.log(self._rate) + exponent)
-        return ratio
+
+def _column(values: Any) -> NDArray[np.float64]:
+    return np.array(list(values), dtype=np.float64)[:, None]
 
 
-def _expectation_program(model: AbstractModel, clipping_norm: float | None) -> Any:
-    """Return (w, x, y) -> sum of the examples' gradients, clipped as in the run."""
+def _log_ratio(
+    along: NDArray[np.float64],
+    squared: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    known: Sequence[Circumstances],
+) -> NDArray[np.float64]:
+    """Return l(g) of `Scorer`, [k, m]."""
+    gain = (along - squared / 2) / variances
+    for row, one in enumerate(known):
+        if one.copies is not None:
+            gain[row] = (one.copies * along[row] - one.copies**2 * squared[row] / 2) / variances[row]
+        elif one.rate < 1.0:
+            gain[row] = np.logaddexp(np.log1p(-one.rate), np.log(one.rate) + gain[row])
+    return gain
 
-    def run(w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        weight = jnp.ones(len(x))
-        if clipping_norm is None:
-            return model.gradient_sum(w, x, y, weight)
-        return model.clipped_gradient_sum(w, x, y, weight, clipping_norm)
+
+@functools.lru_cache(maxsize=8)
+def _expectation_program(model: AbstractModel) -> Any:
+    """Return (w, x, y, clipping norm) -> sum of the examples' gradients, clipped as in the run."""
+
+    def run(w: jax.Array, x: jax.Array, y: jax.Array, norm: jax.Array) -> jax.Array:
+        return model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
 
     return jax.jit(run)
 
 
-def _input_program(model: AbstractModel, clipping_norm: float | None, rate: float) -> Any:
-    """Return (w, release, x, y) -> (<r_i, g_i> [m], |g_i|^2 [m]) for input canaries with clipped gradients g_i.
+@functools.lru_cache(maxsize=8)
+def _input_program(model: AbstractModel) -> Any:
+    """Return (w, release, x, y, rate, clipping norm) -> (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), each [m].
 
-    r_i is the release minus what all other canaries add on average, each being in with probability 1/2.
+    For input canaries with clipped gradients g_i; r_i is the release minus what all other canaries add on average, each
+    being in with probability 1/2.
     """
 
-    def run(w: jax.Array, release: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def run(
+        w: jax.Array, release: jax.Array, x: jax.Array, y: jax.Array, rate: jax.Array, norm: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         norms = model.gradient_norms(w, x, y)
-        weight = jnp.ones(len(x))
-        if clipping_norm is None:
-            scale, total = weight, model.gradient_sum(w, x, y, weight)
-        else:
-            scale = jnp.minimum(1.0, clipping_norm / norms)
-            total = model.clipped_gradient_sum(w, x, y, weight, clipping_norm)
-        rest = release.astype(jnp.float32) - 0.5 * rate * total
+        scale = jnp.minimum(1.0, norm / norms)
+        total = model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
+        rest = release - 0.5 * rate * total
         # <grad of loss_i, rest> for all i is one derivative in the direction of `rest`.
         _, along = jax.jvp(lambda v: model.losses(v, x, y), (w,), (rest,))
         squared = (scale * norms) ** 2
-        return scale * along + 0.5 * rate * squared, squared
+        return scale * along + 0.5 * rate * squared, squared, 1.0 / scale
 
     return jax.jit(run)
 

@@ -4,14 +4,16 @@ What is audited is the run itself: the scenario's data, model, algorithm, world,
 with the canaries planted before the ledger is built. The auditor is the adversary of the local view, who sees all that
 one client ever released and the models that its gradients were taken at; and the mini-batches too, if the account does
 not count on their being secret (shuffled data, or amplification: false). A tape that listens gives it to them: whenever
-the algorithm uses a gradient of this client, the tape records the same operation once more on its own. Client and draw
-name batch and noise, so that this is the released vector, bit for bit.
+a promise of this client is sent or used, the tape records the same operation once more on its own. Client and draw
+name batch and noise, so that this is the released vector, bit for bit. Hearing and account must come to one number.
 
 A canary is in or out by a fair coin. "Out" under add_or_remove means that an example without gradient holds its place,
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
 gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
 
 Statistics and references are in `simfl.audits.statistics`. What a run cannot show: a lower bound near 0 proves nothing.
+The noise itself is looked at, too (`simfl.audits.noise`), also that of another client, which must not be the same.
+What the audit would have seen of a mechanism that is broken in one of the usual ways is part of its report.
 """
 
 from __future__ import annotations
@@ -20,17 +22,25 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.adversary import ListeningTape, Scorer, positions_program
-from simfl.audits.canary import EXCESS, ORDINARY, SILENT, CanaryModel, with_codes
+from simfl.audits.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_program
+from simfl.audits.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.audits.check import claims_of
-from simfl.audits.statistics import Profile, default_guesses, epsilon_lower_bound, judge, profile_p_value
+from simfl.audits.noise import FALSE_ALARMS, NoiseCheck, NoiseLaw, NoiseVerdict
+from simfl.audits.statistics import (
+    Profile,
+    default_guesses,
+    epsilon_lower_bound,
+    judge,
+    profile_p_value,
+    right_guesses,
+)
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel
@@ -46,12 +56,15 @@ from simfl.simulation.kinds import find_algorithm
 from simfl.simulation.runner import Simulation
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
+from simfl.tape import Gradient
 from simfl.tape.executor import choose_device
 
 Kind = Literal["gradient", "input"]
 
 #: Examples of the client's own, at most, by which the auditor predicts what they add to a release.
 OWN_EXAMPLES = 2000
+#: Releases of another client that are heard, for noise that two clients share.
+OTHERS = 8
 #: What a heard release is multiplied by where the run projects every step onto a ball: so small that nothing is cut.
 WHISPER = 2.0**-40
 #: Where a certified curve is looked at, in units of its epsilon.
@@ -69,9 +82,11 @@ class AuditReport:
         canaries: m.
         guesses, correct: r guesses, fixed in advance, and how many were right.
         releases: what the adversary heard: releases of the client.
-        accounted: releases that the ledger counted; fewer than heard means that something was not accounted for.
+        accounted: releases that the ledger counted.
+        complete: whether the two agree. If the ledger counted fewer, something was sent and not accounted for; if it
+            counted more, the audit is deaf to some, and what it says of them is worth nothing.
         examples: of the client, canaries included.
-        sampling_rate: q = B / examples.
+        sampling_rate: q, the mean over releases.
         neighbors, mechanism, view: as the scenario declares them; what is certified here is for local_transcript.
         delta: of both epsilons and of the lower bound.
         certified: epsilon that the accountant certifies for what the client released, NaN if it certifies none.
@@ -84,6 +99,13 @@ class AuditReport:
         claim_p_value, claim_refuted: the same for the claim.
         ceiling: the lower bound, had all guesses been right: an audit of so many guesses cannot show more.
         decisive: whether all guesses right would have refuted what is certified (or claimed, if nothing is).
+        noise_releases, noise_pairs: releases whose noise was looked at, and pairs of them that were compared; some of
+            another client's are among them.
+        noise_p_value: chance, at most, of so little noise if it were what it is said to be.
+        noise_missing: whether that is below `FALSE_ALARMS`.
+        repeat_p_value: chance, at most, of two releases so alike if noise were drawn afresh for each.
+        noise_repeats: whether that is below `FALSE_ALARMS`.
+        sees: ways in which a mechanism may be broken, and whether this audit would have shown it.
         statement: what the epsilon means, or why there is none.
     """
 
@@ -95,6 +117,7 @@ class AuditReport:
     correct: int
     releases: int
     accounted: int
+    complete: bool
     examples: int
     sampling_rate: float
     neighbors: str
@@ -113,7 +136,20 @@ class AuditReport:
     claim_refuted: bool
     ceiling: float
     decisive: bool
+    noise_releases: int
+    noise_pairs: int
+    noise_p_value: float
+    noise_missing: bool
+    repeat_p_value: float
+    noise_repeats: bool
+    sees: dict[str, bool]
     statement: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found to be wrong."""
+        wrong = self.refuted or self.claim_refuted or self.noise_missing or self.noise_repeats
+        return self.complete and not wrong
 
 
 def audit(
@@ -198,6 +234,11 @@ class Audit:
                 "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
             )
+        if self.scenario.algorithm.noise_of_server:
+            raise ScenarioError(
+                "algorithm.noise: expected noise that clients add to what they send, found noise: server; an audit "
+                "hears what clients send, which that noise does not cover; use noise: client"
+            )
         if not 0 <= client < self.scenario.clients.count:
             raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")
         self.privacy = privacy
@@ -206,6 +247,7 @@ class Audit:
         streams = Streams(self.scenario.seed if seed is None else seed)
         self.included: NDArray[np.bool_] = streams.generator("canary-coins").random(canaries) < 0.5
         self._generator = streams.generator("canaries")
+        self._trials = streams.generator("canary-trials")
         self.setup: Setup = assemble(self.scenario, self._plant)
         #: Bound C; None where nothing is clipped.
         self.clipping_norm = self.setup.problem.clipping.norm
@@ -214,6 +256,11 @@ class Audit:
                 "algorithm.kind: expected an algorithm whose clients send gradients, found "
                 f"{self.scenario.algorithm.kind}, whose clients train locally; an audit does not know what a canary "
                 "does to the result"
+            )
+        if self.setup.problem.blocks > 1:
+            raise ScenarioError(
+                f"algorithm.mask: expected 1, found {self.setup.problem.blocks}; an audit listens to all entries of an "
+                "update, and masking them changes nothing about the account"
             )
 
     def _plant(
@@ -234,7 +281,8 @@ class Audit:
         # Where nothing is clipped there is no norm to measure a canary by: many times the noise shows what may happen.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
-        wrapped = CanaryModel.around(model, count if self.kind == "gradient" else 1, EXCESS * unit)
+        excess = OWN_EXCESS if find_algorithm(self.scenario.algorithm.kind).own_clipping else EXCESS
+        wrapped = CanaryModel.around(model, count if self.kind == "gradient" else 1, excess * unit)
         x = np.zeros((count, model.num_features), dtype=np.float32)
         y = np.zeros(count, dtype=dataset.train_y.dtype)
         if self.kind == "gradient":
@@ -249,8 +297,10 @@ class Audit:
         parts = [shares.of(k) for k in range(shares.num_clients)]
         parts[self.client] = np.concatenate((kept, rows)).astype(shares.indices.dtype)
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
-        few = kept if len(kept) <= OWN_EXAMPLES else self._generator.choice(kept, OWN_EXAMPLES, replace=False)
-        self._own = np.array(dataset.train_x[few]), np.array(dataset.train_y[few]), len(kept)
+        self._ordinary = {self.client: self._some(dataset, kept)}
+        if len(parts) > 1:
+            other = (self.client + 1) % len(parts)
+            self._ordinary[other] = self._some(dataset, parts[other])
         labels: Any = np.concatenate((dataset.train_y, y))
         planted = replace(
             dataset,
@@ -259,6 +309,11 @@ class Audit:
             test_x=with_codes(dataset.test_x, ORDINARY),
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped
+
+    def _some(self, dataset: Dataset, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[Any], int]:
+        """Return (x, y, count) of a client's examples, some of them if there are many."""
+        few = rows if len(rows) <= OWN_EXAMPLES else self._generator.choice(rows, OWN_EXAMPLES, replace=False)
+        return np.array(dataset.train_x[few]), np.array(dataset.train_y[few]), len(rows)
 
     def _draw_inputs(self, x: NDArray[np.float32], y: NDArray[Any], dataset: Dataset) -> None:
         """Fill in inputs of random signs, as large as any of the data, with random labels; all far from the data."""
@@ -279,9 +334,37 @@ class Audit:
         """
         setup, ledger = self.setup, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
-        scorer = self._scorer()
-        factor = 1.0 if setup.problem.radius is None else WHISPER
-        listening = partial(ListeningTape, client=self.client, hear=scorer.hear, factor=factor)
+        model = setup.model
+        assert isinstance(model, CanaryModel), "an audit runs on the model with canaries"
+        ordinary = {client: Ordinary(model, examples) for client, examples in self._ordinary.items()}
+        scorer = Scorer(
+            ordinary[self.client],
+            inputs=self._inputs if self.kind == "input" else None,
+            canaries=self.canaries,
+            replaces=self.replaces and self.kind == "gradient",
+            generator=self._trials,
+        )
+        check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension))
+
+        def hear(models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
+            for client in ordinary:
+                own = [row for row, promise in enumerate(promises) if promise.client == client]
+                if not own:
+                    continue
+                known = [self._circumstances(promises[row]) for row in own]
+                rest = ordinary[client].without(models[own], releases[own], known)
+                if client == self.client:
+                    scorer.hear(models[own], rest, known)
+                unit = np.array([one.declared for one in known])[:, None] / self._std_per_scale(client)
+                noisy = unit[:, 0] > 0.0
+                check.hear(client, rest[noisy, : setup.dimension] / unit[noisy])
+
+        listening = partial(
+            ListeningTape,
+            clients={client: math.inf if client == self.client else OTHERS for client in ordinary},
+            hear=hear,
+            factor=1.0 if setup.problem.radius is None else WHISPER,
+        )
         simulation = Simulation(setup, self.device, tape=listening)
         try:
             with tempfile.TemporaryDirectory() as temporary:
@@ -292,42 +375,48 @@ class Audit:
             releases = simulation.account()
         finally:
             simulation.release()
-        return self._report(ledger, releases, scorer)
+        return self._report(ledger, releases, scorer, check.verdict())
 
-    def _scorer(self) -> Scorer:
-        training = self.setup.training
-        client = self.client
-        scale = training.noise_scale[client] if training.noise_scale is not None else 0.0
-        ledger = self.setup.ledger
-        known = ledger is not None and (not ledger.terms.amplification or ledger.sampling == "shuffle")
-        return Scorer(
-            model=self.setup.model,
-            own=self._own,
-            inputs=self._inputs if self.kind == "input" else None,
-            canaries=self.canaries,
-            clipping_norm=self.clipping_norm,
-            rate=min(1.0, training.batch_size / int(training.sizes[client])),
-            replaces=self.replaces and self.kind == "gradient",
-            std_per_scale=training.each_noise_std()[client] / scale if scale else 1.0,
-            batch=self._batch_of if known else None,
+    def _std_per_scale(self, client: int) -> float:
+        """Return the standard deviation per coordinate of a client's noise of scale 1."""
+        protection = self.setup.protection
+        return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
+
+    def _circumstances(self, promise: Gradient) -> Circumstances:
+        """Return what the adversary knows of a release."""
+        client, training, ledger = promise.client, self.setup.training, self.setup.ledger
+        assert ledger is not None, "a scenario with privacy has a ledger"
+        scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
+        usual, unit = float(scales[client]), self._std_per_scale(client)
+        # What is accounted for is the mechanism's, in proportion where promises have scales of their own.
+        share = promise.noise_scale / usual if usual else 1.0
+        norm = self.clipping_norm if promise.own_norm is None else promise.own_norm
+        known = not ledger.terms.amplification or ledger.sampling == "shuffle"
+        return Circumstances(
+            rate=min(1.0, (promise.expected or promise.examples) / int(training.sizes[client])),
+            norm=math.inf if norm is None else norm,
+            std=promise.noise_scale * unit,
+            declared=share * self.setup.protection.scales[client] * unit,
+            copies=self._copies_in(promise) if known and client == self.client else None,
         )
 
-    def _batch_of(self, draw: int, size: int) -> NDArray[np.bool_]:
-        """Return which canaries are in a mini-batch of the client, bool [m]; they are the last of its examples."""
-        problem, client = self.setup.problem, self.client
-        examples = int(problem.data.sizes[client])
-        first, present = examples - self.canaries, np.zeros(examples, dtype=np.bool_)
+    def _copies_in(self, promise: Gradient) -> NDArray[np.int64]:
+        """Return how often each canary is in a batch of the client, int [m]; they are the last of its examples."""
+        problem = self.setup.problem
+        examples = int(problem.data.sizes[self.client])
         lanes = min(examples, problem.max_batch)
         program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
-        for at in range(0, size, lanes):
-            numbers = (np.int32(number) for number in (client, draw, at, examples))
-            found = np.asarray(program(problem.keys.data, *numbers))
-            present[found[: size - at]] = True
-        return present[first:]
+        copies = np.zeros(examples, dtype=np.int64)
+        for piece in promise.pieces or (promise,):
+            for at in range(0, piece.size, lanes):
+                numbers = (np.int32(number) for number in (self.client, piece.draw, piece.first + at, examples))
+                found = np.asarray(program(problem.keys.data, *numbers))
+                np.add.at(copies, found[: piece.size - at], 1)
+        return copies[examples - self.canaries :]
 
-    def _report(self, ledger: Ledger, releases: Releases, scorer: Scorer) -> AuditReport:
+    def _report(self, ledger: Ledger, releases: Releases, scorer: Scorer, noise: NoiseVerdict) -> AuditReport:
         terms, client, size = ledger.terms, self.client, int(self.setup.training.sizes[self.client])
-        composition = composition_of(ledger, releases, client)
+        composition = tuple(composition_of(ledger, releases, client))
         epsilon = _epsilon_or_nan(composition, terms.delta, terms.neighbors, terms.accountant)
         certified = epsilon if ledger.certifies(releases) else math.nan
         profile = curve(composition, certified, terms.delta, terms.neighbors)
@@ -341,6 +430,7 @@ class Audit:
             scorer.scores, included, numbers, delta=terms.delta, profile=claimed, confidence=self.confidence
         )
         made, share = verdict.guesses, level / len(numbers)
+        accounted, bound = releases.total(client), profile or claimed
         return AuditReport(
             scenario=self.scenario.name,
             client=client,
@@ -349,9 +439,10 @@ class Audit:
             guesses=made,
             correct=verdict.correct,
             releases=scorer.heard,
-            accounted=releases.counts[client] + sum(releases.others.get(client, {}).values()),
+            accounted=accounted,
+            complete=scorer.heard == accounted,
             examples=size,
-            sampling_rate=min(1.0, self.setup.training.batch_size / size),
+            sampling_rate=scorer.rates / scorer.heard if scorer.heard else 0.0,
             neighbors=terms.neighbors,
             mechanism=terms.mechanism,
             view=terms.view,
@@ -367,9 +458,37 @@ class Audit:
             claim_p_value=on_claim.p_value,
             claim_refuted=on_claim.p_value < level,
             ceiling=epsilon_lower_bound(made, made, self.canaries, terms.delta, 1.0 - share),
-            decisive=profile_p_value(made, made, self.canaries, profile or claimed) < share,
+            decisive=scorer.heard > 0 and profile_p_value(made, made, self.canaries, bound) < share,
+            noise_releases=noise.releases,
+            noise_pairs=noise.pairs,
+            noise_p_value=noise.too_small,
+            noise_missing=noise.too_small < FALSE_ALARMS,
+            repeat_p_value=noise.alike,
+            noise_repeats=noise.alike < FALSE_ALARMS,
+            sees=self._sees(scorer, noise, bound),
             statement=ledger.statement_of(releases),
         )
+
+    def _sees(self, scorer: Scorer, noise: NoiseVerdict, profile: Profile) -> dict[str, bool]:
+        """Return which broken mechanisms would have been noticed: in all made-up audits, or by their noise."""
+        level = (1.0 - self.confidence) / len(self.guess_numbers)
+
+        def refuted(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> bool:
+            for guesses in self.guess_numbers:
+                correct = right_guesses(scores, coins, guesses)
+                if profile_p_value(correct, guesses, self.canaries, profile) < level:
+                    return True
+            return False
+
+        guessed = {
+            name: scorer.heard > 0 and all(refuted(one, coin) for coin, one in zip(coins, scores, strict=True))
+            for name, (coins, scores) in scorer.made_up.items()
+        }
+        by_noise = {"noise off": noise.sees_none, "noise halved": noise.sees_half}
+        return {
+            **{name: seen or by_noise.get(name, False) for name, seen in guessed.items()},
+            "noise reused": noise.sees_repeats,
+        }
 
     def _claim(self, ledger: Ledger, releases: Releases, epsilon: float) -> Claimed | None:
         """Return what is claimed for the client; None without a claim, or if these canaries cannot test it."""
@@ -391,6 +510,7 @@ def composition_of(ledger: Ledger, releases: Releases, client: int) -> Compositi
     return ledger.compositions(releases, "local_transcript")[client]
 
 
+@lru_cache(maxsize=64)
 def curve(composition: Composition, epsilon: float, delta: float, neighbors: Neighbors) -> Profile:
     """Return some of the (epsilon, delta) that hold for releases composed; none if nothing is certified.
 
@@ -401,14 +521,14 @@ def curve(composition: Composition, epsilon: float, delta: float, neighbors: Nei
         neighbors: what neighboring data sets are.
     """
     if not math.isfinite(epsilon):
-        return []
+        return ()
     points = [(epsilon, delta)]
     # Beyond 40 a curve costs much and says little; below 1/2 the numerical accountant is slow, and not needed
     # unless there is nothing else.
     if 0.0 < epsilon < 40.0:
         chosen = [share * epsilon for share in CURVE if share * epsilon >= 0.5 or epsilon < 1.0]
         points += [(one, delta_of(composition, one, neighbors=neighbors)) for one in chosen]
-    return points
+    return tuple(points)
 
 
 def _epsilon_or_nan(composition: Composition, delta: float, neighbors: Neighbors, accountant: Accountant) -> float:

@@ -24,6 +24,8 @@ ORDINARY, SILENT = 0.0, 0.5
 UNIT = 2.0**-40
 #: Raw norm of a canary's gradient over the clipping norm: clipping has to cut it.
 EXCESS = 10.0
+#: The same where each gradient has a clipping norm of its own, which may be far from the scenario's.
+OWN_EXCESS = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class CanaryModel(AbstractModel):
     def convolutional(self) -> bool:  # type: ignore[override]
         """As the other model."""
         return self.inner.convolutional
+
+    @property
+    def first_convolution(self) -> int | None:
+        """As of the other model."""
+        return self.inner.first_convolution
 
     @property
     def size(self) -> int:

@@ -134,18 +134,19 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
         profile: what is certified; infinite epsilons say nothing and are left out.
     """
     _check_counts(correct, guesses, canaries)
-    points = np.array([(e, d) for e, d in profile if math.isfinite(e)], dtype=np.float64).reshape(-1, 2)
-    if (points < 0.0).any() or (points[:, 1] > 1.0).any():
+    points = [(e, d) for e, d in profile if math.isfinite(e)]
+    if not all(e >= 0.0 and 0.0 <= d <= 1.0 for e, d in points):
         raise ValueError("profile: expected pairs of epsilon >= 0 and delta from 0 to 1")
-    if correct == 0 or len(points) == 0:
+    if correct == 0 or not points:
         return 1.0
-    factor, delta = np.exp(points[:, 0]), points[:, 1]
+    factors = [(math.exp(min(e, 700.0)), d) for e, d in points]
 
     def least(true_rate: float) -> float:
         """Return the smallest x with F(x) >= true_rate."""
-        return max(
-            0.0, float(np.max((true_rate - delta) / factor)), float(np.max(1 - delta - factor * (1 - true_rate)))
-        )
+        # Some points, many calls: no arrays.
+        above = max([(true_rate - d) / factor for factor, d in factors])
+        below = max([1 - d - factor * (1 - true_rate) for factor, d in factors])
+        return max(0.0, above, below)
 
     def possible(tau: float) -> bool:
         right, wrong = tau * correct / canaries, tau * (guesses - correct) / canaries
@@ -201,6 +202,12 @@ def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
     return guessed
 
 
+def right_guesses(scores: NDArray[np.float64], included: NDArray[np.bool_], guesses: int) -> int:
+    """Return how many of r guesses by these scores are right; arguments as in `guess` and `judge`."""
+    guessed = guess(scores, guesses)
+    return int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
+
+
 def judge(
     scores: NDArray[np.float64],
     included: NDArray[np.bool_],
@@ -227,8 +234,7 @@ def judge(
     level = _level(confidence) / shares
     verdicts = []
     for guesses in guess_numbers:
-        guessed = guess(scores, guesses)
-        correct = int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
+        correct = right_guesses(scores, included, guesses)
         lower = epsilon_lower_bound(correct, guesses, len(scores), delta, 1.0 - level)
         p = min(1.0, shares * profile_p_value(correct, guesses, len(scores), profile))
         verdicts.append(AuditVerdict(lower, p, correct, guesses, len(scores)))

@@ -82,7 +82,7 @@ class Gradient:
         released: whether the tape's tally has counted it.
     """
 
-    __slots__ = ("client", "draw", "expected", "first", "model", "noise_scale", "released", "size")
+    __slots__ = ("__weakref__", "client", "draw", "expected", "first", "model", "noise_scale", "released", "size")
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[float, ...] = ()
@@ -138,7 +138,10 @@ class GradientInPieces(Gradient):
 
     def twin(self) -> Gradient:
         """As of any gradient, with pieces of its own."""
-        return GradientInPieces([piece.twin() for piece in self.pieces], self.draw, self.examples, self.noise_scale, 0)
+        pieces = [piece.twin() for piece in self.pieces]
+        twin = GradientInPieces(pieces, self.draw, self.examples, self.noise_scale, self.expected)
+        twin.released = True
+        return twin
 
 
 class ClippedGradient(Gradient):

@@ -57,7 +57,8 @@ def command(
 ) -> None:
     """Run a scenario with canaries among one client's examples and guess from its releases which were there.
 
-    Exits with code 1 when the guesses refute what is certified or what is claimed.
+    Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is missing
+    or used twice, and when what was heard is not what was accounted for.
     """
     from simfl.audits.audit import audit
     from simfl.scenario import load
@@ -79,7 +80,7 @@ def command(
         f"{report.canaries:,} canaries"
     )
     present(title, _rows(report), notes=_notes(report), result=report, as_json=as_json)
-    if report.refuted or report.claim_refuted:
+    if not report.passed:
         raise typer.Exit(1)
 
 
@@ -87,13 +88,24 @@ def _rows(report: AuditReport) -> list[Row | str]:
     sure = f"{100 * report.confidence:g} %"
     rows: list[Row | str] = [
         "What was heard",
-        ("releases of the client", report.releases, f"{show(report.accounted)} of them in the ledger"),
+        ("releases of the client", report.releases, f"{show(report.accounted)} are in the ledger"),
         (
             "sampling rate, q",
             report.sampling_rate,
             f"of {report.examples:,} examples, {report.canaries:,} of them canaries",
         ),
         ("right guesses", report.correct, f"of {report.guesses:,}; half of all are right by chance"),
+        "Noise",
+        (
+            "too little of it",
+            report.noise_missing,
+            f"chance {show(report.noise_p_value)} or less if it is as declared; {report.noise_releases:,} releases",
+        ),
+        (
+            "used twice",
+            report.noise_repeats,
+            f"chance {show(report.repeat_p_value)} or less if drawn afresh; {report.noise_pairs:,} pairs of releases",
+        ),
         "Epsilon",
         (
             "lower bound, measured",
@@ -122,6 +134,18 @@ def _rows(report: AuditReport) -> list[Row | str]:
 
 def _notes(report: AuditReport) -> list[str]:
     notes = []
+    if not report.releases:
+        notes.append(f"The client released nothing: there was nothing to hear of client {report.client}.")
+    if report.releases > report.accounted:
+        notes.append("The ledger counted fewer releases than were heard: something was sent and not accounted for.")
+    if report.releases < report.accounted:
+        notes.append(
+            "The audit failed: it heard fewer releases than the ledger counted, and what it says holds for those alone."
+        )
+    if report.noise_missing:
+        notes.append("Noise is missing: the releases are smaller than the declared noise alone would be.")
+    if report.noise_repeats:
+        notes.append("Noise is used twice: it cancels in the difference of two releases, of one client or of two.")
     if report.refuted:
         notes.append(
             "Refuted: noise, clipping, sampling or accounting is not what it is said to be. One audit in "
@@ -132,8 +156,6 @@ def _notes(report: AuditReport) -> list[str]:
             "The scenario counts on nobody knowing whose update is whose; the auditor knows, and what is certified "
             "here is for that view: local_transcript."
         )
-    if report.releases > report.accounted:
-        notes.append("The ledger counted fewer releases than were heard: something was sent and not accounted for.")
     if report.claim_refuted:
         notes.append("The claim is refuted for an adversary who sees the client's releases and knows whose they are.")
     if not report.decisive and not (math.isnan(report.certified) and math.isnan(report.claimed)):
@@ -141,6 +163,10 @@ def _notes(report: AuditReport) -> list[str]:
             "Even with all guesses right this audit could not refute: use more --canaries, a larger privacy.delta, or "
             "more noise and fewer releases."
         )
+    if report.passed and report.releases:
+        seen, unseen = ([name for name, sees in report.sees.items() if sees is one] for one in (True, False))
+        without = f"; it has no power against {', '.join(unseen)}" if unseen else ""
+        notes.append(f"This audit would have shown {', '.join(seen) or 'nothing'}{without}.")
     notes.append(
         "An audit can show that a mechanism is broken: the lower bound holds whatever the code does. It cannot show "
         "that a mechanism is private: it is one attack on one run, and a bound far below what is certified does not "

@@ -25,7 +25,7 @@ def test_a_correct_mechanism_stands(simfl_, written):
     code, out, err = simfl_("privacy", "audit", written(), "--canaries", 1438, "--in-place")
     assert (code, err) == (0, "")
     assert "audit of client 0 at delta = 1e-5, 1,438 canaries" in out.splitlines()[0]
-    assert re.search(r"releases of the client +4 +4 of them in the ledger", out)
+    assert re.search(r"releases of the client +4 +4 are in the ledger", out)
     assert re.search(r"lower bound, measured +1\.\d+ +at 95 % confidence; with all guesses right it would be 4\.0", out)
     assert re.search(r"certified +4\.37\d+ +one example more or less", out)
     assert re.search(r"refuted +no +p-value below 0\.05", out)

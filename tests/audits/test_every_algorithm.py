@@ -1,0 +1,109 @@
+"""Audits of every algorithm: all that is released is heard, correct runs pass, broken ones do not."""
+
+import dataclasses
+
+import pytest
+
+from simfl.algorithms import ALGORITHMS
+from simfl.audits.audit import Audit
+from simfl.privacy.noise import SAMPLERS, gaussian
+from simfl.scenario import loads
+from simfl.tape.problem import Noise
+from tests.audits.test_audit import half_the_noise, no_clipping, no_noise, with_parts
+
+TINY = """
+name: tiny
+seed: {seed}
+data: {{set: logistic, samples: 800, dimension: 10, partition: {{kind: iid}}}}
+model: {{kind: logistic{l2}}}
+clients: {{count: {count}}}
+topology: {{kind: complete}}
+algorithm: {{kind: {kind}, batch_size: 40{options}}}
+privacy: {{{privacy}, delta: 1.0e-3}}
+stop: {{updates: {updates}}}
+evaluate: {{every: {{updates: {updates}}}}}
+execution: {{width: 1}}
+"""
+GAUSSIAN = "mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 1.5"
+REPLACED = "mechanism: gaussian, clipping_norm: 0.5, noise_multiplier: 3, neighbors: replace_one"
+ONE_PASS = "mechanism: one_pass_gaussian, epsilon: 4"
+MAPA = "mechanism: laplace_l2, clipping_norm: 0.5, epsilon_per_release: 0.5, neighbors: replace_one"
+#: What scenarios say of an algorithm that differs from the others.
+SAID = {
+    "centralized_sgd": {"count": 1, "updates": 8},
+    "audp": {"options": ", smoothness: 10, sampling_std: 3"},
+    "mapa": {"options": ", smoothness: 10, sampling_std: 3, initial_gap: 1", "privacy": MAPA},
+    "async_fl": {"options": ", step_size: 0.001, sizes: 100, sizes_of: each"},
+    "without_replacement_sgd": {"options": "", "privacy": ONE_PASS},
+    "random_walk_sgd": {"options": ", visits: 2", "privacy": ONE_PASS},
+}
+#: Clients train locally, in rounds.
+LOCAL = ("fedasync", "fedavg", "fedbuff", "fedprox")
+AUDITED = [kind for kind in ALGORITHMS if kind not in (*LOCAL, "deep_q_sgd")]
+
+
+def plan(kind, seed=0, *, count=2, options=", step_size: 0.1", privacy=GAUSSIAN, updates=16, l2=""):
+    """An audit of a tiny scenario: 300 canaries among the 400 examples of a client, 8 releases as a rule."""
+    text = TINY.format(seed=seed, kind=kind, count=count, options=options, privacy=privacy, updates=updates, l2=l2)
+    return Audit(loads(text), canaries=300, in_place=True)
+
+
+def audited(kind, breaking=None, seed=0, **said):
+    audit = plan(kind, seed, **{**SAID.get(kind, {}), **said})
+    if breaking is not None:
+        audit.setup = breaking(audit.setup)
+    return audit.run()
+
+
+def noise_used_twice(setup):
+    return with_parts(setup, problem=dataclasses.replace(setup.problem, noise=Noise("stuck")))
+
+
+@pytest.fixture
+def _stuck(monkeypatch):
+    """A sampler that looks neither at whose noise it is nor at when."""
+    monkeypatch.setitem(SAMPLERS, "stuck", lambda keys, client, draw, size: gaussian(keys, 0 * client, 0 * draw, size))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", AUDITED)
+def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
+    report = audited(kind, seed=seed)
+    assert report.passed
+    assert report.complete
+    assert report.releases == report.accounted > 2
+    assert report.certified > 0.1
+    assert report.noise_releases > report.releases or kind == "centralized_sgd", "another client is heard, too"
+    assert report.sees["noise off"]
+    assert report.sees["noise halved"]
+    assert report.sees["noise reused"]
+
+
+@pytest.mark.parametrize("breaking", [half_the_noise, no_noise])
+@pytest.mark.parametrize("kind", AUDITED)
+def test_noise_that_is_missing_shows(kind, breaking):
+    report = audited(kind, breaking)
+    assert not report.passed
+    assert report.noise_missing
+    assert not report.noise_repeats
+    if breaking is no_noise:
+        assert report.refuted
+
+
+@pytest.mark.parametrize("kind", sorted({*AUDITED} - {"mapa"}))
+def test_clipping_that_is_missing_shows(kind):
+    report = audited(kind, no_clipping)
+    assert report.refuted
+    assert not report.passed
+    assert not report.noise_missing
+    assert not report.noise_repeats
+
+
+@pytest.mark.usefixtures("_stuck")
+@pytest.mark.parametrize("kind", ["adpsgd", "async_sgd", "async_fl"])
+def test_noise_that_is_used_twice_shows(kind):
+    report = audited(kind, noise_used_twice)
+    assert report.noise_repeats
+    assert report.repeat_p_value < 1e-12
+    assert not report.noise_missing
+    assert not report.passed
