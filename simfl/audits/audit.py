@@ -44,9 +44,8 @@ from simfl.audits.statistics import (
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel
-from simfl.privacy.accounting import Accountant, Composition, Neighbors, Release, delta_of, epsilon_of
+from simfl.privacy.accounting import Accountant, Composition, Neighbors, delta_of, epsilon_of
 from simfl.privacy.ledger import Ledger
-from simfl.privacy.passes import OnePassLedger
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
@@ -505,8 +504,6 @@ class Audit:
 
 def composition_of(ledger: Ledger, releases: Releases, client: int) -> Composition:
     """Return what one client's releases amount to, for an adversary who sees them all and knows whose they are."""
-    if isinstance(ledger, OnePassLedger):
-        return ((Release(ledger.level, 1.0, "none"), int(ledger.passes(releases)[client])),)
     return ledger.compositions(releases, "local_transcript")[client]
 
 

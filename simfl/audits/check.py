@@ -7,7 +7,6 @@ plans, every client taking part equally often.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import cast
@@ -17,7 +16,8 @@ import numpy as np
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.ledger import NOT_CERTIFIED, Ledger, View
 from simfl.privacy.releases import Releases
-from simfl.records import Run
+from simfl.privacy.shuffled import KnownUses
+from simfl.records import Run, RunFolder
 from simfl.records.claims import Check, Claimed, Finding
 from simfl.scenario import from_mapping
 from simfl.scenario.privacy import MechanismConfig, StatedClaim
@@ -47,21 +47,12 @@ def check(setup: Setup, run: Run | None = None) -> Check:
         run: whose recorded releases count; by default those that the scenario plans.
 
     Raises:
-        ScenarioError: there is nothing to check.
+        ScenarioError: there is nothing to check, or the scenario's plan does not say how much is released.
     """
     ledger, privacy = setup.ledger, setup.scenario.privacy
     if ledger is None or privacy is None:
         raise ScenarioError("privacy: expected a privacy section to check, found none; add one to the scenario")
-    if run is not None:
-        releases = recorded(ledger, run)
-    else:
-        stop = setup.scenario.stop
-        if stop.epochs is None and stop.updates is None:
-            raise ScenarioError(
-                "stop: expected epochs or updates, from which the number of releases follows, found only a time; "
-                "add one, or run the scenario and check the run's folder"
-            )
-        releases = setup.kind.planned(setup)
+    releases = setup.kind.planned(setup) if run is None else recorded(ledger, run)
     claims = claims_of(privacy, ledger, releases)
     delta = claims[0].delta if claims else ledger.delta
     accounts = _accounts(ledger, releases, delta, {claim.neighbors for claim in claims})
@@ -99,6 +90,15 @@ def _same(one: Claimed, other: Claimed) -> bool:
 def recorded(ledger: Ledger, run: Run) -> Releases:
     """Return what a run recorded, and why nothing of it can be certified, if so."""
     releases = Releases([0] * len(ledger.sizes))
+    stated = str(run.manifest.extra.get("privacy", ""))
+    if ledger.certified and stated.startswith(NOT_CERTIFIED):
+        releases.refusal = stated.removeprefix(NOT_CERTIFIED)
+    if ledger.by_passes:
+        releases.passes = _uses(ledger, run)
+        if releases.passes is None:
+            releases.refusal = releases.refusal or (
+                "the run did not record how often an example is in a release of shuffled data; run it again"
+            )
     table = run.releases
     for client, size, level, count in zip(
         table["client"], table["batch_size"], table["level"], table["count"], strict=True
@@ -107,10 +107,18 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
             releases.counts[client] += int(count)
         else:
             releases.others.setdefault(int(client), {})[int(size), float(level)] = int(count)
-    stated = str(run.manifest.extra.get("privacy", ""))
-    if ledger.certified and stated.startswith(NOT_CERTIFIED):
-        releases.refusal = stated.removeprefix(NOT_CERTIFIED)
     return releases
+
+
+def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
+    """Return how often an example of each client is in a release; None where an old run does not say."""
+    if not RunFolder(run.folder).table_path("uses").exists():
+        return None
+    known: list[dict[int, int]] = [{} for _ in ledger.sizes]
+    table = run.uses
+    for client, copies, count in zip(table["client"], table["copies"], table["count"], strict=True):
+        known[int(client)][int(copies)] = int(count)
+    return [KnownUses(own) for own in known]
 
 
 def _accounts(
@@ -122,9 +130,8 @@ def _accounts(
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
         if neighbors != own and ledger.pure:
             continue  # the epsilon of one release is that of the scenario's relation
-        terms = dataclasses.replace(ledger.terms, neighbors=neighbors, delta=delta)  # type: ignore[arg-type]
-        book = Ledger(terms, ledger.sizes, ledger.batch_size, ledger.sampling, ledger.levels, ledger.pure)
-        for view in VIEWS if not terms.by_server else (terms.view,):
+        book = ledger.with_terms(neighbors=neighbors, delta=delta)
+        for view in VIEWS if not book.terms.by_server else (book.terms.view,):
             found[view, neighbors] = book.final_epsilon(releases, view)
     return found
 
@@ -140,7 +147,7 @@ def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> l
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
     """What the scenario says itself."""
     claim = cast(StatedClaim, privacy.claim)
-    delta = privacy.delta if claim.delta is None else claim.delta
+    delta = ledger.delta if claim.delta is None else claim.delta
     stated = Claimed(claim.epsilon, delta, claim.neighbors or ledger.terms.neighbors, claim.source or "stated")
     return [stated] * len(ledger.sizes)
 
@@ -153,7 +160,7 @@ def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -
             "is the claim of Laplace noise"
         )
     neighbors = ledger.terms.neighbors
-    return [Claimed(level, privacy.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
+    return [Claimed(level, ledger.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
 
 
 def _about_gaussian_noise(privacy: MechanismConfig, ledger: Ledger) -> None:

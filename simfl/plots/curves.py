@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import LINE_STYLES, color_of, name_of, style
 from simfl.records import Run, read
+from simfl.records.claims import RELATIONS
 from simfl.records.display import Scale, scale_bytes, scale_time
 
 if TYPE_CHECKING:
@@ -199,11 +200,11 @@ def describe_noise(run: Run) -> str:
 def describe_epsilon(runs: Sequence[Run]) -> str:
     """An epsilon says nothing without its delta and what neighbors are."""
     terms = {
-        f"δ = {privacy['delta']:g}" + (", add or remove one example" if "neighbors" in privacy else "")
+        f"δ = {delta:g}, {RELATIONS.get(str(privacy.get('neighbors')), RELATIONS['replace_one'])}"
         for run in runs
-        if (privacy := run.privacy) is not None and "delta" in privacy and run.metrics["epsilon"].notna().any()
+        if (privacy := run.privacy) is not None and not math.isnan(delta := run.epsilon_and_delta()[1])
     }
-    return Y_AXES["epsilon"] + (f"\n({terms.pop()})" if len(terms) == 1 else "")
+    return Y_AXES["epsilon"] + ", before the end upper bounds" + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 
 
 def scale_of(column: str, largest: float) -> Scale:

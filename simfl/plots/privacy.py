@@ -20,7 +20,9 @@ _GROUPS = 5
 
 
 def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw what each client has spent over virtual time, one step line per client.
+    """Draw what each client has spent over virtual time, at most, one line per client.
+
+    The last point is the final epsilon; none before is larger, since it is part of that.
 
     Args:
         run: a run with certified noise, or its folder.
@@ -39,7 +41,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
             own = table[table["client"] == client]
             ax.plot(
                 own["time_s"] / scale.divisor,
-                own["epsilon"],
+                own["epsilon"].clip(upper=last[client]),
                 color=PALETTE[position % len(PALETTE)] if few else PALETTE[0],
                 alpha=1.0 if few else max(0.15, 8 / len(clients)),
                 linewidth=1.4 if few else 0.9,
@@ -53,10 +55,9 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax.set_xlim(left=0)
         ax.set_ylim(bottom=0)
         ax.set_xlabel(f"virtual time ({scale.unit})")
-        relation = {"add_or_remove": "add or remove one", "replace_one": "replace one"}.get(
-            str(privacy.get("neighbors")), ""
-        )
-        ax.set_ylabel(f"ε spent (δ = {privacy.get('delta', math.nan):g}, {relation})")
+        delta = float(opened.clients["delta"].iloc[0])
+        relation = RELATIONS.get(str(privacy.get("neighbors")), RELATIONS["replace_one"])
+        ax.set_ylabel(f"ε spent, before the end an upper bound\n(δ = {delta:g}, {relation})")
         ax.legend(loc="best")
     return ax
 

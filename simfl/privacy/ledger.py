@@ -15,16 +15,19 @@ Views:
   nobody can check from a scenario. It is reported because papers assume it, and every statement says so.
 
 Shuffled data is accounted by passes: in every pass an example is in one batch, and nobody counts on not knowing in
-which. Where the size of a batch does not divide that of the data, a batch may straddle two passes and hold an example
-twice; then two passes are counted as one release of twice the sensitivity.
+which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
+sensitivity (`simfl.privacy.shuffled`).
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +44,7 @@ from simfl.privacy.accounting import (
 )
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.releases import Releases, Tally
+from simfl.privacy.shuffled import KnownUses, Uses, planned_uses
 
 View = Literal["local_transcript", "global_hidden"]
 Composition = tuple[tuple[Release, int], ...]
@@ -98,6 +102,8 @@ class Ledger:
     counts_holders: ClassVar[bool] = False
     #: What counts the releases of a run.
     counted_by: ClassVar[type[Tally]] = Tally
+    #: How many models are trained on the same data, whose promises name pairs client * tasks + task.
+    tasks: int = 1
 
     def __init__(
         self,
@@ -108,17 +114,31 @@ class Ledger:
         levels: Sequence[float],
         pure: bool = False,
     ) -> None:
-        self.terms = terms
-        self.delta = terms.delta
         self.sizes = np.asarray(sizes, dtype=np.int64)
         self.batch_size = batch_size
         self.sampling = sampling
         self.levels = [float(level) for level in levels]
         self.pure = pure
+        self._smallest = int(self.sizes.min())
+        self._promise(terms)
+
+    def _promise(self, terms: Terms) -> None:
+        self.terms = terms
+        self.delta = terms.delta
         self._refusal = terms.refusal or self._reason()
         kinds = {(int(n), level) for n, level in zip(self.sizes, self.levels, strict=True)}
         self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS)
-        self._smallest = int(self.sizes.min())
+
+    def with_terms(self, **changes: Any) -> Self:
+        """Return the same ledger under other terms, those fields of `Terms` that are given."""
+        other = copy.copy(self)
+        other._promise(dataclasses.replace(self.terms, **changes))
+        return other
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether what counts is how often an example is used, in passes over shuffled data."""
+        return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
         if self.terms.unit == "client":
@@ -185,6 +205,11 @@ class Ledger:
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return what each client's releases amount to, in the accountant's words."""
+        if self.by_passes:  # whoever sees more than one pass may know whose order it is
+            return [
+                self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
+                for client, (uses,) in enumerate(self.uses(releases))
+            ]
         if (view or self.terms.view) == "global_hidden" and self.terms.unit == "example":
             return self._hidden(releases)
         counts, others = releases.counts, releases.others
@@ -192,10 +217,7 @@ class Ledger:
         result = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             if client in others:
-                kinds = dict(others[client])
-                if counts[client]:
-                    kinds[self.batch_size, level] = kinds.get((self.batch_size, level), 0) + counts[client]
-                result.append(self._composition(n, kinds))
+                result.append(self._composition(n, self._kinds_of(client, releases)))
                 continue
             key = n, level, counts[client]
             if key not in found:
@@ -219,15 +241,50 @@ class Ledger:
                 (self._release(level, min(1.0, size / n), self.sampling), count)
                 for (size, level), count in sorted(kinds.items())
             )
-        if not kinds:
+        uses = planned_uses(n, _batches(kinds), self.pure)
+        return self._of_uses(KnownUses(uses), [level for _, level in kinds])
+
+    def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
+        """What it costs an example to be in releases of shuffled data; the least noise among them counts for all."""
+        if not levels:
             return ()
-        passes = -(-sum(size * count for (size, _), count in kinds.items()) // n)
-        levels = [level for _, level in kinds]
-        level = max(levels) if self.pure else min(levels)
-        straddles = passes > 1 and any(n % size for size, _ in kinds)
-        twice = 2 * level if self.pure else level / 2
-        pairs = [(level, passes % 2 if straddles else passes), (twice, passes // 2 if straddles else 0)]
-        return tuple((self._release(one, 1.0, "none"), count) for one, count in pairs if count)
+        if not self.pure:
+            return ((self._release(min(levels), 1.0, "none"), uses.cost),)
+        copies = sorted(uses.copies(additive=True).items())
+        return tuple((self._release(m * max(levels), 1.0, "none"), count) for m, count in copies)
+
+    def _kinds_of(self, client: int, releases: Releases) -> dict[tuple[int, float], int]:
+        """(batch size, level) -> count of one client's releases."""
+        kinds, usual = dict(releases.others.get(client, {})), (self.batch_size, self.levels[client])
+        kinds[usual] = kinds.get(usual, 0) + releases.counts[client]
+        return {kind: count for kind, count in kinds.items() if count}
+
+    def uses(self, releases: Releases) -> list[list[Uses]]:
+        """Return in how many releases of each client an example of its own is at most, of every task's; [K][tasks].
+
+        Where nobody noted which batches were released, they follow one another.
+        """
+        clients = range(len(self.sizes))
+        if releases.passes is None:
+            return [
+                [KnownUses(planned_uses(int(n), _batches(self._kinds_of(client, releases)), self.pure))]
+                for client, n in zip(clients, self.sizes, strict=True)
+            ]
+        each = len(releases.passes) // len(self.sizes)
+        return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
+
+    def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
+        """Return (client, copies, count): an example is so often in so many of its releases, at most.
+
+        Nothing where releases are not of shuffled data. Tasks are added up.
+        """
+        rows = []
+        for client, tasks in enumerate(self.uses(releases) if self.by_passes else []):
+            found: Counter[int] = Counter()
+            for uses in tasks:
+                found.update(uses.copies(self.pure))
+            rows += [(client, copies, count) for copies, count in sorted(found.items()) if count]
+        return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
         """All updates as releases at the rate max_k B / (K n_k): the same for every client."""
@@ -250,13 +307,9 @@ class Ledger:
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return (client, batch size, sampling rate, level, count) of every kind of release that occurred."""
         rows = []
-        for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
-            kinds = dict(releases.others.get(client, {}))
-            usual = self.batch_size, level
-            kinds[usual] = kinds.get(usual, 0) + releases.counts[client]
-            rows += [
-                (client, size, min(1.0, size / n), own, count) for (size, own), count in sorted(kinds.items()) if count
-            ]
+        for client, n in enumerate(self.sizes.tolist()):
+            kinds = sorted(self._kinds_of(client, releases).items())
+            rows += [(client, size, min(1.0, size / n), level, count) for (size, level), count in kinds]
         return rows
 
     # -- what it costs -------------------------------------------------------------------------
@@ -289,7 +342,7 @@ class Ledger:
         """
         if not self.certifies(releases):
             return math.nan
-        if self.terms.view == "local_transcript" and not releases.others:
+        if self.terms.view == "local_transcript" and not releases.others and not self.by_passes:
             most: dict[tuple[int, float], int] = {}
             for n, level, count in zip(self.sizes.tolist(), self.levels, releases.counts, strict=True):
                 if count > most.get((n, level), -1):
@@ -373,6 +426,14 @@ class Ledger:
 
             allowed[kind] = _allowance(spent, kind[2], most, accountant)
         return [allowed[kind] for kind in kinds]
+
+
+def _batches(kinds: Mapping[tuple[int, float], int]) -> dict[int, int]:
+    """Batch size -> how many, whatever their noise."""
+    batches: dict[int, int] = {}
+    for (size, _), count in kinds.items():
+        batches[size] = batches.get(size, 0) + count
+    return batches
 
 
 def _allowance(spent: Callable[[int, Accountant], float], budget: float, most: int, accountant: Accountant) -> int:

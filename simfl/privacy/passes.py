@@ -20,32 +20,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.privacy.accounting import Release
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Ledger, Terms, View
+from simfl.privacy.ledger import Composition, Ledger, Terms, View
 from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
+from simfl.privacy.shuffled import KnownUses, planned_uses
 
 
-@dataclass
-class PassReleases(Releases):
-    """What every client released so far, with the batches used of each task.
-
-    Attributes:
-        tasks: c, number of tasks.
-        used: batches used by each pair, client * tasks + task.
-    """
-
-    tasks: int = 1
-    used: list[int] = field(default_factory=list)
-
-
-class PassTally(Tally, PassReleases):
-    """The releases that a tape has seen, with the batches used of each task; a promise's client is its pair.
+class PassTally(Tally):
+    """The releases that a tape has seen; a promise's client is its pair of node and task.
 
     A node may keep a model of its own on which it takes steps without noise (`hold`). They are released, the tape hears
     (`count`), with the batch's end; what they give away the noise of the pair's next publication covers, if the
@@ -63,15 +52,12 @@ class PassTally(Tally, PassReleases):
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__(ledger, scales, clipping_norm, rounds, now)
-        self.tasks = ledger.tasks
-        self.used = [0] * (len(ledger.sizes) * self.tasks)
-        self.newest = [-1] * len(self.used)
         self._held: dict[int, Promise] = {}
 
     def hold(self, promise: Promise) -> None:
         """The node works on a batch whose result it keeps; it is counted when the tape hears that it is done."""
         if promise.client in self._held:
-            client, task = divmod(promise.client, self.tasks)
+            client, task = divmod(promise.client, self.ledger.tasks)
             self.refuse(f"client {client} used a batch of task {task} that was not counted")
         promise.released = True
         self._held[promise.client] = promise
@@ -83,31 +69,24 @@ class PassTally(Tally, PassReleases):
             super().send(promise)
             return
         del self._held[promise.client]
-        self.used[promise.client] += 1
-        self.counts[promise.client // self.tasks] += promise.noise_scale > 0.0
+        self._pass(promise, self._batch)  # which was its size before it was used
+        self.counts[promise.client // self.ledger.tasks] += promise.noise_scale > 0.0
 
     def count(self, promise: Promise) -> None:
         """Count a batch, and its release."""
         promise.released = True
-        self.used[promise.client] += 1
-        self.counts[promise.client // self.tasks] += 1
+        self._pass(promise, promise.size)
+        self.counts[promise.client // self.ledger.tasks] += 1
         self._check(promise)
 
     def _check(self, promise: Promise, kept: bool = False) -> None:
-        client, scale = promise.client // self.tasks, promise.noise_scale
+        client, scale = promise.client // self.ledger.tasks, promise.noise_scale
         too_little = scale < self._scales[client] * (1.0 - ROUNDING) and (scale or not kept)
         if promise.size != self._batch or promise.own_norm is not None or too_little:
             self.refuse(f"client {client} releases mini-batch {promise.draw} otherwise than passes over its data do")
 
     def look(self, client: int) -> None:
         """Decisions by losses are the ledger's matter, which certifies those by coin only."""
-
-    def compare(self, own: Releases) -> Releases:
-        """As of any tally; batches are compared, too."""
-        used = own.used if isinstance(own, PassReleases) else []
-        if own is not self and (len(used) != len(self.used) or any(map(int.__lt__, used, self.used))):
-            self.refuse("the algorithm's own account says too little: it has fewer batches than the tape saw")
-        return super().compare(own)
 
 
 @dataclass(frozen=True)
@@ -128,20 +107,13 @@ class OnePassClaim:
     visits: int = 1
 
 
-def uses(batches: NDArray[np.int64], sizes: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
-    """Return in how many releases an example of a client is after so many of its batches, at most.
-
-    Where the size of a batch does not divide that of the data, a batch may straddle two passes and hold an example
-    twice: two passes then count as one release of twice the sensitivity, which is as much as four.
-    """
-    passes = -(-batches * batch_size // sizes)
-    straddles = (passes > 1) & (sizes % batch_size > 0)
-    return np.where(straddles, passes + 2 * (passes // 2), passes)
-
-
 def most_uses(sizes: NDArray[np.int64], batch_size: int, visits: int, copies: int) -> int:
-    """Return in how many releases an example is at most when all batches are used, `copies` times over."""
-    return copies * int(uses(visits * sizes // batch_size, sizes, batch_size).max())
+    """Return in how many releases an example is at most when all batches are used, `copies` times over.
+
+    What is twice in a release, one that reaches from one visit into the next, is as dear as four releases.
+    """
+    each = ((int(n), {batch_size: visits * int(n) // batch_size}) for n in np.unique(sizes))
+    return copies * max(KnownUses(planned_uses(n, batches)).cost for n, batches in each)
 
 
 class OnePassLedger(Ledger):
@@ -170,18 +142,17 @@ class OnePassLedger(Ledger):
         holders: int,
         claim: OnePassClaim,
     ) -> None:
+        self.tasks = tasks
         super().__init__(terms, sizes, batch_size, "shuffle", [level] * len(sizes))
         self.level = level
-        self.tasks = tasks
         self.holders = holders
         self.claim = claim
 
     def passes(self, releases: Releases) -> NDArray[np.int64]:
-        """Return how many releases of each client an example of its own may be in, int [K]."""
-        if not isinstance(releases, PassReleases):
-            raise TypeError("releases: expected those of an algorithm that counts passes (PassReleases)")
-        used = np.array(releases.used, dtype=np.int64).reshape(len(self.sizes), -1)
-        return uses(used, self.sizes[:, None], self.batch_size).sum(axis=1)  # type: ignore[no-any-return]
+        """Return how many releases of each client an example of its own may be in, of all tasks together; int [K]."""
+        if releases.passes is None:
+            raise TypeError("releases: expected those of an algorithm that counts passes, found none counted")
+        return np.array([sum(task.cost for task in tasks) for tasks in self.uses(releases)], dtype=np.int64)
 
     @property
     def most(self) -> int:
@@ -203,11 +174,20 @@ class OnePassLedger(Ledger):
         """
         if not self.certifies(releases):
             return np.full(len(self.sizes), math.nan)
+        passes = self._of_holders(releases)
+        found = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
+        return np.array([found[int(count)] for count in passes])
+
+    def _of_holders(self, releases: Releases) -> NDArray[np.int64]:
         passes = self.passes(releases)
         if self.holders > 1:
             passes = np.full_like(passes, np.sort(passes)[-self.holders :].sum())
-        found = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
-        return np.array([found[int(count)] for count in passes])
+        return passes
+
+    def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
+        """Return what an example of each client is in, the releases of all that may hold it included."""
+        level = Release(self.level, 1.0, "none")
+        return [((level, int(count)),) if count else () for count in self._of_holders(releases)]
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """The same: there is nothing to tighten."""

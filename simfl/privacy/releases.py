@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from simfl.privacy.shuffled import Passes, Uses
+
 if TYPE_CHECKING:
     from simfl.privacy.ledger import Ledger
 
@@ -29,12 +31,16 @@ class Releases:
             multiplier, or the epsilon of one release for pure mechanisms.
         refusal: why nothing can be certified of these releases, None if something can.
         dearer: clients with releases that may cost more than those of the nominal kind.
+        passes: in which of its releases an example is at most, of each client, or of each pair client * tasks + task
+            where several tasks are trained on the same data; None where that is not a matter of passes over shuffled
+            data, or where it follows from the number of releases because none was lost.
     """
 
     counts: list[int]
     others: dict[int, dict[tuple[int, float], int]] = field(default_factory=dict)
     refusal: str | None = None
     dearer: set[int] = field(default_factory=set)
+    passes: Sequence[Uses] | None = None
 
     def total(self, client: int) -> int:
         """Return how often the client released anything."""
@@ -54,6 +60,10 @@ class Promise(Protocol):
     expected: int
     noise_scale: float
     released: bool
+
+    @property
+    def begin(self) -> tuple[int, int]:
+        """Where the mini-batch begins in the client's shuffled data: (draw of the nominal size, first example)."""
 
     @property
     def examples(self) -> int:
@@ -88,6 +98,8 @@ class Tally(Releases):
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__([0] * len(ledger.sizes))
+        if ledger.by_passes:
+            self.passes = self._passes = [Passes(int(n)) for n in ledger.sizes for _ in range(ledger.tasks)]
         self.ledger = ledger
         self._batch = ledger.batch_size
         self._poisson = ledger.sampling == "poisson"
@@ -98,7 +110,7 @@ class Tally(Releases):
         self._mean = not rounds and ledger.terms.unit == "client"
         self._now = now
         #: Number of the newest mini-batch whose noise has a name, by the clients that promises name.
-        self.newest = [-1] * len(ledger.sizes)
+        self.newest = [-1] * (len(ledger.sizes) * ledger.tasks)
 
     # -- what the tape tells -------------------------------------------------------------------
 
@@ -112,11 +124,26 @@ class Tally(Releases):
             and promise.own_norm is None
         ):
             self.counts[client] += 1
+            if self.passes is not None and not self._passes[client].add(promise.draw * self._batch, self._batch):
+                self._refuse_overlap(promise)
         elif self._unproved:
             if promise.noise_scale:  # of a round in several operations, the last has the noise
                 self._add(client, promise.expected or promise.examples, self.ledger.levels[client])
         else:
             self._count_other(promise)
+
+    def _pass(self, promise: Promise, examples: int) -> None:
+        """Note which part of the client's shuffled data the promise takes, where that matters."""
+        if self.passes is not None:
+            draw, first = promise.begin
+            if not self._passes[promise.client].add(draw * self._batch + first, examples):
+                self._refuse_overlap(promise)
+
+    def _refuse_overlap(self, promise: Promise) -> None:
+        self.refuse(
+            f"client {promise.client} takes mini-batch {promise.draw} of its shuffled data, part of which another "
+            "release has taken; number mini-batches so that each begins where the one before ends"
+        )
 
     def send(self, promise: Promise) -> None:
         """Count a promise that a client sends, whatever becomes of it; it is not counted again."""
@@ -151,7 +178,7 @@ class Tally(Releases):
         shares = Counter(promise.client for _, promise in terms)
         for _, promise in terms:
             promise.released = True
-        if not self.ledger.terms.by_server:
+        if not self.ledger.terms.by_server or self.passes is not None:
             self.refuse("a server adds noise to what clients send without, and sees it before")
             return
         largest = max(1.0, *(abs(coef) for coef, _ in terms))
@@ -177,6 +204,7 @@ class Tally(Releases):
         elif norm is not None and norm > self._norm * 1e9:
             self.refuse(f"client {client} releases mini-batch {promise.draw} without clipping")
         else:
+            self._pass(promise, promise.examples)
             relative = 1.0 if norm is None else self._norm / norm
             if self._mean:  # the mean over the batch is clipped, and its sum is what is released
                 relative *= self._batch / batch
@@ -219,6 +247,7 @@ class Tally(Releases):
                     f"batch size {batch} and level {level:g}, as its gradients show, found {found}"
                 )
                 break
+        own.passes = self.passes  # where in the data they are only the tape knows
         own.refusal = own.refusal or self.refusal
         return own
 

@@ -20,6 +20,7 @@ _HOW_TO_RECORD = {
     "timeline": "set record.timeline: true",
     "client_metrics": "set evaluate.clients: true",
     "releases": "add a privacy section",
+    "uses": "add a privacy section about examples, with sampling: shuffle",
     "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
 }
@@ -83,6 +84,11 @@ class Run:
     def releases(self) -> pd.DataFrame:
         """One row per client and kind of noisy release."""
         return self._table("releases")
+
+    @functools.cached_property
+    def uses(self) -> pd.DataFrame:
+        """In how many releases of shuffled data an example of each client is at most, and how often in each."""
+        return self._table("uses")
 
     @functools.cached_property
     def client_epsilon(self) -> pd.DataFrame:

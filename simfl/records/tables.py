@@ -45,7 +45,11 @@ METRICS = _schema(
     epsilon=_REAL,
     wall_s=_REAL,
 )
-"""One row per evaluation of the average model; epsilon is the largest over clients."""
+"""One row per evaluation of the average model; epsilon is the largest over clients.
+
+That of the end, in the last row, is as tight as is affordable, as in `clients`; those before it are upper bounds, by
+the Renyi accountant, which is fast, and by the final one.
+"""
 
 GRADIENTS = _schema(gradient_norm=_REAL, clipped_share=_REAL, clipping_norm=_REAL)
 """Further columns of `metrics`, where gradients are measured (`evaluate.gradients`): on the first N training examples.
@@ -100,8 +104,17 @@ RELEASES = _schema(client=_CLIENT, batch_size=_COUNT, sampling_rate=_REAL, level
 batch_size is the nominal one; level is the noise multiplier, or the epsilon of one release of a pure mechanism.
 """
 
+USES = _schema(client=_CLIENT, copies=_COUNT, count=_COUNT)
+"""Where releases are pieces of shuffled data: an example of the client is `copies` times in each of `count` releases.
+
+That is the most that can be, by which batches were released; rows of a client add up, and so do its tasks.
+"""
+
 CLIENT_EPSILON = _schema(time_s=_SECONDS, client=_CLIENT, releases=_COUNT, epsilon=_REAL)
-"""One row per client and evaluation, where the ledger certifies something: what was spent up to then."""
+"""One row per client and evaluation, where the ledger certifies something: what was spent up to then.
+
+Those of the end are as tight as is affordable, as in `clients`; those before are upper bounds by the Renyi accountant.
+"""
 
 ACTIVITIES = ("compute", "lost", "wait", "communicate", "offline")
 """What a client does, by the number that stands for it in `timeline`; lost is computing that a crash threw away."""
@@ -125,6 +138,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     "messages": MESSAGES,
     "client_metrics": CLIENT_METRICS,
     "releases": RELEASES,
+    "uses": USES,
     "client_epsilon": CLIENT_EPSILON,
     "timeline": TIMELINE,
 }

@@ -24,7 +24,7 @@ from simfl.errors import RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
-from simfl.records.tables import MOST_EDGES
+from simfl.records.tables import METRICS, MOST_EDGES
 from simfl.scenario import Scenario, load
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.setup import Setup
@@ -36,6 +36,8 @@ from simfl.world.engine import Process
 
 #: A mark that no number of updates reaches.
 NEVER = 2**62
+#: Where columns of `metrics` are in a row.
+TIME, UPDATES, EPSILON = (METRICS.names.index(name) for name in ("time_s", "updates", "epsilon"))
 
 
 def prepare(scenario: Scenario | str | Path, device: str | None = None) -> Setup:
@@ -140,6 +142,9 @@ class Simulation:
         self._evaluated_at = -1.0
         self._evaluated_updates = -1
         self._tables: dict[str, TableWriter] = {}
+        # Rows of `metrics`, which learn at the end what epsilon is, and the newest ones of `client_epsilon`.
+        self._rows: list[list[Any]] = []
+        self._spent: dict[str, np.ndarray] | None = None
         self._started = 0.0
         self._told = 0.0
 
@@ -155,7 +160,8 @@ class Simulation:
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
         names += ["client_metrics"] * setup.scenario.evaluate.clients
         if setup.ledger is not None:
-            names += ["releases"] + ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
+            names += ["releases"] + ["uses"] * setup.ledger.by_passes
+            names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
         measured = GRADIENTS if setup.problem.measured.gradient_examples else None
         self._tables = {"metrics": folder.table("metrics", further=measured)}
         self._tables.update({name: folder.table(name) for name in names})
@@ -189,6 +195,7 @@ class Simulation:
         except BaseException as error:
             failure = failure or error
             self.status, self.reason = "failed", str(failure)
+        self._write_rows()
         for table in self._tables.values():
             table.close()
         digests = folder.digests()
@@ -349,14 +356,32 @@ class Simulation:
     def _record_epsilon(self, spent: np.ndarray) -> None:
         """Write what each client has spent up to now."""
         releases, count = self.algorithm.releases, self.world.num_clients
-        self._tables["client_epsilon"].extend_columns(
-            {
-                "time_s": np.full(count, self.world.clock.now),
-                "client": np.arange(count, dtype=np.int32),
-                "releases": np.array([releases.total(k) for k in range(count)], dtype=np.int64),
-                "epsilon": spent,
-            }
-        )
+        if self._spent is not None:
+            self._tables["client_epsilon"].extend_columns(self._spent)
+        self._spent = {
+            "time_s": np.full(count, self.world.clock.now),
+            "client": np.arange(count, dtype=np.int32),
+            "releases": np.array([releases.total(k) for k in range(count)], dtype=np.int64),
+            "epsilon": spent,
+        }
+
+    def _finalise(self, epsilon: np.ndarray) -> None:
+        """Put the final epsilons, float [K], into rows that were taken at the end.
+
+        What was released before is a part of that: rows of earlier times are no larger.
+        """
+        now, largest = self.world.clock.now, float(epsilon.max())
+        for row in self._rows:
+            last = row[TIME] == now and row[UPDATES] == self.algorithm.updates
+            if last or row[EPSILON] > largest:
+                row[EPSILON] = largest
+        if self._spent is not None and self._spent["time_s"][0] == now:
+            self._spent["epsilon"] = epsilon
+
+    def _write_rows(self) -> None:
+        self._tables["metrics"].extend(self._rows)
+        if self._spent is not None:
+            self._tables["client_epsilon"].extend_columns(self._spent)
 
     def _collect_one(self) -> Evaluation:
         """Wait for the oldest evaluation and write its row."""
@@ -364,8 +389,8 @@ class Simulation:
         evaluation = future.result()
         time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
         gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm if np.isfinite(norm) else np.nan)
-        self._tables["metrics"].append(
-            (
+        self._rows.append(
+            [
                 time_s,
                 updates,
                 epochs,
@@ -379,7 +404,7 @@ class Simulation:
                 epsilon,
                 time.perf_counter() - self._started,
                 *(gradients if self.setup.problem.measured.gradient_examples else ()),
-            )
+            ]
         )
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
             count = len(evaluation.client_loss)
@@ -419,9 +444,14 @@ class Simulation:
         count, now = world.num_clients, world.clock.now
         if self._timeline is not None:
             self._timeline.close()
-        ledger = setup.ledger
+        ledger, epsilon = setup.ledger, np.full(count, np.nan)
         if ledger is not None:
-            self._tables["releases"].extend(ledger.kinds(self.account()))
+            account = self.account()
+            self._tables["releases"].extend(ledger.kinds(account))
+            if "uses" in self._tables:
+                self._tables["uses"].extend(ledger.copies(account))
+            epsilon = ledger.final_epsilon(account)
+            self._finalise(epsilon)
         table = self._tables["clients"]
         table.extend_columns(
             {
@@ -434,7 +464,7 @@ class Simulation:
                 "communicate_s": np.array([t.communicate_s for t in algorithm.times]),
                 "offline_s": np.array([world.availability.offline_s(k, now) for k in range(count)], dtype=float),
                 "bytes": np.array([t.sent_bytes for t in world.network.traffic[:count]], dtype=np.int64),
-                "epsilon": np.full(count, np.nan) if ledger is None else ledger.final_epsilon(self.account()),
+                "epsilon": epsilon,
                 "delta": np.full(count, np.nan if ledger is None else ledger.delta),
                 "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
             }

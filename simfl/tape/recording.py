@@ -106,6 +106,11 @@ class Gradient:
         """Number of examples in the batch, before it is consumed."""
         return self.size
 
+    @property
+    def begin(self) -> tuple[int, int]:
+        """Where the batch begins in the client's shuffled data: (draw of the nominal size, first example)."""
+        return self.draw, 0
+
     def twin(self) -> Gradient:
         """Return a copy that can be consumed besides, and is not counted: for who listens."""
         twin = copy.copy(self)
@@ -135,6 +140,12 @@ class GradientInPieces(Gradient):
     def examples(self) -> int:
         """Number of examples in the batch."""
         return self._examples
+
+    @property
+    def begin(self) -> tuple[int, int]:
+        """Where the first piece with examples begins."""
+        first = next((piece for piece in self.pieces if piece.size), self.pieces[0])
+        return first.draw, first.first
 
     def twin(self) -> Gradient:
         """As of any gradient, with pieces of its own."""

@@ -72,7 +72,12 @@ def test_labels_say_no_more_than_tells_runs_apart(make_run):
         ("updates", "test_loss", "updates", "test loss"),
         ("epochs", "bytes_sent", "epochs", "data sent by all clients (MB)"),
         ("bytes", "wall_s", "data sent by all clients (MB)", "wall time (ms)"),
-        ("time", "epsilon", "virtual time (s)", "largest ε over clients\n(δ = 1e-05, add or remove one example)"),
+        (
+            "time",
+            "epsilon",
+            "virtual time (s)",
+            "largest ε over clients, before the end upper bounds\n(δ = 1e-05, one more or less)",
+        ),
     ],
 )
 def test_axes_carry_units(make_run, x, y, x_label, y_label):

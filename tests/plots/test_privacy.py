@@ -31,7 +31,7 @@ def test_what_each_client_spent_is_one_line_each(tmp_path):
     assert [line.get_ydata()[-1] for line in curves] == run.client_epsilon["epsilon"].iloc[-4:].tolist()
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == [f"client {k}" for k in range(4)] + ["budget"]
-    assert "δ = 1e-05, add or remove one" in ax.get_ylabel()
+    assert "δ = 1e-05, one more or less" in ax.get_ylabel()
     assert save(ax, tmp_path / "e.png").stat().st_size > 10_000
 
 

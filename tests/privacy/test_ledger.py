@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import Passes
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -93,6 +95,46 @@ def test_shuffled_data_is_accounted_by_passes(size, releases, expected):
     book = ledger([size], sampling="shuffle", neighbors="replace_one")
     composition = [(Release(level, 1.0, "none"), count) for level, count in expected]
     assert book.final_epsilon(Releases([releases]))[0] == epsilon_of(composition, 1e-5, neighbors="replace_one")
+
+
+@pytest.mark.parametrize(
+    ("size", "level", "intervals", "copies", "epsilon"),
+    [
+        (357, 8.0, [(238 * number, 119) for number in range(11)], [(1, 7)], 2.729),  # every second batch was lost
+        (359, 20.0, [(1800 * number, 1800) for number in range(3)], [(4, 1), (6, 2)], 4.066),  # five passes and a bit
+    ],
+)
+def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copies, epsilon):
+    passes = Passes(size)
+    for interval in intervals:
+        passes.add(*interval)
+    book = ledger([size], batch_size=119, levels=level, sampling="shuffle", neighbors="replace_one")
+    made = Releases([0], {0: {(intervals[0][1], level): len(intervals)}}, passes=[passes])
+    uses = sum(count * m**2 for m, count in copies)
+    assert book.copies(made) == [(0, *one) for one in copies]
+    assert book.compositions(made) == [((Release(level, 1.0, "none"), uses),)]
+    assert book.final_epsilon(made)[0] == pytest.approx(gaussian_epsilon(1e-5, 2 * math.sqrt(uses) / level))
+    assert book.final_epsilon(made)[0] == pytest.approx(epsilon, abs=1e-3)
+    assert book.epsilon(made)[0] == book.largest(made) >= epsilon
+    hidden = book.with_terms(view="global_hidden")
+    assert hidden.final_epsilon(made)[0] == book.final_epsilon(made)[0], "nobody counts on not knowing the order"
+    pure = ledger([size], batch_size=119, levels=0.01, sampling="shuffle", neighbors="replace_one", pure=True)
+    made = Releases([0], {0: {(intervals[0][1], 0.01): len(intervals)}}, passes=[passes])
+    most = sum(count * m for m, count in copies)
+    assert most * 0.01 <= pure.with_terms(delta=1e-300).final_epsilon(made)[0] * (1 + 1e-9) <= 1.2 * most * 0.01
+
+
+def test_other_terms_are_asked_of_the_same_ledger():
+    book, made = ledger([100], levels=4.0), Releases([30])
+    other = book.with_terms(neighbors="replace_one", delta=1e-3)
+    assert (other.delta, other.terms.neighbors, book.delta, book.terms.neighbors) == (
+        1e-3, "replace_one", 1e-5, "add_or_remove",
+    )  # fmt: skip
+    assert other.final_epsilon(made) == ledger([100], levels=4.0, neighbors="replace_one", delta=1e-3).final_epsilon(
+        made
+    )
+    shuffled = ledger([100], sampling="shuffle", neighbors="replace_one")
+    assert not shuffled.with_terms(neighbors="add_or_remove").certified
 
 
 def test_pure_mechanisms_and_whole_clients():

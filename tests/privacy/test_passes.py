@@ -8,8 +8,9 @@ import pytest
 
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 from simfl.privacy.ledger import Terms
-from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassReleases, PassTally
+from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassTally
 from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import KnownUses, planned_uses
 
 DELTA = 60000.0**-2
 LEVEL = analytic_std(1.0, DELTA, 2.0)
@@ -21,14 +22,16 @@ def make_ledger(*, sizes=(100, 100, 60), tasks=10, holders=1, visits=1, refusal=
     return OnePassLedger(terms, np.array(sizes), batch_size, level, tasks, holders, claim)
 
 
-def releases(*used, tasks=10):
-    flat = [count for own in used for count in own]
-    return PassReleases([sum(own) for own in used], tasks=tasks, used=flat)
+def releases(*used, sizes=(100, 100, 60)):
+    """What each client released, of each task so many batches of 10."""
+    sizes = np.resize(sizes, len(used)).tolist()
+    passes = [KnownUses(planned_uses(n, {10: count})) for n, own in zip(sizes, used, strict=True) for count in own]
+    return Releases([sum(own) for own in used], passes=passes)
 
 
 def test_one_pass_of_one_task_is_one_release():
     ledger = make_ledger(tasks=1)
-    done = releases([10], [3], [0], tasks=1)
+    done = releases([10], [3], [0])
     assert ledger.passes(done).tolist() == [1, 1, 0]
     assert ledger.epsilon(done) == pytest.approx([1.0, 1.0, 0.0], rel=1e-6)
     assert ledger.largest(done) == pytest.approx(1.0, rel=1e-6)
@@ -40,7 +43,7 @@ def test_tasks_on_the_same_data_add_up_to_the_papers_untold_epsilon():
     classic = classic_std(1.0, DELTA, 2.0, beyond=True)
     assert make_ledger(level=classic).epsilon(done) == pytest.approx(2.852, abs=1e-3)
     assert make_ledger(tasks=1, holders=20, sizes=[100] * 20, level=classic).epsilon(
-        releases(*[[10]] * 20, tasks=1)
+        releases(*[[10]] * 20, sizes=[100])
     ) == pytest.approx(4.18, abs=0.1)
     partly = releases([1, 2, 0, 0, 0, 0, 0, 0, 0, 0], [0] * 10, [1] * 10)
     assert make_ledger().passes(partly).tolist() == [2, 0, 10]
@@ -55,7 +58,7 @@ def test_an_example_at_several_clients_counts_with_the_releases_of_those_that_ma
 
 def test_visits_are_passes_and_batches_that_straddle_two_passes_count_four_times_as_much():
     ledger = make_ledger(tasks=1, visits=5, sizes=[100, 95])
-    done = releases([50], [47], tasks=1)
+    done = releases([50], [47], sizes=[100, 95])
     # 47 batches of 10 over 95: five passes, of which two pairs are joined by a batch that may hold an example twice.
     assert ledger.passes(done).tolist() == [5, 5 + 2 * 2]
     assert ledger.epsilon(done)[0] == pytest.approx(gaussian_epsilon(DELTA, 2 * math.sqrt(5) / LEVEL))
@@ -83,7 +86,7 @@ def test_the_statement_says_what_everything_costs_together():
 
 
 def test_without_noise_epsilon_is_infinite():
-    assert make_ledger(level=0.0, tasks=1).epsilon(releases([1], [0], [1], tasks=1)).tolist() == [
+    assert make_ledger(level=0.0, tasks=1).epsilon(releases([1], [0], [1])).tolist() == [
         math.inf,
         0.0,
         math.inf,
@@ -111,6 +114,10 @@ class Told:
     def examples(self):
         return self.size
 
+    @property
+    def begin(self):
+        return self.draw, 0
+
 
 def make_tally():
     return PassTally(make_ledger(tasks=2), [LEVEL] * 3, 1.0, now=lambda: 2.0)
@@ -118,16 +125,23 @@ def make_tally():
 
 def test_batches_are_counted_for_each_task_and_releases_for_each_client():
     tally = make_tally()
-    for pair in (0, 1, 1, 4):
-        tally.count(Told(client=pair))
+    for pair, draw in ((0, 0), (1, 0), (1, 1), (4, 0)):
+        tally.count(Told(client=pair, draw=draw))
     kept = Told(client=5, noise_scale=0.0)
     tally.hold(kept)
-    assert tally.used == [1, 2, 0, 0, 1, 0], "what is kept counts when it is done"
+    kept.size = -1  # as the tape leaves it when it is consumed
+    assert used(tally) == [1, 1, 0, 0, 1, 0], "what is kept counts when it is done"
     tally.send(kept)
-    assert tally.used == [1, 2, 0, 0, 1, 1]
+    assert used(tally) == [1, 1, 0, 0, 1, 1]
     assert tally.counts == [3, 0, 1], "a step without noise is no release of its own"
     tally.send(Told(client=5, noise_scale=0.0, released=True))
-    assert (tally.used[5], tally.refusal) == (1, None)
+    tally.count(Told(client=5, draw=6))
+    assert (used(tally)[5], tally.refusal) == (2, None), "the seventh batch of 10 of 60 begins another pass"
+
+
+def used(tally):
+    """In how many releases of each pair an example is at most."""
+    return [passes.cost for passes in tally.passes]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +160,7 @@ def test_a_release_of_what_was_kept_counts_however_small_its_noise():
     published = Told(client=2, noise_scale=0.01)
     tally.hold(published)
     tally.send(published)
-    assert (tally.counts, tally.used, tally.refusal) == ([0, 1, 0], [0, 0, 1, 0, 0, 0], None)
+    assert (tally.counts, used(tally), tally.refusal) == ([0, 1, 0], [0, 0, 1, 0, 0, 0], None)
 
 
 def test_all_data_used_up_is_every_task_at_every_holder():
@@ -169,11 +183,12 @@ def test_a_batch_that_is_kept_and_never_counted_is_not_certified():
     assert tally.refusal == "client 1 used a batch of task 1 that was not counted (at 2 s of virtual time)"
 
 
-def test_an_own_account_of_batches_may_not_say_less():
+def test_an_own_account_has_the_passes_that_the_tape_saw():
     tally = make_tally()
     tally.count(Told(client=2))
     assert tally.compare(tally).refusal is None
-    assert tally.compare(releases([0, 0], [1, 0], [0, 0], tasks=2)).refusal is None
-    refused = tally.compare(releases([1, 0], [0, 0], [0, 0], tasks=2)).refusal
+    own = tally.compare(Releases([0, 2, 0]))
+    assert (own.refusal, own.passes) == (None, tally.passes)
+    refused = tally.compare(Releases([1, 0, 0])).refusal
     assert refused is not None
-    assert "fewer batches than the tape saw" in refused
+    assert "expected 1 releases of client 1" in refused

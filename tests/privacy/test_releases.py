@@ -29,6 +29,10 @@ class Told:
     def size(self):
         return self.examples
 
+    @property
+    def begin(self):
+        return self.draw, 0
+
 
 def make_tally(*, sampling="shuffle", pure=False, unit="example", by_server=False, levels=(2.0, 2.0), rounds=False):
     terms = Terms("gaussian", 1e-5, 1.0, "replace_one", unit=unit, by_server=by_server)
@@ -140,10 +144,30 @@ def test_a_servers_noise_on_m_updates_of_one_client_counts_m_squared():
     assert heavy.others == {0: {(BATCH, 0.5): 1}}, "a weight of 4 leaves a quarter of the noise"
 
 
+def test_shuffled_batches_are_accounted_by_where_they_are_in_the_data():
+    """Every second batch of client 0 is lost; client 1 goes twice through its data. Other samplings know no passes."""
+    tally = make_tally()
+    for draw in range(0, 20, 2):
+        tally.count(Told(draw=draw))
+    for draw in range(7):
+        tally.count(Told(client=1, draw=draw))
+    tally.count(Told(client=1, draw=7, examples=5))
+    tally.count(Told(client=1, draw=9, noise_scale=8.0))
+    assert [passes.cost for passes in tally.passes] == [2, 2]
+    assert tally.refusal is None
+    tally.count(Told(client=1, draw=6, examples=25))
+    assert "client 1 takes mini-batch 6 of its shuffled data, part of which another release has taken" in tally.refusal
+    for options in ({"sampling": "poisson"}, {"unit": "client"}):
+        other = make_tally(**options)
+        other.count(Told(expected=BATCH))
+        other.count(Told(expected=BATCH))
+        assert (other.passes, other.refusal, other.counts) == (None, None, [2, 0])
+
+
 def test_an_account_of_ones_own_may_say_more_and_not_less():
     tally = make_tally()
-    for _ in range(3):
-        tally.count(Told())
+    for draw in range(3):
+        tally.count(Told(draw=draw))
     assert tally.compare(Releases([4, 0])).refusal is None
     assert tally.compare(tally) is tally
     less = tally.compare(Releases([2, 0]))

@@ -15,6 +15,7 @@ from simfl.errors import ScenarioError
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import Passes
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AsyncFl
 from simfl.scenario.sample_sizes import (
@@ -175,12 +176,16 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int]) -> Releases:
     """Return what every client has released after so many rounds."""
     count = len(ledger.sizes)
-    releases = Releases([0] * count)
+    passes = [Passes(int(n)) for n in ledger.sizes]
+    releases = Releases([0] * count, passes=passes if ledger.by_passes else None)
     for client in range(count):
+        start = 0
         for i in range(rounds[client]):
             size = sizes.of(i, client)
             if size:
                 releases.add(client, size, ledger.levels[client])
+                passes[client].add(start, size)
+                start += size
     return releases
 
 
@@ -242,9 +247,10 @@ class AsyncFlKind(Kind[AsyncFl]):
         allowed: dict[tuple[Any, ...], int] = {}
         result = []
         for client in range(len(ledger.sizes)):
-            # A round cannot draw more examples than there are; what is beyond is another error's matter.
+            # A round draws no more examples than there are, unless it goes on with the next pass; what is beyond is
+            # another error's matter.
             n, limit = int(ledger.sizes[client]), 0
-            while limit < most and sizes.of(limit, client) <= n:
+            while limit < most and (ledger.by_passes or sizes.of(limit, client) <= n):
                 limit += 1
             kind = (
                 n, ledger.levels[client], budgets[client], limit,
@@ -275,6 +281,8 @@ class AsyncFlKind(Kind[AsyncFl]):
         if stop.epochs is not None:
             ends.append(sizes.rounds_for(stop.epochs * float(ledger.sizes.sum())))
         end = last_round(self.scenario, sizes)
+        if end is None:
+            self.check_planned()
         rounds = min([*ends, *([] if end is None else [end])])
         allowed = setup.training.allowances
         return releases_after(

@@ -117,8 +117,26 @@ class Kind(Generic[C]):
         """Return what the user should know before the run, one line each."""
         return ()
 
+    def check_planned(self) -> None:
+        """Refuse a run whose end says nothing about how often clients take part.
+
+        Raises:
+            ScenarioError: it ends at a time.
+        """
+        stop = self.scenario.stop
+        if stop.epochs is None and stop.updates is None:
+            raise ScenarioError(
+                "stop: expected epochs or updates, from which the number of releases follows, found only a time; "
+                "add one, or run the scenario and check the run's folder"
+            )
+
     def planned(self, setup: Setup) -> Releases:
-        """Return what every client releases if all take part equally often, within their budgets."""
+        """Return what every client releases if all take part equally often, within their budgets.
+
+        Raises:
+            ScenarioError: the run ends at a time.
+        """
+        self.check_planned()
         count, allowed = self.planned_updates(setup.sizes.tolist()), setup.training.allowances
         clients = range(len(setup.sizes))
         return Releases([count if allowed is None else min(count, allowed[k]) for k in clients])

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
 from simfl.privacy.ledger import Terms
 from simfl.privacy.passes import OnePassClaim, OnePassLedger, most_uses
+from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import DeepQSgd, PassedModels
 from simfl.scenario.privacy import OnePassGaussian
@@ -53,6 +55,27 @@ class PassedKind(Kind[PassedModels]):
         """Return that each step ends with a projection."""
         return {"radius": self.config.radius(setup.moved.l2)}
 
+    def planned(self, setup: Setup) -> Releases:
+        """Return what every client releases, its updates shared out evenly among the tasks, until its data is used up.
+
+        Without a number of updates or epochs at which the run stops, all of it is.
+        """
+        privacy, stop, tasks = self.scenario.privacy, self.scenario.stop, setup.tasks
+        if privacy is None or not privacy.counts_uses:
+            return super().planned(setup)
+        size, pairs = self.config.batch_size, len(setup.sizes) * tasks
+        ends = [] if stop.updates is None else [float(stop.updates)]
+        ends += [] if stop.epochs is None else [stop.epochs * float(setup.sizes.sum()) * tasks / size]
+        each = math.ceil(min(ends) / pairs - 1e-9) if ends else math.inf
+        batches = [int(min(each, visits_of(self.config) * n // size)) for n in setup.sizes.tolist()]
+        used = [KnownUses(planned_uses(n, {size: b})) for n, b in zip(setup.sizes.tolist(), batches, strict=True)]
+        return Releases([tasks * b for b in batches], passes=[uses for uses in used for _ in range(tasks)])
+
+
+def visits_of(config: PassedModels) -> int:
+    """Return how often an example is used."""
+    return getattr(config, "visits", 1)
+
 
 def largest_norm(x: NDArray[np.float32]) -> float:
     """Return the largest L2 norm of an example."""
@@ -71,7 +94,7 @@ def protect_one_pass(scenario: Scenario, sizes: NDArray[np.int64], tasks: int, h
         norm: the largest norm of an example.
     """
     privacy, config, l2 = cast(OnePassGaussian, scenario.privacy), _config(scenario), scenario.model.l2
-    visits = getattr(config, "visits", 1)
+    visits = visits_of(config)
     delta = max(int(sizes.sum()), 2) ** -2.0 if privacy.delta == "auto" else float(privacy.delta)
     lipschitz = privacy.lipschitz or 1.0 + l2 * (config.radius(l2) or (1.0 / l2 if l2 else 0.0))
     if privacy.budget == "joint":

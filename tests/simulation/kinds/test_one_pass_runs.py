@@ -1,8 +1,12 @@
 """The without-replacement algorithms from scenario to tables: one seed twice, what is recorded, how a run ends."""
 
+import math
+
 import numpy as np
 import pytest
 
+from simfl.audits.check import check
+from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
 from simfl.scenario import loads
 from simfl.simulation.runner import prepare, run
 
@@ -32,9 +36,19 @@ ALGORITHMS = {
 SOUND = "{mechanism: one_pass_gaussian, epsilon: 300}"
 
 
-def scenario(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
-    text = TEXT.format(algorithm=ALGORITHMS[kind], seed=seed, window=window, privacy=privacy, partition=partition)
-    return loads(text, "one_pass")
+def scenario(kind, **changes):
+    return loads(TEXT.format(**filled(kind, **changes)), "one_pass")
+
+
+def certified(finding):
+    return finding.certified["local_transcript", "replace_one"]
+
+
+def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
+    """What the text leaves open."""
+    return {
+        "algorithm": ALGORITHMS[kind], "seed": seed, "window": window, "privacy": privacy, "partition": partition,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -63,8 +77,35 @@ def test_one_seed_gives_the_same_tables_whatever_the_window(kind, tmp_path):
         bound = np.where((sizes % 20 == 0) & (visits > 1), 0.6 * 300.0, 300.0)
         assert (first.clients["epsilon"] <= bound * (1 + 1e-6)).all()
         assert metrics["epsilon"].is_monotonic_increasing
+    setup = prepare(scenario(kind))
+    for checked in (check(setup, first), check(setup)):
+        accounts = {client: certified(finding) for finding in checked.findings for client in finding.clients}
+        np.testing.assert_allclose([accounts[k] for k in range(4)], first.clients["epsilon"], rtol=0.05)
+        largest = max(accounts.values())
+        assert math.isnan(largest) if kind == "deep_q" else largest == first.clients["epsilon"].max()
+        assert checked.statement == first.manifest.extra["privacy"]
     shares = first.updates["round"].ge(0).mean()
     assert shares == 1.0 if "deep" not in ALGORITHMS[kind] else 0.2 < shares < 0.8
+
+
+def test_a_claim_has_the_delta_of_the_ledger_where_the_scenario_leaves_it_open():
+    claimed = "{mechanism: one_pass_gaussian, epsilon: 3, budget: per_task, claim: {epsilon: 3}}"
+    checked = check(prepare(scenario("token", privacy=claimed)))
+    assert checked.delta == pytest.approx(1438**-2)
+    assert checked.understated
+    level = analytic_std(3.0, checked.delta, 2.0)
+    ten_tasks = gaussian_epsilon(checked.delta, 2.0 * math.sqrt(10) / level)
+    assert checked.findings[0].account == pytest.approx(ten_tasks)
+    timed = loads(TEXT.replace("{{epochs: 50}}", "{{time: 1 s}}").format(**filled("token")), "timed")
+    assert certified(check(prepare(timed)).findings[0]) == pytest.approx(300.0, rel=1e-6), "all data, in the end"
+
+
+def test_a_run_that_did_not_record_how_often_an_example_is_used_is_not_certified(tmp_path):
+    made = run(scenario("token"), out=tmp_path)
+    (made.folder / "uses.parquet").unlink()
+    checked = check(prepare(scenario("token")), made)
+    assert "did not record how often an example is in a release" in checked.statement
+    assert all(math.isnan(certified(finding)) for finding in checked.findings)
 
 
 def test_without_privacy_they_are_the_papers_noiseless_curves(tmp_path):

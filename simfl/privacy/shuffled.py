@@ -1,0 +1,200 @@
+"""How often an example is in the releases of shuffled data: what matters where batches are pieces of passes.
+
+A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
+(`simfl.tape.draws`). Orders are no secret, so that any example may be anywhere in any epoch: of every epoch that some
+release touched it is in one of its releases, and of a release that reaches over several epochs it may be a part several
+times. What is m times in a release moves it m times as far: with Gaussian noise as dear as m^2 releases, exactly; with
+a pure mechanism m times its epsilon.
+
+A lost batch leaves a gap, so that few releases may touch many epochs: what counts are the positions of the releases in
+the stream, not their number. Released intervals are disjoint; hence at most one release reaches from an epoch into the
+next one, and an epoch inside of a release is in no other.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Uses(Protocol):
+    """In how many releases an example is at most, and how often in each."""
+
+    @property
+    def cost(self) -> int:
+        """The largest sum over releases of m^2, an example being m times in a release."""
+
+    def copies(self, additive: bool = False) -> Mapping[int, int]:
+        """Return the worst case: copies m in a release -> number of such releases.
+
+        Args:
+            additive: for releases whose epsilon is m times that of one copy, rather than for Gaussian noise.
+        """
+
+
+@dataclass(frozen=True)
+class KnownUses:
+    """Uses that were worked out before.
+
+    Attributes:
+        known: copies in a release -> number of such releases.
+    """
+
+    known: Mapping[int, int]
+
+    @property
+    def cost(self) -> int:
+        """The sum over releases of m^2."""
+        return sum(count * copies**2 for copies, count in self.known.items())
+
+    def copies(self, additive: bool = False) -> Mapping[int, int]:
+        """Return them."""
+        return self.known
+
+
+class Passes:
+    """The epochs that a client's releases have touched.
+
+    Args:
+        examples: n.
+    """
+
+    __slots__ = ("_best", "_epochs", "_short", "_since", "_starts", "_stops", "examples")
+
+    def __init__(self, examples: int) -> None:
+        self.examples = examples
+        self._starts: list[int] = []  # of what was released of the stream, in order, joined where it is contiguous
+        self._stops: list[int] = []
+        self._epochs: list[int] = []  # that are touched, in order
+        self._since: list[int] = []  # from which epoch on the release reaches that enters this one; itself: none does
+        self._short: list[bool] = []  # whether a release touches it that touches two epochs at most
+        self._best = [0]  # the largest cost of the first i epochs, as far as it is known
+
+    def add(self, start: int, size: int) -> bool:
+        """Take note of a release of [start, start + size) of the stream; false if part of it was released before."""
+        if size < 0:
+            raise ValueError(f"size: expected the number of examples of a release, found {size}")
+        if size == 0:
+            return True
+        stop, starts, stops = start + size, self._starts, self._stops
+        at = len(stops) if not stops or start >= stops[-1] else bisect_right(starts, start)
+        if (at and stops[at - 1] > start) or (at < len(starts) and starts[at] < stop):
+            return False
+        if at and stops[at - 1] == start:
+            stops[at - 1] = stop
+            if at < len(starts) and starts[at] == stop:
+                stops[at - 1] = stops.pop(at)
+                starts.pop(at)
+        elif at < len(starts) and starts[at] == stop:
+            starts[at] = start
+        else:
+            starts.insert(at, start)
+            stops.insert(at, stop)
+        first, last = start // self.examples, (stop - 1) // self.examples
+        short = last - first < 2
+        self._touch(first, first, short)
+        for epoch in range(first + 1, last + 1):
+            self._touch(epoch, first, short)
+        return True
+
+    def _touch(self, epoch: int, since: int, short: bool) -> None:
+        epochs = self._epochs
+        at = len(epochs) if not epochs or epoch > epochs[-1] else bisect_left(epochs, epoch)
+        if at == len(epochs) or epochs[at] != epoch:
+            epochs.insert(at, epoch)
+            self._since.insert(at, since)
+            self._short.insert(at, short)
+        else:
+            self._short[at] |= short
+            if since >= self._since[at]:
+                return
+            self._since[at] = since
+        del self._best[at + 1 :]
+
+    def _options(self, at: int) -> list[int]:
+        """How many epochs up to number `at` one release may hold an example in, that are worth a look.
+
+        All that the release has touched by then, or all but the first, which may count with the release before.
+        """
+        reach = self._epochs[at] - self._since[at] + 1
+        return [1] if reach == 1 else [reach] if reach == 2 else [reach, reach - 1]
+
+    @property
+    def cost(self) -> int:
+        """The largest sum over releases of m^2, by dynamic programming along the epochs.
+
+        best(p) = max over m of best(p - m) + m^2, where one release touches the epochs p - m + 1 to p, or m = 1.
+        """
+        best = self._best
+        for at in range(len(best) - 1, len(self._epochs)):
+            longest = max(best[at + 1 - m] + m * m for m in self._options(at))
+            best.append(max(longest, best[at] + 1))
+        return best[-1]
+
+    def copies(self, additive: bool = False) -> Mapping[int, int]:
+        """Return the worst case: copies in a release -> number of such releases.
+
+        For additive epsilons the largest sum of squares need not be the worst: (3, 1) is not worse than (2, 2). But
+        one release of 2 epsilon is worse than two of epsilon, so that as many pairs as there can be is the worst of
+        what reaches over two epochs at most; releases that reach over more are all counted in full, beside the others.
+        """
+        longest = max((self._options(at)[0] for at in range(len(self._epochs))), default=1)
+        if additive and longest > 2:
+            return self._without_long()
+        found: Counter[int] = Counter()
+        at, left = len(self._epochs), self.cost
+        while at:
+            copies = next((m for m in self._options(at - 1) if left == self._best[at - m] + m * m), 1)
+            left -= copies * copies
+            found[copies] += 1
+            at -= copies
+        return found
+
+    def _without_long(self) -> Mapping[int, int]:
+        last = dict(zip(self._since, self._epochs, strict=True))
+        long = {first: epoch for first, epoch in last.items() if epoch - first > 1}
+        rest = Passes(self.examples)
+        for epoch, since, short in zip(self._epochs, self._since, self._short, strict=True):
+            if short:
+                rest._touch(epoch, epoch if since in long and since < epoch else since, short)
+        return Counter(rest.copies()) + Counter(epoch - first + 1 for first, epoch in long.items())
+
+
+def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = False) -> Mapping[int, int]:
+    """Return the worst case of batches that follow one another without a gap, in whatever order.
+
+    ceil(total / n) epochs are touched. Batches of one size s <= n cut them into chains of s / gcd(n, s) epochs; inside
+    of a chain a batch reaches over every border. Else a batch of s examples is counted as touching as many epochs as it
+    can, floor((s - 2) / n) + 2, as long as there are epochs: of all ways to share them out that is the dearest.
+
+    Args:
+        examples: n.
+        batches: size -> how many.
+        additive: as of `Uses.copies`.
+    """
+    n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
+    left = -(-sum(size * count for size, count in sizes.items()) // n)
+    found: Counter[int] = Counter()
+    if len(sizes) == 1 and max(sizes) <= n:
+        chain = max(sizes) // math.gcd(n, max(sizes))
+        pairs = (left // chain) * (chain // 2) + left % chain // 2
+        return +Counter({1: left - 2 * pairs, 2: pairs})
+    most = {size: (size - 2) // n + 2 if size > 1 else 1 for size in sizes}
+    if len(sizes) == 1 and max(sizes) % n == 0:
+        most = {size: size // n for size in sizes}
+    if additive:  # as in `Passes.copies`: the long ones in full, beside the others
+        for size in [size for size in sizes if most[size] > 2]:
+            found[most[size]] += sizes.pop(size)
+        left = min(left, sum(most[size] * count for size, count in sizes.items()))
+    for size in sorted(sizes, reverse=True):
+        full = min(sizes[size], left // most[size])
+        found[most[size]] += full
+        left -= full * most[size]
+        if full < sizes[size]:
+            found[left] += left > 0
+            left = 0
+    return +found
