@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from simfl.privacy.noise import ATTEMPTS, SAMPLERS, gaussian, root_gamma, threefry, unit_std
+from simfl.privacy.noise import ATTEMPTS, SAMPLERS, exponential, gaussian, normal, root_gamma, threefry, unit_std
 from simfl.streams import Streams
 
 NAMES = list(SAMPLERS)
@@ -65,6 +65,54 @@ def test_noise_is_standard_normal_and_its_halves_are_independent():
     sample = np.asarray(gaussian(jnp.array([5, 6], jnp.uint32), jnp.int32(3), jnp.int32(9), 200_001))
     assert stats.kstest(sample, "norm").pvalue > 1e-3
     assert abs(np.corrcoef(sample[:100_000], sample[100_001:])[0, 1]) < 4.5 / np.sqrt(100_000)
+
+
+def words(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 2**32, (2, count), dtype=np.uint32)
+
+
+def share_beyond(bits, further):
+    """p and 1 - p of both, f64: the upper 31 bits, and 24 bits of a fraction."""
+    fraction = ((further.astype(np.uint64) * 0x9E3779B1 % 2**32 >> 8) | 1) * 2.0**-24
+    m = (bits >> 1).astype(np.float64)
+    return (m + fraction) * 2.0**-31, (2.0**31 - 1 - m + (1 - fraction)) * 2.0**-31
+
+
+def test_normals_are_the_inverse_of_the_distribution_function_to_a_millionth_everywhere():
+    bits, further = words(200_000)
+    shifted = bits >> (np.arange(len(bits)) % 32).astype(np.uint32)  # as many of every order of magnitude
+    bits = np.where(np.arange(len(bits)) % 64 < 32, shifted, ~shifted)
+    bits[:6] = [0, 1, 2, 2**32 - 1, 2**32 - 2, 2**31]
+    further[:2] = 0  # the fraction is 2^-24: the smallest p of all, 2^-55
+    p, v = share_beyond(bits, further)
+    expected = math.sqrt(2) * np.where(p < 0.5, special.erfcinv(p), special.erfinv(v)) * np.where(bits & 1, -1, 1)
+    found = np.asarray(jax.jit(normal)(bits, further), np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found[0] == -found[1] == pytest.approx(stats.norm.isf(2.0**-56), rel=1e-6)
+    far = np.asarray(jax.jit(exponential)(bits, further), np.float64)
+    np.testing.assert_allclose(far, -np.log(p), rtol=1e-6, atol=1e-7)
+    assert far.max() == pytest.approx(55 * math.log(2), rel=1e-6)
+
+
+def test_tails_are_counted_as_they_should_be():
+    """Four million draws; the thousand largest are those of a law, not the last steps of a grid."""
+    found = np.abs(np.asarray(jax.jit(normal)(*words(4_000_000)), np.float64))
+    assert stats.kstest(found[:200_000], stats.halfnorm.cdf).pvalue > 1e-3
+    for threshold in (1.0, 2.0, 3.0, 4.0, 4.5):
+        expected = len(found) * 2 * stats.norm.sf(threshold)
+        assert abs((found > threshold).sum() - expected) < 6 * math.sqrt(expected)
+    tail = np.sort(found)[-1000:]
+    assert len(np.unique(tail)) > 990
+
+
+@pytest.mark.parametrize(
+    ("law", "beyond"), [(normal, lambda x: 2 * stats.norm.sf(x)), (exponential, lambda x: np.exp(-x))]
+)
+def test_in_the_last_cell_of_the_grid_the_law_goes_on(law, beyond):
+    """All upper bits 0: what is left of the law, beyond 6.2 standard deviations, is spread as it should be."""
+    bits, further = words(20_000)
+    found = np.abs(np.asarray(jax.jit(law)(bits & 1, further), np.float64))
+    assert stats.kstest(beyond(found) * 2.0**31, "uniform").pvalue > 1e-3
 
 
 # -- the laws of all samplers -----------------------------------------------------------------------
@@ -167,7 +215,7 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
 
 def test_the_first_attempt_that_is_accepted_counts():
     """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the centre."""
-    low, centre = 0, 1 << 31
+    low, centre = 1, 2**32 - 2
     first = jnp.array([low, low, centre, *[0] * (ATTEMPTS - 3)], jnp.uint32)
     second = jnp.full(ATTEMPTS, 1 << 20, jnp.uint32)
     assert float(root_gamma(first, second, 1.0)) == pytest.approx(math.sqrt(2 / 3), rel=1e-5)
