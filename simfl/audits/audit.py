@@ -228,15 +228,15 @@ class Audit:
         privacy = self.scenario.privacy
         if privacy is None:
             raise ScenarioError("privacy: expected a mechanism to audit, found none; add a section privacy")
+        if self.scenario.algorithm.noise_of_server:
+            raise ScenarioError(
+                "algorithm.noise: expected noise that clients add to what they send, found noise: server; an audit "
+                "hears what clients send, which that noise does not cover; audit clients that add their own"
+            )
         if privacy.unit == "client":
             raise ScenarioError(
                 "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
-            )
-        if self.scenario.algorithm.noise_of_server:
-            raise ScenarioError(
-                "algorithm.noise: expected noise that clients add to what they send, found noise: server; an audit "
-                "hears what clients send, which that noise does not cover; use noise: client"
             )
         if not 0 <= client < self.scenario.clients.count:
             raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")

@@ -16,6 +16,7 @@ correct mechanism at most. What examples add makes them weaker, never wrong. How
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,13 +62,14 @@ class NoiseLaw:
         """Return T of vectors [..., d]."""
         if self.sampler == "laplace":
             return np.abs(x).sum(axis=-1, dtype=np.float64)  # type: ignore[no-any-return]
-        return self.size_at_most(np.square(x).sum(axis=-1, dtype=np.float64))
+        energy: NDArray[np.float64] = np.square(x).sum(axis=-1, dtype=np.float64)
+        return energy / 2 if self.sampler == "gaussian" else np.sqrt(energy)
 
-    def size_at_most(self, energy: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest T of vectors of these |x|_2^2."""
+    def size_at_most(self, energy: float) -> float:
+        """Return the largest T of vectors of this |x|_2^2."""
         if self.sampler == "gaussian":
             return energy / 2
-        return np.sqrt(energy * (self.size if self.sampler == "laplace" else 1))
+        return math.sqrt(energy * (self.size if self.sampler == "laplace" else 1))
 
     def chance(self, size: NDArray[np.float64] | float, releases: int = 1) -> NDArray[np.float64]:
         """Return P[T <= size] of the noise, of a sum of T over so many releases."""
@@ -124,9 +126,9 @@ class NoiseCheck:
             return NoiseVerdict(0, 0, 1.0, 1.0, False, False, False)
         single = count * float(law.chance(np.array(self._sizes)).min())
         too_small = min(1.0, 2 * min(single, float(law.chance(sum(self._sizes), count))))
-        # What examples add, as far as it exceeds the noise: it would be there with less noise, too.
-        added = np.maximum(np.array(self._energies) - law.energy, 0.0)
-        half, none = (float(law.size_at_most(added + share * law.energy).sum()) for share in (0.25, 0.0))
+        # What examples add on average would be there with less noise, too; T is concave in |x|^2, or linear.
+        added = max(float(np.mean(self._energies)) - law.energy, 0.0)
+        half, none = (count * law.size_at_most(added + share * law.energy) for share in (0.25, 0.0))
         sees_half, sees_none = (2 * float(law.chance(total, count)) < FALSE_ALARMS for total in (half, none))
         differences = self._differences()
         pairs = len(differences)
@@ -134,7 +136,7 @@ class NoiseCheck:
             return NoiseVerdict(count, 0, too_small, 1.0, sees_none, sees_half, False)
         sizes, energies = np.array(differences).T
         alike = min(1.0, pairs * float(law.chance(sizes).min()))
-        typical = float(np.median(law.size_at_most(np.maximum(energies - 2 * law.energy, 0.0))))
+        typical = law.size_at_most(max(float(np.median(energies)) - 2 * law.energy, 0.0))
         sees_repeats = pairs * float(law.chance(typical)) < FALSE_ALARMS
         return NoiseVerdict(count, pairs, too_small, alike, sees_none, sees_half, sees_repeats)
 

@@ -1,13 +1,23 @@
 """Audits of every algorithm: all that is released is heard, correct runs pass, broken ones do not."""
 
 import dataclasses
+import functools
+import math
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simfl.algorithms import ALGORITHMS
+from simfl.audits.adversary import ListeningTape
 from simfl.audits.audit import Audit
+from simfl.errors import ScenarioError
 from simfl.privacy.noise import SAMPLERS, gaussian
+from simfl.privacy.releases import Tally
+from simfl.records import RunFolder
 from simfl.scenario import loads
+from simfl.simulation.runner import Simulation
 from simfl.tape.problem import Noise
 from tests.audits.test_audit import half_the_noise, no_clipping, no_noise, with_parts
 
@@ -37,6 +47,8 @@ SAID = {
     "without_replacement_sgd": {"options": "", "privacy": ONE_PASS},
     "random_walk_sgd": {"options": ", visits: 2", "privacy": ONE_PASS},
 }
+UPDATE = "mechanism: gaussian_update, clipping_norm: 0.5, noise_multiplier: 1.5"
+NOISY_SERVER = ", step_size: 0.1, noise: server"
 #: Clients train locally, in rounds.
 LOCAL = ("fedasync", "fedavg", "fedbuff", "fedprox")
 AUDITED = [kind for kind in ALGORITHMS if kind not in (*LOCAL, "deep_q_sgd")]
@@ -107,3 +119,75 @@ def test_noise_that_is_used_twice_shows(kind):
     assert report.repeat_p_value < 1e-12
     assert not report.noise_missing
     assert not report.passed
+
+
+def heard(audit):
+    """(releases f32 [k, d], promises [k]) of the audited client."""
+    found = []
+    tape = functools.partial(ListeningTape, clients={0: math.inf}, hear=lambda *words: found.append(words))
+    simulation = Simulation(audit.setup, audit.device, tape=tape)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            simulation.run(RunFolder.create(Path(folder), "heard"))
+        simulation.tape.deliver()
+    finally:
+        simulation.release()
+    return np.concatenate([words[1] for words in found]), [promise for words in found for promise in words[2]]
+
+
+def test_canaries_are_looked_for_in_the_batches_that_hold_them():
+    """Rounds of three pieces on shuffled data: a round begins where the last one ended."""
+    audit = plan(
+        "async_fl", options=", step_size: 0.001, sizes: 100, sizes_of: each, sampling: shuffle", privacy=REPLACED
+    )
+    audit.setup = no_noise(audit.setup)
+    releases, promises = heard(audit)
+    assert len(promises) == 8
+    own = audit.setup.model.inner.size
+    places = audit.setup.model.coordinates
+    copies = [audit._copies_in(promise) for promise in promises]
+    assert np.sum(copies) == pytest.approx(300 / 400 * 800, abs=60)
+    signs = np.where(audit.included, 0.5, -0.5)
+    for release, here in zip(releases, copies, strict=True):
+        np.testing.assert_allclose(release[places][places >= own], (signs * here)[places >= own], atol=1e-5)
+    assert audit.run().refuted
+
+
+def test_the_audit_is_held_against_the_account(monkeypatch):
+    monkeypatch.setattr(ListeningTape, "_listen", lambda tape, terms: None)
+    deaf = audited("async_sgd")
+    assert (deaf.releases, deaf.accounted, deaf.complete, deaf.passed, deaf.decisive) == (0, 8, False, False, False)
+    assert not any(deaf.sees.values())
+
+
+def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
+    count = Tally.count
+
+    def half(tally, promise):
+        promise.released = True
+        if promise.draw % 2:
+            count(tally, promise)
+
+    monkeypatch.setattr(Tally, "count", half)
+    report = audited("async_sgd")
+    assert (report.releases, report.accounted, report.complete, report.passed) == (8, 4, False, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "message"),
+    [
+        ("fedavg", {"privacy": UPDATE}, "privacy.mechanism: expected a mechanism that protects examples"),
+        ("fedbuff", {"privacy": UPDATE, "options": NOISY_SERVER}, "algorithm.noise: expected noise that clients add"),
+        ("async_fl", {"options": ", step_size: 0.001, mask: 2"}, "algorithm.mask: expected 1, found 2"),
+        (
+            "async_fl",
+            {"options": ", step_size: 0.001, local_steps: true", "privacy": REPLACED},
+            "algorithm.kind: expected an algorithm whose clients send gradients",
+        ),
+    ],
+)
+def test_what_cannot_be_heard_is_refused_in_one_line(kind, said, message):
+    """So is what clients keep to themselves: tests/audits/test_adversary.py."""
+    with pytest.raises(ScenarioError, match=message) as refused:
+        plan(kind, **said)
+    assert "\n" not in str(refused.value)
