@@ -29,6 +29,10 @@ settings.load_profile("simfl")
 
 #: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 2**30
+#: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
+#: and compiling it without optimisation takes half the time.
+OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py", "test_reproducibility.py")
+HERE = Path(__file__).parent
 
 
 def pytest_configure(config):
@@ -37,9 +41,23 @@ def pytest_configure(config):
         folder = tempfile.mkdtemp(prefix="simfl-tests-")
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for notebooks and command lines
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def how_to_compile(request):
+    """Optimise where that is the subject; what was compiled in the other way is forgotten."""
+    inside = request.path.relative_to(HERE)
+    optimised = any(inside.is_relative_to(name) for name in OPTIMISED)
+    jax.config.update("jax_disable_most_optimizations", not optimised)
+    if optimised:
+        jax.clear_caches()
+    yield
+    if optimised:
+        jax.clear_caches()
 
 
 def pytest_runtest_teardown():

@@ -88,7 +88,7 @@ def check_equal(one, other):
         pd.testing.assert_frame_equal(frame, tables(other)[name], check_exact=True)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["adpsgd-atomic", "adpsgd-messages"])
 def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_path):
     runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]
     first = runs[0]
@@ -97,8 +97,7 @@ def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_pat
     for other in runs[1:]:
         check_equal(first, other)
     assert first.metrics["train_loss"].iloc[-1] < first.metrics["train_loss"].iloc[0]
-    messages = {"sync_sgd": 0, "adpsgd-atomic": 0}.get(algorithm, 20)
-    assert (len(first.messages) > 0) == (messages > 0)
+    assert (len(first.messages) > 0) == (algorithm == "adpsgd-messages")
     assert first.clients["offline_s"].gt(0).sum() >= 4, "there were absences to get wrong"
 
     other_seed = run(rough(algorithm, seed=2), out=tmp_path)
