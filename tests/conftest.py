@@ -20,6 +20,7 @@ from hypothesis import settings
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
+from tests.helpers import RunWithoutNumbers
 
 # A slow machine is no failure, and what every change must pass may not depend on chance; at a desk
 # hypothesis goes on looking for new examples.
@@ -96,6 +97,13 @@ def write_run(
         Manifest(status, seed=1, device="cpu", digest=combine_digests(digests), tables=digests, **values)
     )
     return folder.path
+
+
+@pytest.fixture
+def without_numbers(request, monkeypatch):
+    """Runs compute nothing, unless a test is marked with `numbers`: for what the world, ledger and tables say."""
+    if request.node.get_closest_marker("numbers") is None:
+        monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
 
 
 @pytest.fixture

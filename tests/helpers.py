@@ -5,7 +5,8 @@
         algorithm, rows = run_algorithm("adpsgd", world, lab.tape, lab.training(), updates=100)
 
 A `Lab` computes with the real executor. Where numbers do not matter, `NullExecutor` takes the windows and does
-nothing; where they matter and the gradient does not, `NumpyExecutor` interprets them in float64.
+nothing (whole runs take the fixture `without_numbers`); where they matter and the gradient does not, `NumpyExecutor`
+interprets them in float64.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import jax
 import numpy as np
@@ -25,7 +27,7 @@ from simfl.privacy.passes import OnePassClaim, OnePassLedger
 from simfl.streams import Streams
 from simfl.tape import Executor, LearningProblem, Tape
 from simfl.tape.draws import batch_positions
-from simfl.tape.executor import choose_device
+from simfl.tape.executor import Evaluation, choose_device
 from simfl.tape.packing import Bank, pack
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
 from simfl.world import Availability, Clock, Compute, Network, World
@@ -253,6 +255,43 @@ class NullExecutor:
 
     def fetch(self, rows, coefs):
         raise AssertionError("nothing was computed")
+
+
+class RunWithoutNumbers:
+    """Stands in the place of a run's executor and computes nothing: every model is 0, every loss falls a little.
+
+    Args:
+        problem: of which the number of parameters counts.
+        options: of `simfl.tape.Executor`.
+    """
+
+    def __init__(self, problem, **options):
+        self.size = problem.model.size
+        self.whole = problem.evaluated.size
+        self.evaluations = 0
+
+    def submit(self, window):
+        """Forget it."""
+
+    def fetch(self, rows, coefs):
+        return np.zeros((len(rows), self.size), dtype=np.float32)
+
+    def probe(self, rows, coefs, clients, draws):
+        return self.fetch(rows, coefs), np.zeros(draws.shape, dtype=np.float32)
+
+    def evaluate(self, rows, coefs, own, clipping_norm):
+        self.evaluations += 1
+        loss = 1.0 / self.evaluations
+        each = np.full(len(own[0]), loss) if own else None
+        found = Future()
+        found.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each))
+        return found
+
+    def zeroed(self):
+        return 0
+
+    def close(self):
+        """There is nothing to stop."""
 
 
 class NumpyExecutor:

@@ -14,7 +14,8 @@ FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
 STUDIES = sorted(FOLDER.rglob("studies/*.yaml"))
 UPDATES = 32
-SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
+#: Narrow steps are compiled sooner.
+SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}", "execution={width: 2}"]
 LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared, but not run
 
 

@@ -23,6 +23,8 @@ from tests.helpers import (
     run_algorithm,
 )
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 K = 6
 ETA = 0.3
 STEPS = [1, 2, 3, 4, 5, 6]

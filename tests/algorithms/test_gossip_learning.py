@@ -19,6 +19,8 @@ from tests.helpers import (
 )
 from tests.helpers import run_without_numbers as run
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 K, STEP = 6, 0.4
 LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, resend_timeout_s=0.01)
 

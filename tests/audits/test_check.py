@@ -14,6 +14,8 @@ from simfl.simulation.assembly import assemble
 from simfl.theory.adp2sgd import theorem2
 from simfl.theory.proactive_dp.theorems import claimed_epsilon
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 
 def scenario(privacy, *, stop="{epochs: 3}", count=4, batch_size=4, data="digits", **more):
     text = f"""

@@ -8,6 +8,8 @@ from simfl.plots import plot_claims, plot_client_epsilon, save
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 TEXT = """
 name: figure
 data: digits

@@ -10,6 +10,8 @@ from simfl.records import ACTIVITIES, read
 from simfl.report.trace import CLIENTS, LINKS, RUN, parse_clients, write_trace
 from tests.simulation.test_timeline import run
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 #: What every event of a phase must have, and what it may have besides.
 FIELDS = {
     "M": ({"name", "pid", "tid", "args"}, set()),

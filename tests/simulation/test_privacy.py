@@ -14,6 +14,8 @@ from simfl.simulation.assembly import assemble
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, make_problem
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 D = 650
 
 
@@ -151,6 +153,7 @@ def test_an_example_that_several_clients_hold_loses_more_than_epsilon_says(priva
     assert all("what an example loses through all of them together is more" in line for line in lines)
 
 
+@pytest.mark.numbers
 def test_updates_that_are_not_finite_are_released_as_zero_and_told(tmp_path):
     """Local steps of linear regression that overflow: what is sent is noise, as the epsilon says."""
     asked = loads(

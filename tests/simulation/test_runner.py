@@ -21,6 +21,8 @@ from simfl.simulation.runner import Simulation, prepare, run
 from simfl.tape import Executor, Tape
 from simfl.world import World
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 ALGORITHMS = ["sync_sgd", "decentralized_sgd", "adpsgd"]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
@@ -102,6 +104,7 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
 
 
+@pytest.mark.numbers
 @every_algorithm
 def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     huge = f"{{kind: {algorithm}, batch_size: 8, step_size: 1.0e+38}}"
@@ -153,6 +156,7 @@ def test_sync_is_evaluated_after_whole_rounds(tmp_path):
     assert found.metrics["time_s"].is_unique
 
 
+@pytest.mark.numbers
 def test_evaluating_more_often_changes_no_model(tmp_path):
     seldom = run(scenario(evaluate="{every: {updates: 80}}"), out=tmp_path)
     often = run(scenario(evaluate="{every: {updates: 1}, clients: true}"), out=tmp_path)
@@ -162,6 +166,7 @@ def test_evaluating_more_often_changes_no_model(tmp_path):
     assert len(often.client_metrics) == 81 * 8
 
 
+@pytest.mark.numbers
 def test_each_clients_own_model_is_evaluated_on_request(tmp_path):
     alone = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8, step_size: 0.5}"
     by_label = "{set: digits, partition: {kind: by_label, labels_per_client: 2}}"
@@ -297,6 +302,7 @@ def test_evaluating_by_time_does_not_keep_an_empty_world_alive(tmp_path):
     assert ended(found) == ("done", "nothing left to happen: every client has left")
 
 
+@pytest.mark.numbers
 def test_a_diverged_run_names_the_first_evaluation_that_was_not_finite(tmp_path):
     found = run(scenario(algorithm="{kind: adpsgd, batch_size: 8, step_size: 1.0e+30}"), out=tmp_path)
     first = found.metrics["time_s"][~np.isfinite(found.metrics["train_loss"])].iloc[0]

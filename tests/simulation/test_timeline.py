@@ -7,6 +7,8 @@ import simfl
 from simfl.records import ACTIVITIES
 from simfl.scenario import loads
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 BASE = """
 name: timeline
 seed: 3

@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 TEXT = """
 data: digits
 clients: {count: 4}

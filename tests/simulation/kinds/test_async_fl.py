@@ -11,6 +11,8 @@ from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
 from simfl.simulation.kinds import async_fl as federated
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 DIGITS = {"set": "digits", "test_fraction": 0.2}
 
 

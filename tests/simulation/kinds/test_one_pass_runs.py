@@ -10,6 +10,8 @@ from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
 from simfl.scenario import loads
 from simfl.simulation.runner import prepare, run
 
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
 TEXT = """
 name: one_pass
 seed: {seed}
@@ -51,6 +53,7 @@ def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
     }  # fmt: skip
 
 
+@pytest.mark.numbers
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_one_seed_gives_the_same_tables_whatever_the_window(kind, tmp_path):
     first, again, short = (run(scenario(kind, window=window), out=tmp_path) for window in ("auto", "auto", 37))
@@ -108,6 +111,7 @@ def test_a_run_that_did_not_record_how_often_an_example_is_used_is_not_certified
     assert all(math.isnan(certified(finding)) for finding in checked.findings)
 
 
+@pytest.mark.numbers
 def test_without_privacy_they_are_the_papers_noiseless_curves(tmp_path):
     noisy, plain = (run(scenario("token", privacy=privacy), out=tmp_path) for privacy in ("one_pass_gaussian", "null"))
     assert plain.metrics["test_accuracy"].iloc[-1] > noisy.metrics["test_accuracy"].iloc[-1] + 0.05
