@@ -171,9 +171,14 @@ def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | A
 
     Whoever multiplies by it selects as well: 0 times inf is NaN.
     """
-    # C / 0 is inf and min(1, inf) is 1: no epsilon is needed, and C = inf leaves every finite gradient as it is.
-    scale = weight * jnp.minimum(1.0, clipping_norm / jnp.sqrt(squared_norms))
+    scale = weight * clipping_factor(squared_norms, clipping_norm)
     return jnp.where(squared_norms < jnp.inf, scale, 0.0)
+
+
+def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
+    """Return min(1, bound / norm), 1 for a norm of 0 (also where the bound is 0: a lane without an operation)."""
+    norm = jnp.sqrt(squared_norm)
+    return jnp.where(norm > bound, bound / norm, 1.0)
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:

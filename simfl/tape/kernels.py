@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from simfl.models import AbstractModel
+from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.problem import Operation
@@ -63,7 +64,7 @@ def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
     squared = jnp.sum(vector * vector)
     finite = squared < jnp.inf
     # Selected: 0 times a part that is not finite would be NaN.
-    return jnp.where(finite, vector * jnp.minimum(1.0, bound / jnp.sqrt(squared)), 0.0), (~finite).astype(jnp.int32)
+    return jnp.where(finite, vector * clipping_factor(squared, bound), 0.0), (~finite).astype(jnp.int32)
 
 
 def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from simfl.models import build_model
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_examples, make_problem, replace_data, softmax_gradient
 
@@ -58,6 +59,21 @@ def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(
         expected = softmax_gradient(start, x[rows[1][3:]], problem.data.train_y[rows[1][3:]], 0.05)
         np.testing.assert_allclose(found[1], expected, atol=2e-6)
     assert (np.linalg.norm(found, axis=1) <= 8 * 0.05 * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize(("clip", "own"), [("update", False), ("update", True), ("example", True)])
+def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
+    """Their bound is 0 and so is their norm: 0/0 in the spare row would reach every model that reads it 0 times."""
+    problem = make_problem(4, sampling="without_replacement", clipping_norm=0.05, own_clipping=own, clip=clip)
+    curved = build_model("quadratic", input_shape=(64,), num_classes=0)  # clipped by the general rule
+    for tried in (problem, dataclasses.replace(problem, model=curved)):
+        with Lab(tried) as lab:
+            model = lab.tape.constant(lab.training().initial)
+            for draw in range(3):
+                norm = (0.0, 0.05) if own else ()
+                model = lab.tape.combine((1.0, model), (1.0, lab.tape.gradient(model, 0, draw, 8, *norm)))
+                found = lab.tape.values([model])
+        assert np.isfinite(found).all()
 
 
 def test_noise_on_the_first_parameters_only():
