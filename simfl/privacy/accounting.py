@@ -361,64 +361,97 @@ _MOST_EPSILON = 300.0
 
 @functools.lru_cache(maxsize=32)
 def _loss_distribution(pair: Pair, interval: float) -> Any:
-    """The privacy loss distribution of one release, by dp-accounting (pessimistic: it never understates)."""
-    import dp_accounting
-    from dp_accounting.pld import common, privacy_loss_distribution
+    """The privacy loss distribution of one release, as dp-accounting has it: bins of one width, never understated.
+
+    The bins are those of its pessimistic connect-the-dots (Doroshenko et al. 2022, https://arxiv.org/abs/2207.04380,
+    Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, in bins too, which keeps the digits
+    that delta(-eps) = 1 - e^-eps + e^-eps delta'(eps) would lose.
+    """
+    from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution
 
     if pair.pure_epsilon is not None:
         return privacy_loss_distribution.from_privacy_parameters(
             common.DifferentialPrivacyParameters(pair.pure_epsilon, 0.0), value_discretization_interval=interval
         )
-    if pair.fixed:
-        return privacy_loss_distribution.PrivacyLossDistribution(_fixed_size_losses(pair, interval))
-    relation = dp_accounting.NeighboringRelation
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        standard_deviation=pair.noise_multiplier,
-        sampling_prob=pair.rate,
-        value_discretization_interval=interval,
-        neighboring_relation=relation.REPLACE_ONE if pair.replace else relation.ADD_OR_REMOVE_ONE,
-    )
+    sides = []
+    for largest in _largest_losses(pair):
+        delta = hockey_sticks(pair, interval * np.arange(math.ceil(largest / interval) + 1))[len(sides)]
+        delta = np.minimum.accumulate(np.maximum(delta, 0.0))
+        falls = -np.diff(delta, append=delta[-1])
+        bins = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
+        sides.append((np.maximum(bins, 0.0), float(delta[-1])))
+
+    def losses(one: int, other: int) -> Any:
+        (up, beyond), down = sides[one], sides[other][0]
+        down = (down * np.exp(-interval * np.arange(1, len(down) + 1)))[::-1]
+        middle = max(0.0, 1.0 - float(beyond + up.sum() + down.sum()))
+        return pld_pmf.DensePLDPmf(interval, -len(down), np.concatenate([down, [middle], up]), beyond, True)
+
+    return privacy_loss_distribution.PrivacyLossDistribution(losses(0, -1), None if len(sides) == 1 else losses(1, 0))
 
 
-def _fixed_size_losses(pair: Pair, interval: float) -> Any:
-    """The privacy loss of one release with a batch of fixed size, in bins, one example being replaced.
+def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Return delta at eps >= 0 of one Gaussian release, under (P, Q), and under (Q, P) where that is another: [eps].
 
-    For eps >= 0, with M = (1-q) N(0) + q N(1) and noise of s = z/2, delta(eps) = M[x > t] - e^eps N(0)[x > t] =
-    q Phi((1-t)/s) - (e^eps - 1 + q) Phi(-t/s), t = s^2 ln((e^eps - 1 + q) / q) + 1/2; delta(-eps) is its mirror image.
-    The bins are those of dp-accounting's pessimistic connect-the-dots (Doroshenko et al. 2022,
-    https://arxiv.org/abs/2207.04380, Algorithm 1). Put in, the mirror image gives -eps the mass e^-eps p(eps), which
-    keeps the digits that 1 - e^-eps + e^-eps delta(eps) would lose.
+    With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
+    t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:
+
+    - An example removed or added: of (M, N(0)), q Phi((1-t)/s) - (e^eps - 1 + q) Phi(-t/s), and of (N(0), M), with t
+      at -eps, e^eps ((e^-eps - 1 + q) Phi(t/s) - q Phi((t-1)/s)) up to eps = -ln(1-q), then 0.
+    - An example replaced in batches of fixed size: the first of these, s = z/2, both ways.
+    - An example replaced under Poisson sampling: P / Q exceeds e^eps from y = s^2 ln w on, q k (w - e^eps/w) =
+      (1-q) (e^eps - 1) with k = e^(-1/(2 s^2)): q Phi((1-y)/s) - (1-q) (e^eps - 1) Phi(-y/s) - e^eps q Phi(-(1+y)/s).
     """
-    from dp_accounting.pld import pld_pmf
+    s, q = _noise(pair), pair.rate
+    log_q, log_growth = math.log(q), _log_expm1(eps)
+    if pair.replace and not pair.fixed and q < 1.0:
+        log_even, log_peak = math.log1p(-q) + log_growth, log_q - 0.5 / (s * s)
+        log_root = 0.5 * np.logaddexp(2.0 * log_even, 2.0 * (math.log(2.0) + log_peak) + eps)
+        y = s * s * (np.logaddexp(log_even, log_root) - math.log(2.0) - log_peak)
+        taken = np.exp(log_even + special.log_ndtr(-y / s)) + np.exp(log_q + eps + special.log_ndtr(-(1.0 + y) / s))
+        return (q * special.ndtr((1.0 - y) / s) - taken,)
+    log_excess = np.logaddexp(log_growth, log_q)
+    t = s * s * (log_excess - log_q) + 0.5
+    removed = q * special.ndtr((1.0 - t) / s) - np.exp(log_excess + special.log_ndtr(-t / s))
+    if pair.replace:
+        return (removed,)
+    left = np.maximum(np.expm1(-eps) + q, 0.0)
+    with np.errstate(divide="ignore"):
+        t = s * s * (np.log(left) - log_q) + 0.5
+    added = np.exp(eps + np.log(np.maximum(left, 1e-300)) + special.log_ndtr(t / s))
+    added -= np.exp(eps + log_q + special.log_ndtr((t - 1.0) / s))
+    return removed, np.where(left > 0.0, added, 0.0)
 
-    s, q = pair.noise_multiplier / 2.0, pair.rate
-    most = math.ceil(_largest_loss(s, q) / interval)
-    eps = interval * np.arange(most + 1)
-    log_excess = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0)) + q), eps)
-    t = s * s * (log_excess - math.log(q)) + 0.5
-    delta = q * special.ndtr((1.0 - t) / s) - np.exp(log_excess + special.log_ndtr(-t / s))
-    delta = np.minimum.accumulate(np.maximum(delta, 0.0))
-    falls = -np.diff(delta)
-    up = np.append(falls[:-1] * math.exp(interval) - falls[1:], falls[-1] * math.exp(interval)) / math.expm1(interval)
-    up = np.maximum(up, 0.0)
-    down = up * np.exp(-eps[1:])
-    middle = max(0.0, 1.0 - float(delta[-1] + up.sum() + down.sum()))
-    return pld_pmf.DensePLDPmf(interval, -most, np.concatenate([down[::-1], [middle], up]), float(delta[-1]), True)
+
+def _log_expm1(eps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln(e^eps - 1), also of large eps."""
+    with np.errstate(divide="ignore"):
+        found: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
+    return found
 
 
-def _largest_loss(s: float, q: float) -> float:
-    """ln(1 - q + q e^((x - 1/2) / s^2)) ten standard deviations above 1, where e^-50 of the mass is left."""
+def _noise(pair: Pair) -> float:
+    """The noise over the distance of the two means."""
+    return pair.noise_multiplier / (2.0 if pair.replace and (pair.fixed or pair.rate == 1.0) else 1.0)
+
+
+def _largest_losses(pair: Pair) -> tuple[float, ...]:
+    """The loss ten standard deviations above 1, where e^-50 of the mass is left: under (P, Q), and (Q, P) if other."""
+    s, q = _noise(pair), pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
-    return growth if q == 1.0 else float(np.logaddexp(math.log1p(-q), math.log(q) + growth))
+    if q == 1.0:
+        return (growth,) if pair.replace else (growth, growth)
+    above = float(np.logaddexp(math.log1p(-q), math.log(q) + growth))
+    if not pair.replace:
+        return above, min(-math.log1p(-q), growth)
+    return (above if pair.fixed else above - math.log1p(-q),)
 
 
 def _width(pair: Pair) -> float:
     """From the smallest to the largest privacy loss of one release, about."""
     if pair.pure_epsilon is not None:
         return 2.0 * pair.pure_epsilon
-    s = pair.noise_multiplier / (2.0 if pair.replace and (pair.fixed or pair.rate == 1.0) else 1.0)
-    largest = _largest_loss(s, pair.rate)
-    return 2.0 * largest if pair.replace or pair.rate == 1.0 else largest - math.log1p(-pair.rate)
+    return sum(_largest_losses(pair)) * (2.0 if pair.replace else 1.0)
 
 
 @functools.lru_cache(maxsize=4)
@@ -540,3 +573,21 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     interval = _interval(pairs, epsilon)
     found = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
     return min(1.0, found + _ROUNDING * sum(count for _, count in pairs))
+
+
+def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
+    """Return about how often a composition may be repeated within (epsilon, delta): a guess to begin a search with.
+
+    Many releases amount to a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
+    Theorem 3.4), against the mu that is (epsilon, delta)-private.
+    """
+    from simfl.privacy.gaussian import analytic_std
+
+    pairs = pairs_of(composition, neighbors)
+    if epsilon <= 0.0 or not all(pair.private for pair, _ in pairs):
+        return 1
+    table = RenyiTable()
+    counts = np.array([count for _, count in pairs], dtype=np.float64)
+    each = 2.0 * float(counts @ table.divergences(pair for pair, _ in pairs)[:, 0]) / table.orders[0]
+    wanted = analytic_std(epsilon, delta) ** -2
+    return max(1, int(min(wanted / each, 2.0**62))) if each > 0.0 else 2**62

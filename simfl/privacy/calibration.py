@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from scipy import optimize
 
@@ -94,22 +94,47 @@ def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, floa
     return low, high
 
 
-def releases_within(epsilon_after: Callable[[int], float], epsilon: float, most: int, at_least: int = 0) -> int:
+def releases_within(
+    epsilon_after: Callable[[int], float], epsilon: float, most: int, first: int = 1, close: float = 1.0
+) -> int:
     """Return the largest number of releases, up to `most`, whose epsilon does not exceed the one given.
+
+    Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number
+    to look at is interpolated in logarithms: a handful of looks will do, of which each may be dear.
 
     Args:
         epsilon_after: number of releases -> epsilon, which does not decrease.
         epsilon: the budget.
         most: where to stop looking.
-        at_least: a number that is known to be within.
+        first: number to look at first.
+        close: a share of the budget: a number that spends that much of it is large enough.
     """
-    if epsilon_after(most) <= epsilon:
-        return most
-    low, high = at_least, at_least + 1
-    while high < most and epsilon_after(high) <= epsilon:
-        low, high = high, at_least + 2 * (high - at_least)
-    high = min(high, most)
+    low, high = 0, most + 1  # within, and beyond
+    seen: dict[int, float] = {}
+    guess = max(1, first)
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if epsilon_after(middle) <= epsilon else (low, middle)
+        guess = max(low + 1, min(high - 1, guess))
+        spent = seen[guess] = epsilon_after(guess)
+        before = high - low
+        low, high = (guess, high) if spent <= epsilon else (low, guess)
+        if close < 1.0 and low and seen[low] >= close * epsilon:
+            break
+        # What is interpolated comes near from one side: every now and then the range is halved.
+        stuck = len(seen) % 4 == 0 and high <= most and 2 * (high - low) > before
+        guess = math.isqrt(max(1, low) * high) if stuck else _next_number(seen, guess, epsilon)
     return low
+
+
+def _next_number(seen: Mapping[int, float], last: int, epsilon: float) -> int:
+    """Return where a power of the number of releases through the last and the nearest other point meets epsilon."""
+    if not 0.0 < seen[last] < math.inf:
+        return last * 64 if seen[last] == 0.0 else max(1, last // 64)
+    others = [n for n in seen if n != last and 0.0 < seen[n] < math.inf and seen[n] != seen[last]]
+    power = 0.5
+    if others:
+        near = min(others, key=lambda n: abs(math.log(n / last)))
+        power = math.log(seen[near] / seen[last]) / math.log(near / last)
+    reach = math.log(epsilon / seen[last]) / max(power, 0.05) if epsilon > 0.0 else -math.inf
+    guess = last * math.exp(max(-math.log(64.0), min(math.log(64.0), reach)))
+    # One side of the budget is known when it is that near: the other one is next.
+    return math.floor(guess) + (seen[last] <= epsilon and math.floor(guess) <= last)

@@ -25,7 +25,7 @@ import copy
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -37,6 +37,7 @@ from simfl.privacy.accounting import (
     Neighbors,
     Release,
     RenyiTable,
+    central_releases,
     epsilon_of,
     pairs_of,
     refusal,
@@ -53,6 +54,8 @@ Composition = tuple[tuple[Release, int], ...]
 NOT_CERTIFIED = "not certified: "
 #: So many different compositions are looked at with privacy loss distributions at the end of a run.
 AFFORDABLE = 8
+#: A share of a budget that is as good as all of it.
+ENOUGH = 0.998
 #: Kinds of releases above which the Renyi accountant takes integer orders only.
 MANY_KINDS = 24
 
@@ -369,8 +372,9 @@ class Ledger:
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon at the end, as tight as is affordable, float [K].
 
-        Where clients differ only in how often they released, at most `AFFORDABLE` numbers of releases are looked at
-        closely, and a client in between has the epsilon of the next larger one if that is smaller than its own.
+        Where that is not every client, at most `AFFORDABLE` numbers of releases are looked at closely. A client whose
+        releases differ from one another counts as if all of them were as dear as their dearest there, and one in
+        between has the epsilon of the next larger number, if these are smaller than its own by Renyi divergence.
         """
         if not self.certifies(releases):
             return np.full(len(self.sizes), math.nan)
@@ -382,24 +386,27 @@ class Ledger:
             found = {composition: self._tight(composition) for composition in distinct}
         else:
             found = self._renyi(distinct)
-            by_kind: dict[Release, list[int]] = {}
-            if all(len(composition) <= 1 for composition in distinct):
-                for composition in distinct:
-                    for release, count in composition:
-                        by_kind.setdefault(release, []).append(count)
+            by_kind: dict[Release, dict[int, list[Composition]]] = {}
+            for composition in filter(None, distinct):
+                release, count = _dearest(composition)
+                by_kind.setdefault(release, {}).setdefault(count, []).append(composition)
             if len(by_kind) <= AFFORDABLE:
-                for release, counts in by_kind.items():
-                    self._tighten(found, release, sorted(counts), max(1, AFFORDABLE // len(by_kind)))
+                affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
+                for release, alike in by_kind.items():
+                    self._tighten(found, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
         return np.array([found[composition] for composition in compositions])
 
-    def _tighten(self, found: dict[Composition, float], release: Release, counts: list[int], points: int) -> None:
+    def _tighten(
+        self, found: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
+    ) -> None:
         """Lower the epsilons of one kind of release, from `points` of the numbers of releases, the largest included."""
+        counts = sorted(alike)
         chosen = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
         bounds = [self._tight(((release, count),)) for count in chosen]
-        for count in counts:
-            above = int(np.searchsorted(chosen, count))
-            key = ((release, count),)
-            found[key] = min(found[key], bounds[above])
+        for count, compositions in alike.items():
+            bound = bounds[int(np.searchsorted(chosen, count))]
+            for composition in compositions:
+                found[composition] = min(found[composition], bound)
 
     # -- before the run ------------------------------------------------------------------------
 
@@ -412,20 +419,42 @@ class Ledger:
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return how many releases of the nominal kind each client may make within its budget, at most `most`.
 
-        By the Renyi accountant if clients are of more than four kinds, else as tight as the terms say.
+        Asked is what `final_epsilon` will ask: as tight as the terms say where that is affordable for every client, or
+        for all clients of a kind together, which needs one budget for them; else the Renyi accountant.
         """
         kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        accountant: Accountant = self.terms.accountant if len(set(kinds)) <= 4 else "renyi"
+        distinct = set(kinds)
+        affordable = len(kinds) <= AFFORDABLE or len({kind[:2] for kind in distinct}) == len(distinct) <= AFFORDABLE
+        by: Accountant = self.terms.accountant if affordable or self.terms.accountant == "pld" else "renyi"
         allowed: dict[tuple[int, float, float], int] = {}
         for client, kind in enumerate(kinds):
-            if kind in allowed:
-                continue
-
-            def spent(count: int, by: Accountant, client: int = client) -> float:
-                return self.epsilon_after(client, count, by)
-
-            allowed[kind] = _allowance(spent, kind[2], most, accountant)
+            if kind not in allowed:
+                allowed[kind] = self._allowance(client, kind[2], most, by)
         return [allowed[kind] for kind in kinds]
+
+    def _allowance(self, client: int, budget: float, most: int, by: Accountant) -> int:
+        def spent(count: int) -> float:
+            return self.epsilon_after(client, count, by)
+
+        if by == "renyi" or self.pure:
+            return releases_within(spent, budget, most)
+        # The last per cent of a budget is not worth another look: it takes a second of numerical composition.
+        one = self._composition(int(self.sizes[client]), {(self.batch_size, self.levels[client]): 1})
+        first = central_releases(one, budget, self.delta, neighbors=self.terms.neighbors)
+        return releases_within(spent, budget, most, min(most, first), close=ENOUGH)
+
+
+def _dearest(composition: Composition) -> tuple[Release, int]:
+    """Return a release that costs no less than each of these, and how many they are."""
+    releases = [release for release, _ in composition]
+    pure = [release.pure_epsilon for release in releases if release.pure_epsilon is not None]
+    dearest = dataclasses.replace(
+        releases[0],
+        noise_multiplier=min(release.noise_multiplier for release in releases),
+        sampling_rate=max(release.sampling_rate for release in releases),
+        pure_epsilon=max(pure) if pure else None,
+    )
+    return dearest, sum(count for _, count in composition)
 
 
 def _batches(kinds: Mapping[tuple[int, float], int]) -> dict[int, int]:
@@ -434,13 +463,3 @@ def _batches(kinds: Mapping[tuple[int, float], int]) -> dict[int, int]:
     for (size, _), count in kinds.items():
         batches[size] = batches.get(size, 0) + count
     return batches
-
-
-def _allowance(spent: Callable[[int, Accountant], float], budget: float, most: int, accountant: Accountant) -> int:
-    """The cheap accountant says where to look, the chosen one decides."""
-    lower = releases_within(lambda count: spent(count, "renyi"), budget, most)
-    if accountant == "renyi" or lower == most:
-        return lower
-    if spent(max(lower, 1), accountant) > budget:  # numerical composition may be a little looser for few releases
-        return releases_within(lambda count: spent(count, accountant), budget, max(lower, 1))
-    return releases_within(lambda count: spent(count, accountant), budget, min(most, 2 * max(lower, 1)), at_least=lower)

@@ -9,13 +9,16 @@ https://doi.org/10.1109/FOCS.2010.12, is the older bound that papers quote as ad
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import betainc
 
 from simfl.privacy import checks
+
+#: Losses up to which the tails of both binomials are numbers above 0.
+_MODERATE = 600.0
+#: Of larger losses by smaller releases, and of more releases, there is a bound.
+_SMALL, _MOST_RELEASES = 1e-4, 2**36
 
 
 def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
@@ -62,7 +65,7 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     Of T randomized responses, each right with probability p = e^eps / (1 + e^eps), the privacy loss is (2 J - T) eps
     with J right answers: delta = P[J > j] - e^total P'[J > j], j = (total/eps + T)/2, where J is binomial with p under
     one data set and with 1 - p under its neighbor. Exact: attained by them, a bound for all others; at most T eps, and
-    never more than `advanced_epsilon`.
+    never more than `advanced_epsilon`. Of 2^36 releases and more, a bound.
 
     Args:
         epsilon: >= 0, of one release.
@@ -74,30 +77,41 @@ def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
     checks.open_unit(delta=delta)
     if epsilon == 0.0 or releases == 0:
         return 0.0
-    here, there = _tails(epsilon, releases)
-    losses = epsilon * (2.0 * np.arange(releases + 1) - releases)
-    enough = _difference(here, there, np.maximum(losses, 0.0)) <= delta
-    above = int(np.argmax(enough & (losses >= 0.0)))  # the first loss that will do; the last one always does
-    if losses[above - 1] <= 0.0 and _difference(here[above - 1], there[above - 1], 0.0) <= delta:
+    # The loss has mean T eps tanh(eps / 2), and each release moves it by eps at most: Azuma's inequality.
+    bound = min(releases * epsilon, releases * epsilon * math.tanh(0.5 * epsilon) + _spread(epsilon, releases, delta))
+    if releases > _MOST_RELEASES or (epsilon < _SMALL and bound > _MODERATE):
+        return bound
+    low, high = releases // 2, min(releases, math.ceil(0.5 * (releases + bound / epsilon)) + 1)
+    if _difference(epsilon, releases, low, 0.0)[2] <= delta:
         return 0.0
-    # From one loss to the next, delta is a - e^total b.
-    return float(np.clip(math.log(math.exp(here[above - 1]) - delta) - there[above - 1], 0.0, losses[above]))
+    while high - low > 1:  # the first loss (2 j - T) eps that will do is found by bisection
+        middle = (low + high) // 2
+        fits = _difference(epsilon, releases, middle, (2 * middle - releases) * epsilon)[2] <= delta
+        low, high = (low, middle) if fits else (middle, high)
+    # From one loss to the next, delta is a - e^(total - loss) b.
+    loss = max(0.0, (2 * low - releases) * epsilon)
+    here, there, _ = _difference(epsilon, releases, low, loss)
+    between = loss + math.log((here - delta) / there) if there > 0.0 else math.inf
+    return min(bound, max(0.0, between), (2 * high - releases) * epsilon)
 
 
-def _difference(here: NDArray[np.float64], there: NDArray[np.float64], total: Any) -> NDArray[np.float64]:
-    """e^here - e^(total + there), where not negative."""
-    with np.errstate(invalid="ignore"):
-        ratio = np.where(np.isneginf(there), 0.0, np.exp(np.minimum(total + there - here, 0.0)))
-    return np.exp(here) * (1.0 - ratio)
+def _spread(epsilon: float, releases: int, delta: float) -> float:
+    return epsilon * math.sqrt(-2.0 * releases * math.log(delta))
 
 
-def _tails(epsilon: float, releases: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ln P[J > j] for j = 0..T, with J binomial of p = e^eps / (1 + e^eps), and the same for 1 - p."""
-    j = np.arange(releases + 1)
-    log_choose = gammaln(releases + 1.0) - gammaln(j + 1.0) - gammaln(releases - j + 1.0)
-    log_p, log_rest = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
-    tails = []
-    for up, down in ((log_p, log_rest), (log_rest, log_p)):
-        at_least = np.logaddexp.accumulate((log_choose + j * up + (releases - j) * down)[::-1])[::-1]
-        tails.append(np.append(at_least[1:], -np.inf))
-    return tails[0], tails[1]
+def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[float, float, float]:
+    """Return P[J > j], e^total P'[J > j] and their difference; total is near (2 j - T) eps."""
+    from scipy.stats import binom
+
+    p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    if j >= releases:
+        return 0.0, 0.0, 0.0
+    here = float(betainc(j + 1.0, releases - j, p))
+    if total < _MODERATE:
+        there = math.exp(total) * float(betainc(j + 1.0, releases - j, rest))
+        return here, there, here - there
+    # P'[J = i] = e^(-(2 i - T) eps) P[J = i], which falls so fast that nothing underflows but what does not count
+    i = np.arange(j + 1, min(releases, j + 1 + math.ceil(20.0 / epsilon)) + 1, dtype=np.float64)
+    weights = np.exp(np.minimum(total - (2.0 * i - releases) * epsilon, 0.0))
+    there = float(binom.pmf(i, releases, p) @ weights)
+    return here, there, here - there

@@ -4,6 +4,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import pld, rdp
+from dp_accounting.pld import privacy_loss_mechanism as mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
@@ -15,6 +16,7 @@ from simfl.privacy.accounting import (
     RenyiTable,
     delta_of,
     epsilon_of,
+    hockey_sticks,
     integer_renyi,
     pairs_of,
     refusal,
@@ -112,6 +114,19 @@ def test_batches_of_fixed_size_are_attained_by_the_doubled_pair():
     mixed, alone = (1 - q) * density(0.0) + q * density(2.0), density(0.0)
     excess = lambda p, r: float(np.maximum(p - math.exp(epsilon) * r, 0).sum() * (x[1] - x[0]))  # noqa: E731
     assert max(excess(mixed, alone), excess(alone, mixed)) == pytest.approx(delta, rel=2e-2)
+
+
+@pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (2.0, 0.02), (5.0, 1.0), (1.0, 0.9), (0.1, 0.3)])
+def test_the_loss_of_one_release_is_the_librarys(z, q):
+    """Where dp-accounting knows the pair; its bins lose digits at negative losses, ours do not."""
+    eps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 8.0])
+    for adjacency, found in zip(
+        (mechanism.AdjacencyType.REMOVE, mechanism.AdjacencyType.ADD, mechanism.AdjacencyType.REPLACE),
+        (*hockey_sticks(Pair(z, q), eps), *hockey_sticks(Pair(z, q, True), eps)),
+        strict=True,
+    ):
+        loss = mechanism.GaussianPrivacyLoss(z, sampling_prob=q, adjacency_type=adjacency)
+        np.testing.assert_allclose(found, loss.get_delta_for_epsilon(eps.tolist()), rtol=1e-9, atol=1e-15)
 
 
 def composed_delta(z, q, count, epsilon, width, up):

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,17 +36,32 @@ def test_the_tightest_accountant_needs_the_least_noise():
     assert found[0] < 0.99 * found[1]
 
 
-@settings(max_examples=50, deadline=None)
-@given(budget=st.floats(0.0, 1e4), slope=st.floats(1e-3, 10.0), most=st.integers(0, 10**6), known=st.integers(0, 100))
-def test_as_many_releases_as_fit(budget, slope, most, known):
-    spent = lambda count: slope * math.sqrt(count)  # noqa: E731
-    if known <= most and spent(known) <= budget:
-        found = releases_within(spent, budget, most, at_least=known)
-    else:
-        found = releases_within(spent, budget, most)
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    budget=st.floats(0.0, 1e4),
+    slope=st.floats(1e-3, 10.0),
+    start=st.floats(0.0, 2.0),
+    power=st.floats(0.4, 1.0),
+    most=st.integers(0, 2**31),
+    first=st.integers(1, 10**6),
+)
+def test_as_many_releases_as_fit_in_a_few_looks(budget, slope, start, power, most, first):
+    looks = []
+
+    def spent(count):
+        looks.append(count)
+        return start + slope * count**power
+
+    found = releases_within(spent, budget, most, first)
+    assert len(looks) == len(set(looks)) <= 40
     assert 0 <= found <= most
-    assert spent(found) <= budget
+    assert found == 0 or spent(found) <= budget
     assert found == most or spent(found + 1) > budget
+    looks.clear()
+    nearly = releases_within(spent, budget, most, first, close=0.99)
+    assert nearly <= found
+    assert nearly == found or spent(nearly) >= 0.99 * budget
+    assert len(looks) <= 30
 
 
 def test_no_noise_is_enough():

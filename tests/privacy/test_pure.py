@@ -1,4 +1,5 @@
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -77,3 +78,19 @@ def test_sampling_amplifies():
 def test_wrong_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "releases"), [(1e-4, 10**9), (1e-7, 2**31), (1e-3, 10**7), (0.05, 10**6), (0.5, 2**31), (1e-6, 2**45)]
+)
+def test_billions_of_releases_are_a_gaussian_or_less_than_azumas_bound(epsilon, releases):
+    begin = time.process_time()
+    found = composed_epsilon(epsilon, releases, 1e-5)
+    assert time.process_time() - begin < 2
+    # a loss of +-eps has mean m = eps tanh(eps/2) and variance eps^2 - m^2: for so many, the normal law
+    mean = epsilon * math.tanh(epsilon / 2)
+    std = math.sqrt((epsilon**2 - mean**2) * releases)
+    if releases <= 2**36:
+        normal = gaussian_epsilon(1e-5, std) - std**2 / 2 + mean * releases
+        assert found == pytest.approx(normal, rel=1e-3)
+    assert found <= mean * releases + epsilon * math.sqrt(2 * releases * math.log(1e5))
