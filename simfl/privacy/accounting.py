@@ -373,9 +373,10 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
         return privacy_loss_distribution.from_privacy_parameters(
             common.DifferentialPrivacyParameters(pair.pure_epsilon, 0.0), value_discretization_interval=interval
         )
-    sides = []
+    sides: list[tuple[NDArray[np.float64], float]] = []
     for largest in _largest_losses(pair):
-        delta = hockey_sticks(pair, interval * np.arange(math.ceil(largest / interval) + 1))[len(sides)]
+        eps: NDArray[np.float64] = interval * np.arange(math.ceil(largest / interval) + 1, dtype=np.float64)
+        delta = hockey_sticks(pair, eps)[len(sides)]
         delta = np.minimum.accumulate(np.maximum(delta, 0.0))
         falls = -np.diff(delta, append=delta[-1])
         bins = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)

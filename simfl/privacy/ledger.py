@@ -25,7 +25,7 @@ import copy
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -416,6 +416,40 @@ class Ledger:
         composition = self._composition(int(self.sizes[client]), {kind: count})
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
 
+    def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
+        """Whether `final_epsilon` will look closely at every client that has spent its budget.
+
+        Args:
+            budgets: of each client.
+            kinds: how many kinds of release each client makes.
+        """
+        if self.terms.accountant == "pld" or sum(kinds) <= AFFORDABLE:
+            return True
+        clients = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
+        alike = {client[:2] for client in clients}
+        return max(kinds) == 1 and len(alike) == len(set(clients)) <= AFFORDABLE
+
+    def lasts(self, composed: Callable[[int], Composition], budget: float, most: int, by: Accountant) -> int:
+        """Return how many releases a client may make within its budget, at most `most`.
+
+        The last 0.2 % of a budget are not worth another look, where that takes a second of numerical composition.
+
+        Args:
+            composed: number of releases -> what they amount to.
+            budget: epsilon of the client.
+            most: where to stop looking.
+            by: the accountant that counts.
+        """
+
+        def spent(count: int) -> float:
+            return epsilon_of(composed(count), self.delta, neighbors=self.terms.neighbors, accountant=by)
+
+        if not most:
+            return 0
+        first = central_releases(composed(1), budget, self.delta, neighbors=self.terms.neighbors)
+        exact = self.pure or self.by_passes or by == "renyi"
+        return releases_within(spent, budget, most, min(most, first), 1.0 if exact else ENOUGH)
+
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return how many releases of the nominal kind each client may make within its budget, at most `most`.
 
@@ -423,25 +457,16 @@ class Ledger:
         for all clients of a kind together, which needs one budget for them; else the Renyi accountant.
         """
         kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        distinct = set(kinds)
-        affordable = len(kinds) <= AFFORDABLE or len({kind[:2] for kind in distinct}) == len(distinct) <= AFFORDABLE
-        by: Accountant = self.terms.accountant if affordable or self.terms.accountant == "pld" else "renyi"
+        by: Accountant = self.terms.accountant if self.affords(budgets, [1] * len(kinds)) else "renyi"
         allowed: dict[tuple[int, float, float], int] = {}
-        for client, kind in enumerate(kinds):
-            if kind not in allowed:
-                allowed[kind] = self._allowance(client, kind[2], most, by)
+        for kind in dict.fromkeys(kinds):
+            n, level, budget = kind
+
+            def composed(count: int, n: int = n, level: float = level) -> Composition:
+                return self._composition(n, {(self.batch_size, level): count})
+
+            allowed[kind] = self.lasts(composed, budget, most, by)
         return [allowed[kind] for kind in kinds]
-
-    def _allowance(self, client: int, budget: float, most: int, by: Accountant) -> int:
-        def spent(count: int) -> float:
-            return self.epsilon_after(client, count, by)
-
-        if by == "renyi" or self.pure:
-            return releases_within(spent, budget, most)
-        # The last per cent of a budget is not worth another look: it takes a second of numerical composition.
-        one = self._composition(int(self.sizes[client]), {(self.batch_size, self.levels[client]): 1})
-        first = central_releases(one, budget, self.delta, neighbors=self.terms.neighbors)
-        return releases_within(spent, budget, most, min(most, first), close=ENOUGH)
 
 
 def _dearest(composition: Composition) -> tuple[Release, int]:

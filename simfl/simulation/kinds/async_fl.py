@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +16,7 @@ from numpy.typing import NDArray
 from simfl.algorithms.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes
 from simfl.errors import ScenarioError
 from simfl.privacy.calibration import releases_within
-from simfl.privacy.ledger import Ledger
+from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
 from simfl.scenario import Scenario
@@ -244,30 +247,43 @@ class AsyncFlKind(Kind[AsyncFl]):
         sizes = round_sizes(self.scenario, ledger.sizes)
         end = last_round(self.scenario, sizes)
         most = most if end is None else end
+        # A round draws no more examples than there are, unless it goes on with the next pass; what is beyond is
+        # another error's matter.
+        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        drawn = []
+        for client, n in enumerate(ledger.sizes.tolist()):
+            same = n, 0 if sizes.each_client else client
+            if same not in found:
+                each = (sizes.of(i, client) for i in range(most))
+                fits = functools.partial(operator.ge, math.inf if ledger.by_passes else n)
+                found[same] = tuple(itertools.takewhile(fits, each))
+            drawn.append(found[same])
+        tight = ledger.affords(budgets, [len(set(own) - {0}) for own in drawn])
         allowed: dict[tuple[Any, ...], int] = {}
         result = []
-        for client in range(len(ledger.sizes)):
-            # A round draws no more examples than there are, unless it goes on with the next pass; what is beyond is
-            # another error's matter.
-            n, limit = int(ledger.sizes[client]), 0
-            while limit < most and (ledger.by_passes or sizes.of(limit, client) <= n):
-                limit += 1
-            kind = (
-                n, ledger.levels[client], budgets[client], limit,
-                None if sizes.each_client else tuple(sizes.of(i, client) for i in range(limit)),
-            )  # fmt: skip
+        for client, own in enumerate(drawn):
+            kind, limit = (int(ledger.sizes[client]), ledger.levels[client], budgets[client], own), len(own)
             if kind not in allowed:
 
-                def spent(rounds: int, client: int = client) -> float:
-                    made = [0] * len(ledger.sizes)
+                def after(rounds: int, client: int = client) -> Releases:
+                    made = [0] * len(drawn)
                     made[client] = rounds
-                    return float(ledger.epsilon(releases_after(ledger, sizes, made))[client])
+                    return releases_after(ledger, sizes, made)
 
-                enough = 1
-                while enough < limit and spent(enough) <= budgets[client]:
-                    enough = min(limit, 2 * enough)
-                within = releases_within(spent, budgets[client], enough) if limit else 0
-                allowed[kind] = sum(sizes.of(i, client) > 0 for i in range(within))
+                def composed(rounds: int, client: int = client, after: Any = after) -> Composition:
+                    return ledger.compositions(after(rounds), "local_transcript")[client]
+
+                def spent(rounds: int, client: int = client, after: Any = after) -> float:
+                    return float(ledger.epsilon(after(rounds), "local_transcript")[client])
+
+                if tight:
+                    within = ledger.lasts(composed, budgets[client], limit, ledger.terms.accountant)
+                else:
+                    enough = min(1, limit)
+                    while enough < limit and spent(enough) <= budgets[client]:  # more may be of more sizes
+                        enough = min(limit, 2 * enough)
+                    within = releases_within(spent, budgets[client], enough, enough)
+                allowed[kind] = sum(size > 0 for size in own[:within])
             result.append(allowed[kind])
         return result
 

@@ -126,6 +126,17 @@ def test_a_budget_ends_the_rounds_that_it_pays_for(tmp_path):
     assert (setup.ledger.epsilon(one_more) > 0.7 * whole).all()
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+def test_a_budget_lasts_as_long_as_the_final_account_affords(sampling):
+    privacy = {**PRIVATE, "accountant": "tightest", "epsilon": 2.0, "neighbors": "replace_one"}
+    setup = simfl.prepare(scenario({"sizes": 12, "sizes_of": "each", "sampling": sampling}, privacy=privacy))
+    ledger, sizes = setup.ledger, federated.round_sizes(setup.scenario, setup.sizes)
+    allowed = setup.training.allowances
+    for more in (0, 1):
+        found = ledger.final_epsilon(federated.releases_after(ledger, sizes, [count + more for count in allowed]))
+        assert (found <= 2.0).all() if more == 0 else (found > 0.98 * 2.0).all()
+
+
 def test_local_steps_are_never_certified(tmp_path):
     run = simfl.run(scenario({**GROWING, "local_steps": True, "batch_size": 2}, privacy=PRIVATE), out=tmp_path)
     assert run.clients["epsilon"].isna().all()
