@@ -1,9 +1,11 @@
+import dataclasses
+import functools
 import json
 import re
 
 import pytest
 
-from tests.audits.test_audit import SCENARIO
+from tests.audits.test_audit import SCENARIO, audited
 
 
 @pytest.fixture
@@ -71,3 +73,32 @@ def test_bad_input_is_one_line(simfl_, written):
     assert code == 2
     assert "privacy audit: confidence: expected a number between 0 and 1, found 2.0" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({}, "This audit would have shown noise off, noise halved, clipping off, noise reused."),
+        (
+            {"sees": {"noise off": True, "noise halved": False}},
+            "shown noise off; it has no power against noise halved.",
+        ),
+        ({"noise_missing": True}, "Noise is missing: the releases are smaller than the declared noise alone would be."),
+        ({"noise_repeats": True}, "Noise is used twice: it cancels in the difference of two releases"),
+        ({"releases": 3, "complete": False}, "The audit failed: it heard fewer releases than the ledger counted"),
+        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than were heard"),
+        ({"releases": 0, "accounted": 0}, "The client released nothing"),
+    ],
+)
+def test_every_verdict_is_said(simfl_, written, monkeypatch, found, said):
+    report = dataclasses.replace(correct_report(), **found)
+    monkeypatch.setattr("simfl.audits.audit.audit", lambda *words, **options: report)
+    code, out, _ = simfl_("privacy", "audit", written())
+    assert said in " ".join(out.split())
+    assert code == (0 if report.passed else 1)
+    assert report.passed == (not {"noise_missing", "noise_repeats", "complete"} & set(found))
+
+
+@functools.cache
+def correct_report():
+    return audited()
