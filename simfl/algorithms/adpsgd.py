@@ -85,7 +85,8 @@ class ADPSGD(Algorithm):
             if outcome is Outcome.GONE:
                 return
             if outcome is Outcome.CRASHED:
-                continue  # the gradient is lost, the model is the last one it had
+                self.lost(gradient)
+                continue  # the model is the last one it had
             peer = self.choose(me) if self._starts[me] else -1
             if peer >= 0:
                 # No name for the average: a suspended process would keep it, and its rows, alive.
@@ -113,6 +114,7 @@ class ADPSGD(Algorithm):
                 if not (self._trivial or (yield from self.until_back(me))):
                     return
             if outcome is Outcome.CRASHED:
+                self.lost(gradient)
                 continue
             step_size = self.step_size()
             self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))

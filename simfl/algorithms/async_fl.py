@@ -27,9 +27,9 @@ Two ways to spend a round:
   meanwhile replaces its own at once. No proof covers its privacy: an example also acts through the steps after it.
 
 Where the papers leave things open: a client that crashes begins its round again from the model it has, with a new
-batch. One that joins late asks the server for the model and begins with the round that is then open. One that has left
-for good, or has spent its privacy budget, is no longer waited for; the server learns so at once, and applies what is
-still on its way.
+batch, or the same one of shuffled data. One that joins late asks the server for the model and begins with the round
+that is then open. One that has left for good, or has spent its privacy budget, is no longer waited for; the server
+learns so at once, and applies what is still on its way.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class AsyncFL(ServerAlgorithm):
         self._news: list[simpy.Event | None] = [None] * count
         self._left: set[int] = set()
         self._consumed = [0] * count
+        self._rounds_counted = [(0, 0)] * count
         self._rounds: dict[int, _LocalRound] = {}
 
     def start(self) -> None:
@@ -164,11 +165,22 @@ class AsyncFL(ServerAlgorithm):
         return self._schedule(i, before, before / self._total)
 
     def exhausted(self, client: int) -> bool:
-        """Whether the client's next release would exceed its privacy budget; allowances count its rounds."""
-        if self._allowances is None or self._seen.total(client) < self._allowances[client]:
+        """Whether the client's next release would exceed its privacy budget.
+
+        Allowances count rounds with examples from the first on. Who joins late has made none of them, and goes on with
+        those that are left, whose sizes are those that the budget was planned for.
+        """
+        if self._allowances is None or self._rounds_before(client) < self._allowances[client]:
             return False
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
+
+    def _rounds_before(self, client: int) -> int:
+        """How many rounds the client has examples in, up to the one that it is in."""
+        at, count = self._rounds_counted[client]
+        count += sum(self.sizes.of(i, client) > 0 for i in range(at, self.at_round[client]))
+        self._rounds_counted[client] = self.at_round[client], count
+        return count
 
     # -- server --------------------------------------------------------------------------------
 
@@ -311,6 +323,8 @@ class AsyncFL(ServerAlgorithm):
         if size:
             outcome = yield self.compute(me, size)
             if outcome is not Outcome.DONE:
+                if gradient is not None:
+                    self.lost(gradient)
                 return outcome is Outcome.CRASHED
         terms: list[tuple[float, Model | Gradient]] = [(-step_size, gradient)] if gradient else []
         if self.training.l2 and size and self.mask == 1:  # else it is masked with the rest
@@ -335,6 +349,13 @@ class AsyncFL(ServerAlgorithm):
             start = divmod(self._consumed[me], self._nominal)
             self._consumed[me] += size
         return self.tape.gradient_in_pieces(model, me, draw, examples, self._noise_scale[me], size, start)
+
+    def lost(self, promise: Gradient) -> bool:
+        """As of any algorithm; shuffled data goes on by examples."""
+        again = super().lost(promise)
+        if again:
+            self._consumed[promise.client] -= promise.examples
+        return again
 
     def _send(self, me: int, i: int, change: Model, part: Part) -> None:
         """Send (i, c, U), and go on to the next round."""

@@ -80,6 +80,7 @@ class AsyncSGD(ServerAlgorithm):
                 came = self.push(me, gradient, read)
                 del gradient
                 continue
+            self.lost(gradient)
             del gradient
             self.forget(me)
             if outcome is Outcome.GONE:

@@ -154,6 +154,7 @@ class Algorithm(ABC):
         #: Given an `UpdateRow` for every applied update; may be replaced before the start.
         self.on_update = on_update
         self._draws = [0] * self.num_clients
+        self._in_passes = training.sampling == "shuffle"
         self._batch_sizes = BatchSizes(training, world.streams)
         self._nominal = training.batch_size
         self._per_update = training.update_examples or self._nominal
@@ -174,6 +175,8 @@ class Algorithm(ABC):
         self._allowances = training.allowances
         self._counted = [0] * self.num_clients
         self._at_a_time = [1] * self.num_clients
+        if tape.releases is not None:
+            tape.releases.limits = training.allowances
         #: When each client had spent its privacy budget, in seconds of virtual time.
         self.exhausted_s: dict[int, float] = {}
         self._busy_until = [0.0] * self.num_clients
@@ -252,11 +255,16 @@ class Algorithm(ABC):
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget; when that began is kept.
 
-        It may make as many at a time as it ever did. Whose releases are dearer than planned has nothing left.
+        It may make as many at a time as it ever did, or has promised. Who promises a release that is dearer than
+        planned has nothing left. Of shuffled data as many mini-batches may be handed out as may be released one after
+        the other: where some were lost, fewer releases touch as many passes.
         """
         if self._allowances is None:
             return False
-        after = self._seen.total(client) + self._at_a_time[client]
+        promised = 0 if self.tape.releases is None else self.tape.releases.promised[client]
+        after = self._seen.total(client) + max(self._at_a_time[client], promised)
+        if self._in_passes:
+            after = max(after, self._draws[client])
         if after <= self._allowances[client] and client not in self._seen.dearer:
             return False
         self.exhausted_s.setdefault(client, self._env.now)
@@ -303,6 +311,21 @@ class Algorithm(ABC):
         draw = self._draws[client]
         self._draws[client] = draw + steps
         return self.tape.train(model, client, draw, steps, self._nominal, step, self._noise_scale[client])
+
+    def lost(self, promise: Gradient) -> bool:
+        """A crash has destroyed what a client computed: the promise will not be used.
+
+        Shuffled data goes on where it was: the client's next mini-batch is the lost one, whose noise nobody has seen,
+        so that no pass lacks it. That needs that the client was promised nothing after it.
+
+        Returns:
+            Whether the mini-batch is handed out again.
+        """
+        client, last = promise.client, promise.draw + promise.steps
+        again = self.tape.lose(promise) and self._in_passes and last == self._draws[client]
+        if again:
+            self._draws[client] = promise.draw
+        return again
 
     def step_size(self) -> float:
         """The step size of the next update."""

@@ -37,7 +37,7 @@ class CentralizedSGD(Algorithm):
         return [self.model]
 
     def iterations(self) -> Process:
-        """Compute and step. What a crash loses is computed again on another mini-batch."""
+        """Compute and step. What a crash loses is computed again, on another mini-batch unless data is shuffled."""
         yield self.joined(0)
         while True:
             gradient = self.gradient(self.model, 0)
@@ -45,6 +45,7 @@ class CentralizedSGD(Algorithm):
             if outcome is Outcome.GONE:
                 return
             if outcome is Outcome.CRASHED:
+                self.lost(gradient)
                 continue
             size, step_size = gradient.size, self.step_size()
             self.model = self.tape.combine((1.0, self.model), *self.descent(gradient, step_size))

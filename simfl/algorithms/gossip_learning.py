@@ -133,7 +133,8 @@ class GossipLearning(Algorithm):
                 self._over[me] = True
                 return
             if outcome is Outcome.CRASHED:
-                continue  # the gradient is lost, the model is the last one it had
+                self.lost(gradient)
+                continue  # the model is the last one it had
             step_size = self.step_size()
             self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
             self.age[me] += 1

@@ -102,6 +102,7 @@ class LocalRounds(ServerAlgorithm):
                 came = self.send(me, change, step_size, read)
                 del change
                 continue
+            self.lost(change)
             del change
             self.forget(me)
             if outcome is Outcome.GONE:

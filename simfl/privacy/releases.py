@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
 
 if TYPE_CHECKING:
@@ -111,13 +112,21 @@ class Tally(Releases):
         self._now = now
         #: Number of the newest mini-batch whose noise has a name, by the clients that promises name.
         self.newest = [-1] * (len(ledger.sizes) * ledger.tasks)
+        #: How many promises with noise are made, neither released nor lost; in the same way.
+        self.promised = [0] * len(self.newest)
+        #: How many releases each client may make; None for any number.
+        self.limits: Sequence[int] | None = None
 
     # -- what the tape tells -------------------------------------------------------------------
 
     def count(self, promise: Promise) -> None:
         """Count a promise that is consumed, or sent."""
-        promise.released = True
         client = promise.client
+        if self.limits is not None:
+            self._check_limit(client)
+        promise.released = True
+        if promise.noise_scale:
+            self.promised[client] -= 1
         if (
             (promise.expected if self._poisson else promise.size) == self._batch
             and promise.noise_scale == self._scales[client]
@@ -157,12 +166,37 @@ class Tally(Releases):
     def name(self, promise: Promise) -> None:
         """A promise with noise is made: a number names the noise once."""
         newest = self.newest[promise.client]
+        self.promised[promise.client] += 1
+        if self.limits is not None and self._dearer(promise.client, *self._kind_of(promise)):
+            self.dearer.add(promise.client)  # before it is computed: the budget was planned for something else
         if promise.draw > newest:
             self.newest[promise.client] = promise.draw
         else:
             self.refuse(
                 f"client {promise.client} draws the noise of mini-batch {promise.draw} behind that of mini-batch "
                 f"{newest}, perhaps a second time; number mini-batches in the order in which they are drawn"
+            )
+
+    def forget(self, promise: Promise) -> None:
+        """A promise with noise will never be used: if it is the newest one, its number may name noise once more."""
+        client = promise.client
+        self.promised[client] -= 1
+        if self.newest[client] == promise.draw:
+            self.newest[client] -= 1
+
+    def _check_limit(self, client: int, more: int = 1) -> None:
+        """End the run before a client releases more than its budget allows, if nothing has stopped it.
+
+        Raises:
+            RunError: it is about to.
+        """
+        assert self.limits is not None
+        made, most = self.total(client), self.limits[client]
+        if made + more > most:
+            raise RunError(
+                f"client {client}: expected at most {most} releases, as its budget allows, found {made + more}: "
+                "the algorithm makes several at a time, and promises them too late to be stopped; promise gradients "
+                "before computing them, or raise privacy.epsilon"
             )
 
     def look(self, client: int) -> None:
@@ -186,15 +220,16 @@ class Tally(Releases):
             if self._scales[client] and not noise_scale:
                 self.refuse(f"the sum of updates that holds client {client}'s carries no noise")
             else:
+                if self.limits is not None:
+                    self._check_limit(client, share**2)
                 self._add(client, self._batch, self._level(client, noise_scale / largest), share**2)
 
     # -- kinds ---------------------------------------------------------------------------------
 
     def _count_other(self, promise: Promise) -> None:
-        client, scale, norm = promise.client, promise.noise_scale, promise.own_norm
-        batch = promise.expected if self._poisson else promise.examples
-        nominal = self._scales[client]
-        if nominal and not scale:
+        client, norm = promise.client, promise.own_norm
+        batch, level = self._kind_of(promise)
+        if self._scales[client] and not promise.noise_scale:
             self.refuse(f"client {client} releases mini-batch {promise.draw} without noise")
         elif not batch:
             self.refuse(
@@ -205,10 +240,19 @@ class Tally(Releases):
             self.refuse(f"client {client} releases mini-batch {promise.draw} without clipping")
         else:
             self._pass(promise, promise.examples)
-            relative = 1.0 if norm is None else self._norm / norm
-            if self._mean:  # the mean over the batch is clipped, and its sum is what is released
-                relative *= self._batch / batch
-            self._add(client, batch, self._level(client, scale * relative))
+            self._add(client, batch, level)
+
+    def _kind_of(self, promise: Promise) -> tuple[int, float]:
+        """Return the batch size, 0 if nobody says, and the level of noise of a release."""
+        norm, batch = promise.own_norm, promise.expected if self._poisson else promise.examples
+        relative = 1.0 if norm is None else self._norm / norm
+        if self._mean and batch:  # the mean over the batch is clipped, and its sum is what is released
+            relative *= self._batch / batch
+        return batch, self._level(promise.client, promise.noise_scale * relative)
+
+    def _dearer(self, client: int, batch: int, level: float) -> bool:
+        usual = self.ledger.levels[client]
+        return batch > self._batch or (level > usual if self.ledger.pure else level < usual)
 
     def _level(self, client: int, scale: float) -> float:
         """Return the level of noise of a scale, at the nominal clipping norm."""
@@ -224,7 +268,7 @@ class Tally(Releases):
             return
         for _ in range(count):
             self.add(client, batch, level)
-        if batch > self._batch or (level > usual if self.ledger.pure else level < usual):
+        if self._dearer(client, batch, level):
             self.dearer.add(client)
 
     # -- what is not certified -----------------------------------------------------------------

@@ -86,6 +86,8 @@ class Gradient:
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[float, ...] = ()
+    #: How many of the client's mini-batches it takes.
+    steps: int = 1
     #: The clipping norm, where it has one of its own.
     own_norm: float | None = None
     #: Promises that are consumed in its place, together.
@@ -194,7 +196,7 @@ class Round(Gradient):
         step: eta, beta, t, dt.
     """
 
-    __slots__ = ("step",)
+    __slots__ = ("step", "steps")
 
     def __init__(
         self,
@@ -208,7 +210,7 @@ class Round(Gradient):
         expected: int = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
-        self.first = steps
+        self.first = self.steps = steps
         self.step = step
 
 
@@ -352,8 +354,9 @@ class Tape:
             gradient = Gradient(model, client, draw, size, noise_scale, expected)
         releases = self.releases
         if releases is not None and noise_scale:
-            if draw > releases.newest[client]:  # as `name` does, which is called for every gradient
+            if draw > releases.newest[client] and releases.limits is None:  # as `name` does: this is the hot path
                 releases.newest[client] = draw
+                releases.promised[client] += 1
             else:
                 releases.name(gradient)
         return gradient
@@ -419,6 +422,21 @@ class Tape:
         """A client sends what it promised: it is released now, whatever becomes of it; else when it is consumed."""
         if self.releases is not None:
             self.releases.send(promise)
+
+    def lose(self, promise: Gradient) -> bool:
+        """A promise will never be used, and its number names a mini-batch and noise that nobody has seen.
+
+        Returns:
+            Whether that is so: false for one that was used, or released.
+        """
+        if promise.released or promise.size == _USED:
+            return False
+        for part in promise.pieces or (promise,):
+            part.size = _USED
+            if self.releases is not None and part.noise_scale:
+                self.releases.forget(part)
+        promise.size = _USED
+        return True
 
     def hold(self, promise: Gradient) -> None:
         """A client keeps what it makes of a promise, which is not released before `release` says so."""

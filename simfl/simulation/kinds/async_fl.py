@@ -177,7 +177,7 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
 
 
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int]) -> Releases:
-    """Return what every client has released after so many rounds."""
+    """Return what every client has released after so many rounds, one after the other from the first on."""
     count = len(ledger.sizes)
     passes = [Passes(int(n)) for n in ledger.sizes]
     releases = Releases([0] * count, passes=passes if ledger.by_passes else None)
@@ -268,7 +268,9 @@ class AsyncFlKind(Kind[AsyncFl]):
                 def after(rounds: int, client: int = client) -> Releases:
                     made = [0] * len(drawn)
                     made[client] = rounds
-                    return releases_after(ledger, sizes, made)
+                    releases = releases_after(ledger, sizes, made)
+                    releases.passes = None  # who joins late begins elsewhere: what holds for any order of the rounds
+                    return releases
 
                 def composed(rounds: int, client: int = client, after: Any = after) -> Composition:
                     return ledger.compositions(after(rounds), "local_transcript")[client]

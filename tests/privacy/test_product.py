@@ -1,0 +1,429 @@
+"""The ledger against a count of which example was in which noisy release: algorithms x samplings x neighbors x faults.
+
+Worlds and tapes without arithmetic. The tape of these runs takes down every promise as it is made and every one that is
+used or sent; what follows from that is worked out here once more, from positions in the data, with no help of the
+ledger's. Whatever the combination, nothing that is certified is below what the worst example has lost.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from scipy.special import log_ndtr, ndtr
+
+from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.algorithms.mapa import StageRule
+from simfl.algorithms.round_sizes import RoundSizes
+from simfl.algorithms.server import StalenessBound
+from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.passes import OnePassClaim, OnePassLedger
+from simfl.simulation.kinds.async_fl import releases_after
+from simfl.streams import Streams
+from simfl.tape import Tape
+from simfl.theory.async_fl.sizes import PolynomialSizes
+from simfl.world.availability import Outage, RandomOutages
+from simfl.world.links import LinkModel
+from tests.helpers import LOCAL, NullExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+
+BATCH, DELTA, UPDATES = 8, 1e-5, 60
+
+#: Ways of algorithms whose gradients are clipped example by example.
+EXAMPLE = {
+    "adpsgd": ("adpsgd", {}),
+    "adpsgd by messages": ("adpsgd", {"exchange": "messages"}),
+    "async_fl": ("async_fl", {"sizes": (5, 0.25)}),
+    "async_fl, rounds larger than the data": ("async_fl", {"sizes": (50, 9.0)}),
+    "async_sgd": ("async_sgd", {}),
+    "async_sgd that drops": ("async_sgd", {"staleness": StalenessBound(1, "drop")}),
+    "async_sgd in turn": ("async_sgd", {"delays": "cyclic"}),
+    "audp": ("audp", {}),
+    "centralized_sgd": ("centralized_sgd", {}),
+    "decentralized_sgd": ("decentralized_sgd", {}),
+    "gossip_learning": ("gossip_learning", {}),
+    "mapa": (
+        "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
+    ),
+    "sgp": ("sgp", {}),
+    "sync_sgd": ("sync_sgd", {}),
+}  # fmt: skip
+#: Ways of algorithms whose clients' updates are clipped; those above may clip the mean over a batch.
+CLIENT = {
+    "fedavg": ("fedavg", {"steps": (1, 2, 3, 2)}),
+    "fedprox": ("fedprox", {"steps": (1, 2, 3, 2)}),
+    "fedasync": ("fedasync", {}),
+    "fedbuff": ("fedbuff", {"buffer_size": 3}),
+    "fedbuff, noise of the server": ("fedbuff", {"buffer_size": 3, "noise": "server"}),
+    **{name: EXAMPLE[name] for name in ("adpsgd", "async_sgd", "sync_sgd", "gossip_learning", "centralized_sgd")},
+}
+#: Ways of algorithms that use data a given number of times.
+PASSED = {
+    "without_replacement_sgd": ("without_replacement_sgd", {}),
+    "without_replacement_sgd, a race": ("without_replacement_sgd", {"contention": "race"}),
+    "random_walk_sgd": ("random_walk_sgd", {"visits": 3}),
+    "deep_q_sgd": ("deep_q_sgd", {"explore_to": 1.0}),
+}
+FAULTS = ("none", "crashes", "churn", "loss")
+KINDS = {  # examples of each client, and its noise multiplier
+    "one": ((20, 20, 20, 20), (4.0, 4.0, 4.0, 4.0)),
+    "several": ((20, 24, 27, 17), (4.0, 2.0, 4.0, 8.0)),
+}
+
+
+def world_of(fault, clients):
+    """Somebody crashes every few mini-batches; or comes, goes, and leaves; or messages are lost."""
+    outages, links = {}, LinkModel(latency=exponential(2e-3), bandwidth=1e5)
+    random = None
+    if fault == "crashes":
+        begins = np.arange(0.013, 2.0, 0.021)
+        outages = {k: [Outage(at + 0.001 * k, at + 0.002 + 0.001 * k, crash=True) for at in begins] for k in (0, 2)}
+    elif fault == "churn":
+        random = dict.fromkeys(range(clients), RandomOutages(exponential(0.1), exponential(0.03)))
+        outages = {1: [Outage(0.0, 0.05)], 3: [Outage(0.1, math.inf, crash=True)]}
+    elif fault == "loss":
+        links = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.02)
+    outages = {k: outages[k] for k in outages if k < clients}
+    return make_world(
+        clients, topology="complete", jitter=lognormal(0.3), links=links, outages=outages, random_outages=random
+    )
+
+
+class Made:
+    """A promise as it was made: what it takes of its client's data, and with how much noise."""
+
+    def __init__(self, promise, parts, scale, expected, norm):
+        self.promise, self.parts, self.scale, self.expected, self.norm = promise, parts, scale, expected, norm
+        self.client, self.noise, self.seen = promise.client, (promise.client, promise.draw), False
+
+
+class Watching(Tape):
+    """Takes down what is promised, and what of that others see."""
+
+    def __init__(self, **options):
+        super().__init__(Looks(), **options)
+        self.made, self._of, self._held, self.sums = [], {}, set(), []
+
+    def _take(self, made, *promises):
+        self.made.append(made)
+        for promise in promises:
+            self._of[id(promise)] = made
+
+    def gradient(self, model, client, draw, size, noise_scale=0.0, clipping_norm=None, expected=0):
+        promise = super().gradient(model, client, draw, size, noise_scale, clipping_norm, expected)
+        self._take(Made(promise, [(draw, 0, size)], noise_scale, expected, clipping_norm), promise)
+        return promise
+
+    def gradient_in_pieces(self, model, client, draw, size, noise_scale=0.0, expected=0, start=None):
+        before = len(self.made)
+        promise = super().gradient_in_pieces(model, client, draw, size, noise_scale, expected, start)
+        pieces = [piece.promise for piece in self.made[before:]]
+        del self.made[before:]
+        parts = [(piece.draw, piece.first, piece.size) for piece in pieces if piece.size]
+        self._take(Made(promise, parts, noise_scale, expected, None), promise, *pieces)
+        return promise
+
+    def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0):
+        promise = super().train(model, client, draw, steps, size, step, noise_scale, expected)
+        self._take(Made(promise, [(draw, 0, steps * size)], noise_scale, expected, None), promise)
+        return promise
+
+    def release(self, promise):
+        super().release(promise)
+        self._of[id(promise)].seen = True
+
+    def hold(self, promise):
+        super().hold(promise)
+        self._held.add(id(promise))
+
+    def apply_with_noise(self, base, factor, terms, noise_scale):
+        self.sums.append((Counter(promise.client for _, promise in terms), noise_scale))
+        return super().apply_with_noise(base, factor, terms, noise_scale)
+
+    def _record(self, rows, coefs, gradient, *rest):
+        if id(gradient) not in self._held:
+            self._of[id(gradient)].seen = True
+        return super()._record(rows, coefs, gradient, *rest)
+
+
+class Looks(NullExecutor):
+    """Computes nothing; losses are made up."""
+
+    def probe(self, rows, coefs, clients, draws):
+        return np.zeros((len(rows), 4), np.float32), np.zeros(draws.shape, np.float32)
+
+
+def run(way, ledger, training, fault, updates=UPDATES):
+    """Return the tape of a run, and its account."""
+    kind, options = way
+    world = world_of(fault, len(training.sizes))
+    if "sizes" in options:
+        first, slope = options["sizes"]
+        weights, sequence = [1.0] * len(training.sizes), PolynomialSizes(slope, 1.0, first)
+        options = {"sizes": RoundSizes(sequence, weights, world.streams, each_client=True)}
+    if "steps" in options:
+        options = {**options, "steps": options["steps"][: len(training.sizes)]}
+    tape = Watching(window=100, max_batch=BATCH, local=kind in LOCAL, own_clipping=ALGORITHMS[kind].own_clipping)
+    tape.releases = ledger.counted_by(ledger, training.noise_scale or training.noise_std, 1.0, tape.local)
+    algorithm, _ = run_algorithm(kind, world, tape, training, updates=updates, until=3.0, **options)
+    assert algorithm.releases is tape.releases
+    return tape, tape.releases
+
+
+def training_of(sizes, levels, sampling, *, unit="example", local=False, allowances=None, tasks=1):
+    """Return the plain values of a run; a mean that is clipped is multiplied by the batch size."""
+    made = make_training(sizes, sampling=sampling, batch_size=BATCH)
+    scales = [level * (BATCH if unit == "client" and not local else 1) for level in levels]
+    return type(made)(**{**vars(made), "noise_std": scales, "allowances": allowances, "tasks": tasks})
+
+
+# -- what happened, counted once more ------------------------------------------------------------
+
+
+def noisy_releases(tape, client):
+    """What of a client's promises others saw, in the order in which they were made."""
+    return [made for made in tape.made if made.client == client and made.seen]
+
+
+def worst_of_passes(n, releases, level=None):
+    """The largest sum over releases of (copies / noise)^2, an example being anywhere in every pass.
+
+    By the release that it is in, pass by pass, and how often it has been in that by then. `level` is the noise of all,
+    where what some of them add is covered by others.
+    """
+    epochs = {}
+    for number, made in enumerate(releases):
+        for draw, first, size in made.parts:
+            places = np.arange(draw * BATCH + first, draw * BATCH + first + size)
+            for epoch in np.unique(places // n).tolist():
+                epochs.setdefault(epoch, set()).add(number)
+    best = {(None, 0): 0.0}
+    for epoch in sorted(epochs):
+        following = {}
+        for (before, copies), cost in best.items():
+            for number in epochs[epoch]:
+                again = copies + 1 if number == before else 1
+                noise = level or releases[number].scale / (releases[number].norm or 1.0)
+                gain = (again**2 - (again - 1) ** 2) / noise**2
+                key = number, again
+                following[key] = max(following.get(key, 0.0), cost + gain)
+        best = following
+    return max(best.values())
+
+
+def gaussian(mu):
+    """The epsilon of one Gaussian release of sensitivity mu, by Balle and Wang (2018), Theorem 5."""
+    if mu == 0.0:
+        return 0.0
+    low, high = 0.0, 50.0 + mu**2 + 10 * mu
+    for _ in range(50):
+        epsilon = 0.5 * (low + high)
+        delta = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+        low, high = (low, epsilon) if delta <= DELTA else (epsilon, high)
+    return high
+
+
+def sampled_kinds(n, releases, sampling):
+    """(sampling rate, noise multiplier) -> how many releases."""
+    found = Counter()
+    for made in releases:
+        examples = made.expected if sampling == "poisson" else sum(size for _, _, size in made.parts)
+        found[round(examples / n, 9), round(made.scale / (made.norm or 1.0), 9)] += 1
+    return found
+
+
+def held_against(ledger, tape, account, scale=1.0):
+    """Assert for every client that the account has all that others saw, and that certified is not below it.
+
+    Args:
+        scale: of the noise of a noise multiplier of 1.
+    """
+    neighbors, unit = ledger.terms.neighbors, ledger.terms.unit
+    noises = Counter(made.noise for made in tape.made if made.seen)
+    assert max(noises.values(), default=1) == 1, "nobody's noise is seen twice"
+    exact = unit == "client" or ledger.sampling == "shuffle"
+    spent, counted = ledger.final_epsilon(account) if exact else [], ledger.compositions(account)
+    for client, n in enumerate(ledger.sizes.tolist()):
+        releases = noisy_releases(tape, client)
+        if unit == "client":
+            squares = sum((scale / made.scale) ** 2 for made in releases if made.scale)
+            squares += sum((scale * share[client] / std) ** 2 for share, std in tape.sums)
+        elif exact:
+            squares = worst_of_passes(n, releases)
+        else:
+            found = Counter()
+            for release, count in counted[client]:
+                found[round(release.sampling_rate, 9), round(release.noise_multiplier, 9)] += count
+            assert found == sampled_kinds(n, releases, ledger.sampling)
+            continue
+        assert spent[client] >= gaussian((1 + (neighbors == "replace_one")) * math.sqrt(squares)) * (1 - 1e-6)
+
+
+def combinations(ways, samplings, neighbors):
+    """Every combination, in the order of the algorithms."""
+    return [
+        (name, sampling, relation, fault, kind)
+        for name in ways
+        for sampling in samplings
+        for relation in neighbors
+        for fault in FAULTS
+        for kind in KINDS
+    ]
+
+
+RELATIONS = ("add_or_remove", "replace_one")
+OF_EXAMPLES = combinations(EXAMPLE, ("poisson", "without_replacement", "shuffle", "with_replacement"), RELATIONS)
+OF_CLIENTS = combinations(CLIENT, ("shuffle", "without_replacement"), RELATIONS)
+OF_PASSES = combinations(PASSED, ("shuffle",), ("replace_one",))
+REFUSED = {
+    ("without_replacement", "add_or_remove"): "sampling without_replacement has no epsilon under neighbors",
+    ("shuffle", "add_or_remove"): "sampling shuffle has no epsilon under neighbors: add_or_remove",
+    ("with_replacement", "add_or_remove"): "several times into one batch",
+    ("with_replacement", "replace_one"): "several times into one batch",
+}
+
+
+def clients_of(name, kind):
+    """Sizes and noise multipliers; an algorithm of one machine has one client."""
+    sizes, levels = KINDS[kind]
+    return (sizes[:1], levels[:1]) if name == "centralized_sgd" else (sizes, levels)
+
+
+def test_there_are_enough_combinations():
+    assert set(ALGORITHMS) == {kind for ways in (EXAMPLE, CLIENT, PASSED) for kind, _ in ways.values()}
+    assert len(OF_EXAMPLES) + len(OF_CLIENTS) + len(OF_PASSES) >= 600
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_examples(name):
+    """What is refused says why; the rest has a count that agrees, and an epsilon that is not too small."""
+    for other, sampling, neighbors, fault, kind in OF_EXAMPLES:
+        sizes, levels = clients_of(name, kind)
+        large = "larger" in name and sampling in ("poisson", "without_replacement")
+        if other != name or large:
+            continue
+        terms = Terms("gaussian", DELTA, 1.0, neighbors, accountant="renyi")
+        ledger = Ledger(terms, np.array(sizes), BATCH, sampling, levels)
+        if (sampling, neighbors) in REFUSED:
+            assert not ledger.certified
+            assert REFUSED[sampling, neighbors] in ledger.statement
+            continue
+        tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, sampling), fault)
+        assert account.refusal is None
+        assert sum(account.total(client) for client in range(len(sizes))) >= 10
+        held_against(ledger, tape, account)
+
+
+@pytest.mark.parametrize("name", CLIENT)
+def test_clients(name):
+    for other, sampling, neighbors, fault, kind in OF_CLIENTS:
+        if other != name:
+            continue
+        sizes, levels = clients_of(name, kind)
+        by_server = "server" in name
+        levels = (4.0,) * len(levels) if by_server else levels
+        local = CLIENT[name][0] in LOCAL
+        terms = Terms("gaussian_update", DELTA, 1.0, neighbors, accountant="renyi", unit="client", by_server=by_server)
+        ledger = Ledger(terms, np.array(sizes), BATCH, sampling, levels)
+        training = training_of(sizes, levels, sampling, unit="client", local=local)
+        tape, account = run(CLIENT[name], ledger, training, fault)
+        assert account.refusal is None
+        held_against(ledger, tape, account, 1 if local else BATCH)
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_data_that_is_used_up(name):
+    """Of three tasks on the same data, which two clients may share."""
+    for other, sampling, neighbors, fault, kind in OF_PASSES:
+        if other != name:
+            continue
+        sizes, level, tasks = KINDS[kind][0], 4.0, 3
+        terms = Terms("one_pass_gaussian", DELTA, 1.0, neighbors)
+        visits = PASSED[name][1].get("visits", 1)
+        claim = OnePassClaim(1.0, DELTA, "analytic", "joint", visits)
+        alone, shared = (
+            OnePassLedger(terms, np.array(sizes), BATCH, level, tasks, holders, claim) for holders in (1, 2)
+        )
+        training = training_of(sizes, [level] * len(sizes), sampling, tasks=tasks)
+        tape, account = run(PASSED[name], alone, training, fault, None)
+        assert account.refusal is None
+        used = [
+            sum(worst_of_passes(n, noisy_releases(tape, client * tasks + task), level) for task in range(tasks))
+            for client, n in enumerate(sizes)
+        ]
+        for ledger in (alone, shared):
+            spent = ledger.final_epsilon(account)
+            for client in range(len(sizes)):
+                others = max(used[:client] + used[client + 1 :]) if ledger is shared else 0.0
+                assert spent[client] >= gaussian(2.0 * math.sqrt(used[client] + others)) * (1 - 1e-6)
+            assert max(spent) <= ledger.epsilon_of_passes(ledger.most) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
+    """As in algorithms of a user's own: fewer releases, over as many passes; budgets hold all the same."""
+    monkeypatch.setattr(Algorithm, "lost", lambda self, promise: False)
+    sizes, levels = clients_of(name, "several")
+    ledger = Ledger(Terms("gaussian", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels)
+    tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), "crashes")
+    held_against(ledger, tape, account)
+    if EXAMPLE[name][0] != "async_fl":  # its budget is one of rounds, which are made again
+        budgets = [10.0, 20.0, 5.0, 2.0][: len(sizes)]
+        training = training_of(sizes, levels, "shuffle", allowances=ledger.allowances(budgets))
+        tape, account = run(EXAMPLE[name], ledger, training, "crashes", None)
+        assert (ledger.final_epsilon(account) <= np.array(budgets)).all()
+        held_against(ledger, tape, account)
+
+
+@pytest.mark.parametrize("fault", ["crashes", "churn"])
+def test_sampled_releases_cost_what_dp_accounting_says_by_itself(fault):
+    """Of the client that spent most, from below: the losses are rounded down."""
+    sizes, levels = (20, 27), (4.0, 4.0)
+    ledger = Ledger(Terms("gaussian", DELTA), np.array(sizes), BATCH, "poisson", levels)
+    tape, account = run(EXAMPLE["mapa"], ledger, training_of(sizes, levels, "poisson"), fault)
+    spent = ledger.final_epsilon(account)
+    client = int(np.argmax(spent))
+    kinds = sampled_kinds(sizes[client], noisy_releases(tape, client), "poisson")
+    whole = None
+    for (rate, level), count in kinds.items():
+        one = from_gaussian_mechanism(
+            level, sampling_prob=rate, pessimistic_estimate=False, value_discretization_interval=1e-3
+        ).self_compose(count)
+        whole = one if whole is None else whole.compose(one)
+    assert whole.get_epsilon_for_delta(DELTA) <= spent[client] <= 1.2 * whole.get_epsilon_for_delta(DELTA)
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_budgets_are_kept(name):
+    """Whatever is lost, nobody ends above its budget, and somebody uses it up."""
+    sizes, levels = clients_of(name, "several")
+    for sampling, neighbors in (("shuffle", "replace_one"), ("poisson", "add_or_remove")):
+        budgets = np.array([2.0, 6.0, 1.0, 0.3])[: len(sizes)]
+        budgets *= 1 if sampling == "poisson" else 30 if "larger" in name else 5
+        if "larger" in name and sampling == "poisson":
+            continue
+        terms = Terms("gaussian", DELTA, 1.0, neighbors, accountant="renyi")
+        ledger = Ledger(terms, np.array(sizes), BATCH, sampling, levels)
+        allowed = ledger.allowances(budgets.tolist(), 200)
+        if name.startswith("async_fl"):
+            allowed = [rounds_within(ledger, EXAMPLE[name], client, budget) for client, budget in enumerate(budgets)]
+        for fault in FAULTS:
+            training = training_of(sizes, levels, sampling, allowances=allowed)
+            tape, account = run(EXAMPLE[name], ledger, training, fault, None)
+            assert (ledger.final_epsilon(account) <= budgets).all()
+            assert any(account.total(client) == most > 0 for client, most in enumerate(allowed))
+            held_against(ledger, tape, account)
+
+
+def rounds_within(ledger, way, client, budget):
+    """How many rounds of growing sizes cost no more, in whatever order."""
+    first, slope = way[1]["sizes"]
+    sequence, rounds, streams = PolynomialSizes(slope, 1.0, first), 0, Streams(0)
+    sizes = RoundSizes(sequence, [1.0] * len(ledger.sizes), streams, each_client=True)
+    while rounds < 20:
+        made = [rounds + 1 if other == client else 0 for other in range(len(ledger.sizes))]
+        if ledger.final_epsilon(dataclasses.replace(releases_after(ledger, sizes, made), passes=None))[client] > budget:
+            break
+        rounds += 1
+    return rounds
