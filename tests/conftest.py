@@ -20,7 +20,7 @@ from hypothesis import settings
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests
-from tests.helpers import RunWithoutNumbers
+from tests.helpers import RunWithoutNumbers, optimised
 
 # A slow machine is no failure, and what every change must pass may not depend on chance; at a desk
 # hypothesis goes on looking for new examples.
@@ -50,15 +50,11 @@ def pytest_configure(config):
 
 @pytest.fixture(autouse=True, scope="module")
 def how_to_compile(request):
-    """Optimise where that is the subject; what was compiled in the other way is forgotten."""
+    """Optimise where that is the subject."""
+    jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
-    optimised = any(inside.is_relative_to(name) for name in OPTIMISED)
-    jax.config.update("jax_disable_most_optimizations", not optimised)
-    if optimised:
-        jax.clear_caches()
-    yield
-    if optimised:
-        jax.clear_caches()
+    with optimised() if any(inside.is_relative_to(name) for name in OPTIMISED) else contextlib.nullcontext():
+        yield
 
 
 def pytest_runtest_teardown():

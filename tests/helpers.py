@@ -39,6 +39,16 @@ NEVER = 2**62
 LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, (local_rounds.LocalRounds, fedavg.FedAvg)))
 
 
+@contextlib.contextmanager
+def optimised():
+    """Compile as users have it; what was compiled before is forgotten, and so is what is compiled here."""
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
+
+
 # -- worlds ------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Every scenario that comes with simfl: it loads, fits its data, and runs, shortened."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import simfl
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
 from simfl.simulation.data import shared_data
+from tests.helpers import optimised
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
 STUDIES = sorted(FOLDER.rglob("studies/*.yaml"))
 UPDATES = 32
-#: Narrow steps are compiled sooner.
-SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}", "execution={width: 2}"]
+SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
+#: Narrow steps are compiled sooner; convolutions are never batched, and slow without optimisation.
+NARROW = "execution={width: 2}"
+CONVOLUTIONAL = ("lenet5", "cnn", "resnet")
 LARGE = ("resnet",)  # minutes of compilation and evaluation on a CPU: prepared, but not run
 
 
@@ -53,11 +57,15 @@ def test_it_loads_and_is_the_same_after_a_round_trip(path):
 def test_it_runs_shortened(path, tmp_path):
     scenario = simfl.load(path, SHORT)
     _needs_its_data(scenario)
+    convolutional = scenario.model.kind in CONVOLUTIONAL
+    if not convolutional:
+        scenario = simfl.load(path, [*SHORT, NARROW])
     setup = simfl.prepare(scenario)
     assert setup.problem.data.train_x.shape[1:] == setup.dataset.input_shape
     if scenario.model.kind in LARGE:
         return
-    run = simfl.run(setup, out=tmp_path)
+    with optimised() if convolutional else contextlib.nullcontext():
+        run = simfl.run(setup, out=tmp_path)
     assert run.status == "done"
     assert run.manifest.updates == UPDATES
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
