@@ -44,6 +44,6 @@ def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: A
             others = ", ".join(name for name in takes if option in takes[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
-    dataset = transform(loader.load(root, streams, **options), **changes)
+    dataset = transform(loader.load(root, streams, **options), streams=streams, **changes)
     check_features(f"data.set: {kind}", dataset.train_x)  # per-example clipping counts on it
     return dataset

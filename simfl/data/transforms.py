@@ -1,26 +1,33 @@
 """Changes of a set before training: some of its classes, PCA, then projection to the unit sphere or standardisation.
 
 What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
-Fitting on the data spends no privacy budget in the ledger: a private run should take the transform as public.
+Fitting on what clients hold is outside of any epsilon. With `fit_on: {public: N}` it is fitted on N training examples
+that the seed draws and that nobody holds from then on: they stand for data that is no secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from simfl.data.base import Dataset, FloatArray
 from simfl.errors import DataError, ScenarioError, nearest
+from simfl.streams import Streams
 
-OPTIONS = ("classes", "pca", "normalize")
+OPTIONS = ("classes", "pca", "normalize", "fit_on")
 """What `transform` takes."""
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
 
 def transform(
-    data: Dataset, classes: Sequence[int] | None = None, pca: int | None = None, normalize: str = "none"
+    data: Dataset,
+    classes: Sequence[int] | None = None,
+    pca: int | None = None,
+    normalize: str = "none",
+    fit_on: Mapping[str, int] | None = None,
+    streams: Streams | None = None,
 ) -> Dataset:
     """Keep some classes, apply PCA, then the normalisation.
 
@@ -30,6 +37,8 @@ def transform(
         pca: number of principal components to keep, or None to keep the features.
         normalize: "none", "unit_sphere" (each example divided by its L2 norm), "unit_sphere_with_constant" (the same,
             with a constant feature) or "standard" (each feature brought to mean 0 and deviation 1).
+        fit_on: {"public": N}: what is fitted comes from N training examples, which are taken out; None: from all.
+        streams: draws these ("public").
 
     Returns:
         The changed set; after PCA the examples are flat and no longer images.
@@ -41,8 +50,12 @@ def transform(
         )
     if classes is not None:
         data = keep_classes(data, classes)
+    public = None
+    if fit_on is not None:
+        data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
     if pca is not None:
-        train, test = reduce_dimension(data.train_x, data.test_x, pca)
+        train, test, *fitted = reduce_dimension(data.train_x, data.test_x, pca, public)
+        public = None if public is None else fitted[0]
         data = replace(data, train_x=train, test_x=test, image_shape=None)
     if normalize == "unit_sphere":
         data = replace(data, train_x=project_to_sphere(data.train_x), test_x=project_to_sphere(data.test_x))
@@ -50,9 +63,21 @@ def transform(
         train, test = with_constant(data.train_x), with_constant(data.test_x)
         data = replace(data, train_x=train, test_x=test, image_shape=None)
     elif normalize == "standard":
-        train, test = standardize(data.train_x, data.test_x)
+        train, test = standardize(data.train_x, data.test_x, public)
         data = replace(data, train_x=train, test_x=test)
     return data
+
+
+def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
+    """Take some training examples out of a set; return the rest and their features, f32 [count, ...]."""
+    n = len(data.train_x)
+    if not 1 <= count < n:
+        raise ScenarioError(
+            f"data.fit_on.public: expected 1 to {n - 1}, one less than there are to train on, found {count}"
+        )
+    chosen = np.zeros(n, bool)
+    chosen[generator.choice(n, count, replace=False)] = True
+    return replace(data, train_x=data.train_x[~chosen], train_y=data.train_y[~chosen]), data.train_x[chosen]
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
@@ -86,22 +111,26 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     )  # fmt: skip
 
 
-def reduce_dimension(train: FloatArray, test: FloatArray, components: int) -> tuple[FloatArray, FloatArray]:
-    """Project to the principal axes of the training part, without whitening.
+def reduce_dimension(
+    train: FloatArray, test: FloatArray, components: int, public: FloatArray | None = None
+) -> tuple[FloatArray, ...]:
+    """Project to principal axes, without whitening.
 
     z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues.
 
     Args:
         train: [n, ...], flattened to [n, p].
         test: [m, ...], flattened likewise.
-        components: k, from 1 to min(n, p).
+        components: k, from 1 to min(n, p) of what it is fitted on.
+        public: [q, ...], on which it is fitted; None: on the training part.
 
     Returns:
-        Both parts, f32 [n, k] and [m, k].
+        All parts that are there, f32 [n, k], [m, k] (and [q, k]).
     """
     from sklearn.decomposition import PCA
 
-    flat = train.reshape(len(train), -1)
+    parts = [part.reshape(len(part), -1) for part in (train, test, public) if part is not None]
+    flat = parts[0] if public is None else parts[2]
     n, p = flat.shape
     if not 1 <= components <= min(n, p):
         raise ScenarioError(
@@ -110,10 +139,7 @@ def reduce_dimension(train: FloatArray, test: FloatArray, components: int) -> tu
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
     solver.fit(flat.astype(np.float64))
-    return (
-        solver.transform(flat).astype(np.float32),
-        solver.transform(test.reshape(len(test), -1)).astype(np.float32),
-    )
+    return tuple(solver.transform(part).astype(np.float32) for part in parts)
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
@@ -135,11 +161,12 @@ def with_constant(x: FloatArray) -> FloatArray:
     return project_to_sphere(together)
 
 
-def standardize(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bring each feature to mean 0 and deviation 1 over the training part; a constant one becomes 0."""
+def standardize(train: FloatArray, test: FloatArray, public: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """Bring each feature to mean 0 and deviation 1 over the training part, or `public`; a constant one becomes 0."""
     from sklearn.preprocessing import StandardScaler
 
-    scaler = StandardScaler().fit(train.reshape(len(train), -1).astype(np.float64))
+    fitted = train if public is None else public
+    scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))
     return (
         scaler.transform(train.reshape(len(train), -1)).astype(np.float32).reshape(train.shape),
         scaler.transform(test.reshape(len(test), -1)).astype(np.float32).reshape(test.shape),

@@ -52,6 +52,8 @@ Composition = tuple[tuple[Release, int], ...]
 
 #: How a statement begins that says why there is no epsilon.
 NOT_CERTIFIED = "not certified: "
+#: How a statement ends: what a run may show and no epsilon covers.
+OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
 #: So many different compositions are looked at with privacy loss distributions at the end of a run.
 AFFORDABLE = 8
 #: A share of a budget that is as good as all of it.
@@ -189,11 +191,21 @@ class Ledger:
             "pld": "privacy loss distributions",
         }[terms.accountant]
         whom = "of a client" if terms.unit == "example" else "with its data"
-        sampled = "" if terms.amplification or terms.unit == "client" else ", no amplification by sampling"
         return (
-            f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}"
-            f"{sampled}, {accountant}"
+            f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}, "
+            f"{self._sampled}, {accountant}; {OUTSIDE}"
         )
+
+    @property
+    def _sampled(self) -> str:
+        """How examples come into a release, and what of that is no secret."""
+        if self.terms.unit == "client":
+            return "no sampling within a client"
+        batch = {
+            "poisson": f"each of a client's n examples in a batch with probability {self.batch_size}/n, n held fixed",
+            "shuffle": f"batches of {self.batch_size} of a client's n shuffled examples, accounted by passes",
+        }.get(self.sampling, f"batches of {self.batch_size} of a client's n examples drawn afresh, n held fixed")
+        return batch if self.terms.amplification else f"{batch}, no amplification by sampling"
 
     def certifies(self, releases: Releases) -> bool:
         """Whether an epsilon holds for these releases."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from simfl.privacy.accounting import Release
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Composition, Ledger, Terms, View
+from simfl.privacy.ledger import OUTSIDE, Composition, Ledger, Terms, View
 from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
 from simfl.privacy.shuffled import KnownUses, planned_uses
 
@@ -216,5 +216,5 @@ class OnePassLedger(Ledger):
             f"{self.holders} client{'s' * (self.holders > 1)} at most, used {claim.visits} "
             f"time{'s' * (claim.visits > 1)}: one pass of disjoint batches is one release; "
             f"{self.epsilon_of_passes(self.most):.4g} in the end, {self.epsilon_of_passes(single):.4g} for one task "
-            f"and client; {claimed}"
+            f"and client; {claimed}; {OUTSIDE}"
         )

@@ -29,6 +29,14 @@ class DataConfig(Config):
     partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
 
 
+class FitOn(Config):
+    """Examples that are no secret."""
+
+    public: Count = Field(
+        description="number of training examples, drawn by the seed, that stand for public data: no client holds them"
+    )
+
+
 class RealData(DataConfig):
     """Base of the sets that are not synthetic."""
 
@@ -45,6 +53,25 @@ class RealData(DataConfig):
     pca: Count | None = Field(
         default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
     )
+    fit_on: FitOn | None = Field(
+        default=None,
+        description="what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
+        "training examples, which is outside of any epsilon",
+    )
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """The fields that ask for statistics of the data."""
+        return ("pca",) * (self.pca is not None) + ("normalize",) * (self.normalize == "standard")
+
+    @model_validator(mode="after")
+    def _something_to_fit(self) -> RealData:
+        """Refuse public examples that nothing is fitted on."""
+        if self.fit_on is not None and not self.fitted:
+            raise InvalidValueError(
+                Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))
+            )
+        return self
 
     @field_validator("classes")
     @classmethod

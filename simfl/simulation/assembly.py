@@ -19,6 +19,7 @@ from simfl.models import AbstractModel
 from simfl.scenario import Scenario
 from simfl.simulation.data import load_data, model_of, share_out
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
+from simfl.simulation.privacy import privacy_warnings
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import speeds, topology_of
 from simfl.streams import Streams
@@ -144,6 +145,7 @@ def _training(setup: Setup) -> Training:
 
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield what can only be seen beside the data."""
+    yield from privacy_warnings(setup)
     ledger = setup.ledger
     if ledger is not None and not ledger.counts_holders and setup.scenario.data.partition.kind == "resample":
         yield (

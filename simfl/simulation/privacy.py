@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,14 @@ from simfl.privacy.calibration import least_noise
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
+from simfl.scenario.data import RealData
 from simfl.tape.problem import Clip
 
 if TYPE_CHECKING:
     from simfl.simulation.setup import Setup
+
+#: Examples of a client below which a warning says that they are few.
+HANDFUL = 10
 
 _PARTIAL = (
     "only the gradient of the first convolution carries noise; those of all other layers, which are functions of the "
@@ -84,6 +88,39 @@ def protect(setup: Setup) -> Protection:
         stds=[scale * unit for scale in scales],
         ledger=Ledger(terms, setup.sizes, batch_size, kind.sampling, levels, make.pure),
     )
+
+
+def privacy_warnings(setup: Setup) -> Iterator[str]:
+    """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
+    ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
+    if ledger is None or not ledger.certified:
+        return
+    smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
+    n = len(sizes) if whole else int(sizes[smallest])
+    if ledger.delta * n > 1:
+        whose = "clients" if whole else f"examples of client {smallest}"
+        yield (
+            f"privacy.delta: {ledger.delta:g} is more than 1/{n}, one over the number of {whose}: publishing one of "
+            f"them as it is would keep such a promise; use less than {1 / n:.2g}"
+        )
+    if not whole and n < HANDFUL:
+        few = int(np.count_nonzero(sizes < HANDFUL))
+        yield (
+            f"data.partition: found {few} client{'s' * (few > 1)} with fewer than {HANDFUL} examples, client "
+            f"{smallest} with {n}: epsilon hides one example, not what so few have in common"
+        )
+    bare = [] if ledger.pure else [client for client, level in enumerate(ledger.levels) if level == 0]
+    if isinstance(getattr(setup.scenario.privacy, "noise_multiplier", None), tuple) and bare:
+        shown = ", ".join(map(str, bare[:8])) + (", ..." if len(bare) > 8 else "")
+        yield (
+            f"privacy.noise_multiplier: 0 for client{'s' * (len(bare) > 1)} {shown}: no noise, no privacy and an "
+            "infinite epsilon; give every client more than 0"
+        )
+    if isinstance(data, RealData) and data.fitted and data.fit_on is None:
+        yield (
+            f"data.{data.fitted[0]}: statistics of all clients' examples are taken before training, outside of "
+            "epsilon; take them from public ones with data.fit_on: {public: 1000}"
+        )
 
 
 def _arguments(of: type[Any], given: dict[str, Any]) -> dict[str, Any]:

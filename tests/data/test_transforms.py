@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,25 @@ def test_classes_without_examples() -> None:
     targets = y.astype(np.float32)
     with pytest.raises(ScenarioError, match=r"^data\.classes: has no meaning for a regression"):
         keep_classes(Dataset("mine", x, targets, x[:2], targets[:2], 0), [0, 1])
+
+
+def test_what_is_fitted_comes_from_public_examples_that_nobody_holds() -> None:
+    x, test = features(60, 8), features(5, 8, seed=1)
+    data = Dataset("made", x, np.arange(60, dtype=np.int32), test, np.arange(5, dtype=np.int32), num_classes=60)
+    options = {"pca": 3, "normalize": "standard", "fit_on": {"public": 20}}
+    found = transform(data, **options, streams=Streams(7))
+    left = found.train_y
+    assert len(left) == len(found.train_x) == 40
+    public = x[np.setdiff1d(np.arange(60), left)]
+    reduced, mapped, axes = reduce_dimension(x[left], test, 3, public)
+    np.testing.assert_allclose(axes.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(found.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
+    again, other = (transform(data, **options, streams=Streams(seed)) for seed in (7, 8))
+    np.testing.assert_array_equal(found.train_x, again.train_x)
+    assert not np.array_equal(left, other.train_y)
+    # What others hold changes nothing of the map.
+    moved = transform(
+        replace(data, train_x=np.where(np.isin(np.arange(60), left)[:, None], 2 * x, x)), **options, streams=Streams(7)
+    )
+    np.testing.assert_array_equal(moved.test_x, found.test_x)

@@ -33,7 +33,12 @@ def test_every_client_is_charged_for_its_own_releases_at_its_own_rate_and_noise(
     assert book.largest(counts) == book.epsilon(counts).max()
     assert book.certified
     assert "delta = 1e-05" in book.statement
-    assert "adding or removing one example, local view" in book.statement
+    assert book.statement == (
+        "(epsilon, delta = 1e-05) per example of a client, neighboring data sets by adding or removing one example, "
+        "local view (all that the client ever sent), each of a client's n examples in a batch with probability 10/n, n "
+        "held fixed, Renyi accountant, tightened at the end by privacy loss distributions where affordable; outside of "
+        "it: evaluations, statistics of the data taken before training, the sizes that batches really had"
+    )
 
 
 @QUICK

@@ -81,7 +81,8 @@ def test_the_statement_says_what_everything_costs_together():
         "10 tasks on the same data and an example at 1 client at most, used 5 times: one pass of disjoint batches is "
         f"one release; {gaussian_epsilon(DELTA, 2 * math.sqrt(50) / LEVEL):.4g} in the end, "
         f"{gaussian_epsilon(DELTA, 2 * math.sqrt(5) / LEVEL):.4g} for one task and client; the noise is made for "
-        "(1, 2.77778e-10) for each task and client, by analytic calibration and 5 visits added up"
+        "(1, 2.77778e-10) for each task and client, by analytic calibration and 5 visits added up; outside of it: "
+        "evaluations, statistics of the data taken before training, the sizes that batches really had"
     )
 
 

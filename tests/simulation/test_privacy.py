@@ -167,3 +167,57 @@ def test_updates_that_are_not_finite_are_released_as_zero_and_told(tmp_path):
     assert found.manifest.extra["released_as_zero"] == 24
     assert found.manifest.extra["warnings"] == ["privacy: 24 updates were not finite and were released as zero"]
     assert np.isfinite(found.metrics["train_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], None),
+        (
+            ["privacy.delta=0.01"],
+            "privacy.delta: 0.01 is more than 1/179, one over the number of examples of client",
+        ),
+        (["privacy={mechanism: gaussian_update, delta: 0.1}"], None),
+        (
+            ["privacy={mechanism: gaussian_update, delta: 0.2}"],
+            "privacy.delta: 0.2 is more than 1/8, one over the number of clients: publishing one of them as it is "
+            "would keep such a promise; use less than 0.12",
+        ),
+        (
+            ["data.partition.sizes={kind: listed, values: [100, 8, 100, 9, 99, 99, 99, 99]}", "algorithm.batch_size=4"],
+            "data.partition: found 2 clients with fewer than 10 examples, client 1 with 8: epsilon hides one example, ",
+        ),
+        (
+            ["privacy.noise_multiplier=[1, 0, 1, 1, 0, 1, 1, 1]"],
+            "privacy.noise_multiplier: 0 for clients 1, 4: no noise",
+        ),
+        (["privacy.noise_multiplier=[1, 1, 1, 1, 0, 1, 1, 1]"], "privacy.noise_multiplier: 0 for client 4: no noise"),
+        (
+            ["data.pca=10"],
+            "data.pca: statistics of all clients' examples are taken before training, outside of epsilon",
+        ),
+        (["data.normalize=standard"], "data.normalize: statistics of all clients' examples are taken before training"),
+        (["data.pca=10", "data.fit_on={public: 500}"], None),
+        (["data.normalize=standard", "privacy="], None),
+    ],
+)
+def test_what_an_epsilon_does_not_say_is_told_before_the_run(changes, expected):
+    found = assemble(loads(scenario("{clipping_norm: 1}").to_yaml(), overrides=changes)).warnings
+    assert len(found) == (expected is not None)
+    assert all(line.startswith(expected) for line in found)
+
+
+def test_public_examples_are_held_by_nobody():
+    text = scenario("{clipping_norm: 1}").to_yaml()
+    whole, apart = (
+        assemble(loads(text, overrides=["data.normalize=standard", *more]))
+        for more in ([], ["data.fit_on={public: 400}"])
+    )
+    assert apart.sizes.sum() == whole.sizes.sum() - 400 == len(apart.dataset.train_x)
+    assert len(apart.dataset.test_x) == len(whole.dataset.test_x)
+    with pytest.raises(ScenarioError, match=r"data\.fit_on\.public: expected 1 to 1437, .* found 1438"):
+        assemble(loads(text, overrides=["data.normalize=standard", "data.fit_on={public: 1438}"]))
+    with pytest.raises(
+        ScenarioError, match=r"data\.fit_on: expected pca, or normalize: standard, beside it, found neither"
+    ):
+        loads(text, overrides=["data.fit_on={public: 10}"])
