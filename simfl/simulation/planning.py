@@ -328,11 +328,18 @@ def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
 
 def rehearse_plan(
     base: Base, content: Mapping[str, Any], found: TrainingPlan, draws: int
-) -> tuple[Scenario, Rehearsal]:
-    """Check the planned scenario as `simfl run` would, and train its rounds once without noise."""
+) -> tuple[Scenario, TrainingPlan, Rehearsal]:
+    """Check the planned scenario as `simfl run` would, and train its rounds once without noise.
+
+    Returns:
+        The scenario, the plan with what the scenario's own ledger certifies, and what is to be expected.
+    """
 
     planned = from_mapping(content, "the planned scenario")
     setup = assemble(planned)
+    assert setup.ledger is not None, "the plan is private"
+    certified = float(setup.ledger.final_epsilon(setup.kind.planned(setup)).max())
+    found = replace(found, certified_epsilon=certified)
     streams = setup.streams
     batches = draw_batches(
         len(base.task.train_y),
@@ -349,4 +356,4 @@ def rehearse_plan(
         draws=draws,
         key=streams.key("utility-graph"),
     )
-    return planned, rehearsed
+    return planned, found, rehearsed

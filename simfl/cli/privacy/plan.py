@@ -89,7 +89,7 @@ def command(
         )
     found = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
     content = planning.planned_content(base, found)
-    planned, rehearsed = planning.rehearse_plan(base, content, found, draws)
+    planned, found, rehearsed = planning.rehearse_plan(base, content, found, draws)
     text = to_text(content, base, found, rehearsed)
     try:
         out.write_text(text, encoding="utf-8")
