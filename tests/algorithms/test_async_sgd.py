@@ -48,6 +48,7 @@ class Script:
 
     def _prepare(self, algorithm):
         read, gradient, on_update, draws = algorithm.read, algorithm.gradient, algorithm.on_update, [0] * K
+        again = self.problem.batches.sampling == "shuffle"  # who computes twice for an update has crashed
 
         def sent(client):
             self.events.append(("sent", client))
@@ -56,11 +57,12 @@ class Script:
         def computed(model, client):
             promised = gradient(model, client)
             self.events.append(("computed", client, draws[client], promised.size))
-            draws[client] += 1
+            draws[client] += not again
             return promised
 
         def updated(row):
             self.events.append(("applied", row[1]))
+            draws[row[1]] += again
             on_update(row)
 
         algorithm.read, algorithm.gradient, algorithm.on_update = sent, computed, updated

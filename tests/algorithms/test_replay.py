@@ -45,15 +45,17 @@ class Script:
 
     def _prepare(self, algorithm):
         gradient, on_update, draws = algorithm.gradient, algorithm.on_update, [0] * K
+        again = self.problem.batches.sampling == "shuffle"  # who reads twice for an update has crashed
 
         def read(model, client):
             promised = gradient(model, client)
             self.events.append(("read", client, draws[client], promised.size))
-            draws[client] += 1
+            draws[client] += not again
             return promised
 
         def update(row):
             self.events.append(("update", row[1], row[2], row[3]))
+            draws[row[1]] += again
             on_update(row)
 
         algorithm.gradient, algorithm.on_update = read, update
