@@ -7,6 +7,7 @@ the tally cannot place has no epsilon from then on, and the reason is kept (`Rel
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,6 +260,8 @@ class Tally(Releases):
         nominal, level = self._scales[client], self.ledger.levels[client]
         if not nominal or abs(scale / nominal - 1.0) <= ROUNDING:
             return level
+        if not scale:
+            return math.inf if self.ledger.pure else 0.0
         return level * nominal / scale if self.ledger.pure else level * scale / nominal
 
     def _add(self, client: int, batch: int, level: float, count: int = 1) -> None:

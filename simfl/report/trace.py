@@ -35,7 +35,7 @@ TABLES = {
 _COUNTERS = {
     "test_accuracy": "test accuracy",
     "test_loss": "test loss",
-    "epsilon": "largest epsilon over clients",
+    "epsilon": "largest epsilon over clients (before the end an upper bound)",
     "consensus_distance": "consensus distance",
 }
 # Names out of the reserved colours of chrome://tracing; Perfetto chooses its own by the slice's name.

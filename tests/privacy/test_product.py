@@ -360,6 +360,23 @@ def test_data_that_is_used_up(name):
             assert max(spent) <= ledger.epsilon_of_passes(ledger.most) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", ["adpsgd", "async_fl, rounds larger than the data", "async_sgd"])
+def test_pure_mechanisms(name, fault):
+    """An example that is so many times in all releases together loses as often the epsilon of one, at least."""
+    sizes, levels = KINDS["several"][0], (0.5, 0.25, 0.5, 1.0)
+    ledger = Ledger(Terms("laplace", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels, True)
+    tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), fault)
+    for client, composition in enumerate(ledger.compositions(account)):
+        passes = {
+            place // sizes[client]
+            for made in noisy_releases(tape, client)
+            for draw, first, size in made.parts
+            for place in range(draw * BATCH + first, draw * BATCH + first + size)
+        }
+        assert sum(release.pure_epsilon * count for release, count in composition) >= levels[client] * len(passes)
+
+
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_lost_batches_that_are_not_handed_out_again(name, monkeypatch):
     """As in algorithms of a user's own: fewer releases, over as many passes; budgets hold all the same."""

@@ -1,5 +1,6 @@
 """What a tape tells of promises becomes releases of the right kinds, or the reason why nothing is certified."""
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ def test_rounding_of_a_scale_makes_no_kind():
     ("tell", "options", "reason"),
     [
         (lambda t: t.count(Told(noise_scale=0.0)), {}, r"client 0 releases mini-batch 0 without noise \(at 1\.5 s"),
+        (lambda t: t.count(Told(noise_scale=0.0)), {"pure": True}, "client 0 releases mini-batch 0 without noise"),
+        (lambda t: t.count(Told(own_norm=math.inf)), {"pure": True}, "client 0 releases mini-batch 0 without clipping"),
         (lambda t: t.count(Told(examples=7)), {"sampling": "poisson"}, "not known at which rate"),
         (lambda t: t.count(Told(own_norm=1e10)), {}, "client 0 releases mini-batch 0 without clipping"),
         (lambda t: (t.name(Told(draw=3)), t.name(Told(draw=3))), {}, "draws the noise of mini-batch 3 behind"),
