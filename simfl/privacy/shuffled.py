@@ -81,6 +81,11 @@ class Passes:
         if size == 0:
             return True
         stop, starts, stops = start + size, self._starts, self._stops
+        if stops and start == stops[-1] and self._short[-1]:  # the hot path: the next one of the same pass
+            end = (self._epochs[-1] + 1) * self.examples
+            if start >= end - self.examples and stop <= end:
+                stops[-1] = stop
+                return True
         at = len(stops) if not stops or start >= stops[-1] else bisect_right(starts, start)
         if (at and stops[at - 1] > start) or (at < len(starts) and starts[at] < stop):
             return False
