@@ -44,6 +44,8 @@ Neighbors = Literal["add_or_remove", "replace_one"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 Accountant = Literal["tightest", "renyi", "pld"]
 
+#: So little noise is none, and more than so much is as good as that: their squares are numbers.
+_NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 #: Orders of the Renyi accountant where many kinds of releases are composed: all integers.
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
 #: So many kinds of releases are described by dp-accounting (27 ms each, fractional orders too), more in closed form.
@@ -98,7 +100,7 @@ class Pair:
     @property
     def private(self) -> bool:
         """Whether there is any noise, or nothing to hide."""
-        return self.rate == 0.0 or self.noise_multiplier > 0.0 or self.pure_epsilon is not None
+        return self.rate == 0.0 or self.noise_multiplier > _NO_NOISE or self.pure_epsilon is not None
 
 
 def refusal(sampling: str, neighbors: Neighbors) -> str | None:
@@ -132,7 +134,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
             pair = Pair(0.0, 1.0, replace, amplified_epsilon(pure, rate))
         else:
             fixed = release.sampling == "without_replacement" and rate < 1.0
-            pair = Pair(release.noise_multiplier, rate, replace, fixed=fixed)
+            pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed)
         if release.sampling == "one_pass":
             once.append(pair)
         else:
@@ -162,7 +164,7 @@ def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.flo
     import dp_accounting
     from dp_accounting import rdp
 
-    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise_multiplier)
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(min(noise_multiplier, 1e9))
     if rate < 1.0:
         event = dp_accounting.PoissonSampledDpEvent(rate, event)
     # It warns of every fractional order at which its series does not converge and leaves it out,
@@ -232,7 +234,7 @@ def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float6
     z, q = pair.noise_multiplier, pair.rate
     bound: NDArray[np.float64] = 2.0 * orders / z / z
     wanted = np.flatnonzero(bound < 4.0 * _HOPELESS)
-    if not wanted.size or q == 1.0 or math.isinf(z):
+    if not wanted.size or q == 1.0:
         return bound
     s = z / 2.0 if pair.fixed else z
     width = min(s, s * s)
@@ -349,10 +351,17 @@ def _renyi_epsilon(pairs: list[tuple[Pair, int]], delta: float) -> float:
     return float(renyi_to_epsilon(table.orders, total, delta))
 
 
+def _slope(pairs: list[tuple[Pair, int]]) -> float:
+    """2 D_alpha / alpha near alpha = 1: the variance of the privacy loss, about, of all together."""
+    table = RenyiTable()
+    counts = np.array([count for _, count in pairs], dtype=np.float64)
+    return 2.0 * float(counts @ table.divergences(pair for pair, _ in pairs)[:, 0]) / float(table.orders[0])
+
+
 # -- privacy loss distributions --------------------------------------------------------------
 
 #: Bins of one release, and of all together: beyond, they become coarser.
-_MOST_BINS = 2**20, 2**21
+_MOST_BINS = 2**18, 2**19
 #: Mass that the Fourier transform may put into the wrong place, a release.
 _ROUNDING = 1e-15
 #: Epsilon beyond which finer bins would cost memory without end, and nobody cares for the digits.
@@ -461,8 +470,9 @@ def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float)
     whole = None
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
-        part = part.self_compose(count) if count > 1 else part
-        whole = part if whole is None else whole.compose(part)
+        with np.errstate(all="ignore"):  # its bounds of the tails go through what overflows, and leave that out
+            part = part.self_compose(count) if count > 1 else part
+            whole = part if whole is None else whole.compose(part)
     return whole
 
 
@@ -483,23 +493,38 @@ def _exact_gaussian(pairs: list[tuple[Pair, int]]) -> float | None:
 def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
     """Width of a bin of privacy loss: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
 
+    Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
     All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
-    keeps at least 3.5 times the range of one release, or all of it.
+    keeps at least 3.5 times the range of one release, and the variance of all over that range, or all of it.
     """
     interval = 1e-5 if near < 0.5 else 1e-4 if near < 20 else 1e-3
+    many = math.sqrt(sum(count for _, count in pairs))
+    while near > 0.0 and interval * many * 20.0 > near:
+        interval /= 2.0
     one = max(_width(pair) for pair, _ in pairs)
     everything = sum(count * _width(pair) for pair, count in pairs)
-    whole = min(everything, max(2.0 * _renyi_epsilon(pairs, 1e-15), 3.5 * one))
+    variance = _slope(pairs)
+    whole = min(everything, max(2.0 * _renyi_epsilon(pairs, 1e-15), 3.5 * one, variance / one))
     needed = max(one / _MOST_BINS[0], whole / _MOST_BINS[1])
     return interval * 2.0 ** max(0, math.ceil(math.log2(needed / interval))) if needed > interval else interval
 
 
 def _distribution_epsilon(pairs: list[tuple[Pair, int]], delta: float, near: float) -> float:
-    """Epsilon by privacy loss distributions; infinite where they lack the precision for so small a delta."""
-    delta -= _ROUNDING * sum(count for _, count in pairs)
+    """Epsilon by privacy loss distributions; infinite where they lack the precision for so small a delta.
+
+    Args:
+        pairs: what was released.
+        delta: in (0, 1).
+        near: a bound of epsilon > 0.
+    """
+    many = sum(count for _, count in pairs)
+    delta -= _ROUNDING * many
     if delta <= 0.0 or near > _MOST_EPSILON:
         return math.inf
-    return float(_composed_distribution(tuple(pairs), _interval(pairs, near)).get_epsilon_for_delta(delta))
+    interval = _interval(pairs, near)
+    if interval * math.sqrt(many) > max(near, 1.0):
+        return math.inf
+    return float(_composed_distribution(tuple(pairs), interval).get_epsilon_for_delta(delta))
 
 
 # -- what one asks ---------------------------------------------------------------------------
@@ -548,14 +573,14 @@ def _epsilon(pairs_given: tuple[tuple[Pair, int], ...], delta: float, accountant
     by_renyi = _renyi_epsilon(pairs, delta)
     if all(pair.pure_epsilon is not None for pair, _ in pairs):  # the sum of the epsilons holds with delta = 0
         by_renyi = min(by_renyi, sum(count * (pair.pure_epsilon or 0.0) for pair, count in pairs))
-    if accountant == "renyi":
+    if accountant == "renyi" or by_renyi == 0.0:
         return by_renyi
     by_distribution = _distribution_epsilon(pairs, delta, by_renyi)
     return by_distribution if accountant == "pld" and by_distribution < math.inf else min(by_renyi, by_distribution)
 
 
 def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors = "add_or_remove") -> float:
-    """Return delta at epsilon >= 0 of releases composed, by their privacy loss distribution.
+    """Return delta at epsilon >= 0 of releases composed, by their privacy loss distribution or their Renyi divergence.
 
     Raises:
         ConditionError: if nothing can be certified for this sampling under this relation.
@@ -571,9 +596,21 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
         from simfl.privacy.gaussian import gaussian_delta
 
         return gaussian_delta(epsilon, mu)
-    interval = _interval(pairs, epsilon)
+    by_renyi = _renyi_delta(pairs, epsilon)
+    interval, many = _interval(pairs, max(epsilon, _renyi_epsilon(pairs, 0.1))), sum(count for _, count in pairs)
+    if interval > 1.0 or by_renyi == 0.0:
+        return by_renyi
     found = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
-    return min(1.0, found + _ROUNDING * sum(count for _, count in pairs))
+    return min(by_renyi, found + _ROUNDING * many)
+
+
+def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:
+    """delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha, see `_epsilon`."""
+    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS)
+    alpha = table.orders
+    divergence = np.array([count for _, count in pairs], float) @ table.divergences(pair for pair, _ in pairs)
+    least = np.min((alpha - 1.0) * (divergence - epsilon + np.log1p(-1.0 / alpha)) - np.log(alpha))
+    return math.exp(min(0.0, float(least)))
 
 
 def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
@@ -587,8 +624,6 @@ def central_releases(composition: Composition, epsilon: float, delta: float, *, 
     pairs = pairs_of(composition, neighbors)
     if epsilon <= 0.0 or not all(pair.private for pair, _ in pairs):
         return 1
-    table = RenyiTable()
-    counts = np.array([count for _, count in pairs], dtype=np.float64)
-    each = 2.0 * float(counts @ table.divergences(pair for pair, _ in pairs)[:, 0]) / table.orders[0]
+    each = _slope(pairs)
     wanted = analytic_std(epsilon, delta) ** -2
     return max(1, int(min(wanted / each, 2.0**62))) if each > 0.0 else 2**62

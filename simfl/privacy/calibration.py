@@ -12,7 +12,7 @@ from simfl.errors import ConditionError
 from simfl.privacy import checks
 from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, epsilon_of
 
-_MOST_NOISE = 1e6
+_LEAST_NOISE, _MOST_NOISE = 1e-4, 1e6
 
 
 @functools.lru_cache(maxsize=256)
@@ -36,13 +36,16 @@ def noise_multiplier_for(
         sampling, neighbors, accountant: as in `simfl.privacy.accounting`.
 
     Returns:
-        z, within 1e-4 of the smallest and not below it: its epsilon does not exceed the one asked for.
+        z, within 1e-4 of the smallest and not below it: its epsilon does not exceed the one asked for. 1e-4 where that
+        is enough.
 
     Raises:
         ConditionError: if no amount of noise would do.
     """
     checks.positive(epsilon=epsilon)
     checks.whole(1, steps=steps)
+    if sampling_rate == 0.0:
+        raise ValueError("sampling_rate: expected a number in (0, 1], found 0; what draws nothing needs no noise")
 
     def spent(noise_multiplier: float, by: Accountant) -> float:
         release = Release(noise_multiplier, sampling_rate, sampling)
@@ -67,8 +70,10 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         return math.log(min(max(spent(math.exp(log_z), by), 1e-12), 1e300) / epsilon)
 
     low, high = _bracket(lambda z: excess(math.log(z), "renyi") <= 0, 0.05)
-    if accountant != "renyi":
+    if accountant != "renyi" and low < high:
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
+    if low == high:
+        return high
     found = float(optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5))
     while excess(found, accountant) > 0:
         found += 2e-5
@@ -76,13 +81,12 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (too little, enough), not far apart."""
-    high = start
+    """Return (too little, enough), not far apart; twice the least noise where that is enough."""
+    high, step = start, 1.2
     if enough(high):
-        low = high / 1.2
-        while low > 1e-6 and enough(low):
-            low, high = low / 1.5, low
-        return low, high
+        while high > _LEAST_NOISE and enough(low := max(_LEAST_NOISE, high / step)):
+            high, step = low, 1.5 * step
+        return (high, high) if high == _LEAST_NOISE else (low, high)
     step = 1.5
     while not enough(high):
         low, high = high, high * step

@@ -6,6 +6,7 @@ that are possible is no argument's fault but a `ConditionError`, which names the
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Callable, Mapping
 from numbers import Integral
@@ -51,6 +52,22 @@ def whole(least: int, most: int | None = None, /, **values: int) -> None:
 def one_of(words: tuple[str, ...], /, **values: str) -> None:
     """Refuse a word that is none of `words`."""
     _check(values, f"{', '.join(words[:-1])} or {words[-1]}", lambda value: value in words)
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, not below it: what a message advises must not be refused again."""
+    return _rounded(value, digits, decimal.ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, not above it."""
+    return _rounded(value, digits, decimal.ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return f"{value:g}"
+    return f"{float(decimal.Context(digits, rounding).create_decimal_from_float(value)):.{digits}g}"
 
 
 def _check(values: Mapping[str, Any], expected: str, holds: Callable[[Any], bool]) -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, ndtr
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -69,9 +69,11 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     if mu == 0.0 or gaussian_delta(0.0, mu) <= delta:
         return 0.0
     log_delta = math.log(delta)
-    # The privacy loss is normal with mean mu^2/2 and standard deviation mu: from here on its tail is below delta.
-    enough = mu * (0.5 * mu + math.sqrt(-2.0 * log_delta))
-    return _root(lambda epsilon: log_delta - _log_delta(epsilon, mu), 0.0, enough)
+    # The privacy loss is normal with mean mu^2/2 and standard deviation mu: from `tail` of these on it is below delta.
+    tail = math.sqrt(-2.0 * log_delta)
+    if mu < 1.0:
+        return _root(lambda epsilon: log_delta - _log_delta(epsilon, mu), 0.0, mu * (0.5 * mu + tail))
+    return mu * (0.5 * mu + _root(lambda x: log_delta - _log_delta_at(x, mu), -0.5 * mu, tail))
 
 
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
@@ -162,9 +164,9 @@ def gdp_central_limit_mu(
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.unit(sampling_rate=sampling_rate)
-    checks.at_least(0.0, steps=steps)
+    checks.whole(0, steps=steps)
     checks.one_of(("poisson", "uniform"), sampling=sampling)
-    precision = 1.0 / noise_multiplier**2
+    precision = 1.0 / noise_multiplier / noise_multiplier
     if precision > 700.0:  # e^700 is about the largest number there is
         return math.inf if sampling_rate * steps > 0.0 else 0.0
     if sampling == "poisson":
@@ -211,7 +213,11 @@ def _log_delta(epsilon: float, mu: float) -> float:
     With x = eps/mu - mu/2 and phi(x) = e^eps phi(x + mu), delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi
     is Mills' ratio. For small mu the difference is the integral of -R'(t) = 1 - t R(t).
     """
-    x = epsilon / mu - 0.5 * mu
+    return _log_delta_at(epsilon / mu - 0.5 * mu, mu)
+
+
+def _log_delta_at(x: float, mu: float) -> float:
+    """The same at x, epsilon being mu (x + mu/2) >= 0: for large mu there is no other way to say which."""
     if mu < 1.0:
         t = x + 0.5 * mu * (1.0 + _NODES)
         near = 1.0 - t * _mills(np.minimum(t, _FAR))
@@ -219,11 +225,10 @@ def _log_delta(epsilon: float, mu: float) -> float:
         far = inverse * (1.0 - 3.0 * inverse + 15.0 * inverse**2)
         difference = 0.5 * mu * float(_WEIGHTS @ np.where(t > _FAR, far, near))
         return -0.5 * x * x - _LOG_SQRT_TAU + math.log(difference)
+    here, there = _mills(np.array([max(x, 0.0), x + mu])).tolist()
     if x > 0.0:
-        here, there = _mills(np.array([x, x + mu])).tolist()
-        difference = here - there
-        return -0.5 * x * x - _LOG_SQRT_TAU + math.log(difference)
-    return math.log(float(ndtr(-x)) - math.exp(epsilon + float(log_ndtr(-x - mu))))
+        return -0.5 * x * x - _LOG_SQRT_TAU + math.log(here - there)
+    return math.log(float(ndtr(-x)) - math.exp(-0.5 * x * x - _LOG_SQRT_TAU) * there)
 
 
 def _mills(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -229,7 +229,8 @@ def theorem1(problem: DecentralizedProblem, *, step_size: float, steps: int, noi
     violated = constants(problem, step_size).violated
     if violated is not None:
         raise ConditionError(
-            f"Theorem 1: {violated} at step size {step_size:.4g}; use at most {largest_step_size(problem):.4g}"
+            f"Theorem 1: {violated} at step size {step_size:.4g}; use at most "
+            f"{checks.rounded_down(largest_step_size(problem))}"
         )
     return _bound(problem, step_size, steps, noise_std)
 
@@ -390,8 +391,8 @@ class _Setting:
         return -math.log(self.rate) - np.log1p(zeta_squared)
 
 
-# Large epsilon need small mu, so that the grid is fine there, too.
-_GRID = np.unique(np.concatenate((np.geomspace(1e-9, 1e-2, 2001), np.linspace(1e-2, 1.0, 4002)[:-1])))
+# Large epsilon and small rates need small mu, so that the grid is fine there, too.
+_GRID = np.unique(np.concatenate((np.geomspace(1e-60, 1e-2, 16_001), np.linspace(1e-2, 1.0, 4002)[:-1])))
 
 
 def theorem2(
@@ -434,7 +435,8 @@ def theorem2(
         advice = (
             "no epsilon is admissible: the batches are too large a part of all examples, or delta is too small"
             if math.isinf(smallest)
-            else f"expected at least epsilon = {smallest:.4g}; ask for that, or take fewer steps or smaller batches"
+            else f"expected at least epsilon = {checks.rounded_up(smallest)}; ask for that, or take fewer steps or "
+            "smaller batches"
         )
         raise ConditionError(f"Theorem 2: {_violated(setting, epsilon)} at epsilon = {epsilon:g}; {advice}")
     at = np.array([mu])

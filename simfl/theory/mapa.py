@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from scipy.integrate import quad
-from scipy.special import betainc, lambertw
+from scipy.special import betainc, wrightomega
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -136,7 +136,7 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
 
     def cosine(r: float, gain: float) -> float:
         """Of the angle at which the loss is epsilon, seen from one of the two values at distance r."""
-        other = n * float(lambertw(r / n * math.exp((r + gain) / n)).real)
+        other = n * float(wrightomega(math.log(r / n) + (r + gain) / n)) if r > 0.0 else 0.0
         return min(1.0, max(-1.0, (r - other) * (r + other) / (2.0 * r * shift) + 0.5 * shift / r))
 
     def below(c: float) -> float:

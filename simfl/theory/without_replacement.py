@@ -267,7 +267,17 @@ def theorem3(
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility("Theorem 3", examples, batch_size, steps, noise_std, dimension)
+    _check_utility(
+        "Theorem 3",
+        examples,
+        batch_size,
+        steps,
+        noise_std,
+        dimension,
+        radius=radius,
+        gradient_bound=gradient_bound,
+        lipschitz=lipschitz,
+    )
     checks.positive(step_size=step_size)
     return _utility(
         start=radius**2 / (2.0 * step_size * steps),
@@ -308,7 +318,7 @@ def theorem4(
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility("Theorem 4", examples, batch_size, steps, noise_std, dimension)
+    _check_utility("Theorem 4", examples, batch_size, steps, noise_std, dimension, gradient_bound=gradient_bound)
     if not strong_convexity > 0.0:
         raise ValueError(f"strong_convexity: expected a number > 0, found {strong_convexity:g}; use Theorem 3")
     n, b, T = examples, batch_size, steps
@@ -359,7 +369,17 @@ def theorem6(
     Raises:
         ConditionError: T > n/b: there is more than one pass.
     """
-    _check_utility("Theorem 6", examples, batch_size, steps, noise_std, dimension)
+    _check_utility(
+        "Theorem 6",
+        examples,
+        batch_size,
+        steps,
+        noise_std,
+        dimension,
+        radius=radius,
+        gradient_bound=gradient_bound,
+        lipschitz=lipschitz,
+    )
     checks.positive(step_size=step_size)
     checks.whole(1, nodes=nodes)
     if not 0.0 <= global_steps <= steps:
@@ -389,9 +409,11 @@ def _dimension(dimension: int, as_printed: bool) -> float:
     return 1.0 if as_printed else float(dimension)
 
 
-def _check_utility(theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int) -> None:
-    checks.whole(1, batch_size=batch_size, steps=steps, dimension=dimension)
-    checks.at_least(0.0, noise_std=noise_std)
+def _check_utility(
+    theorem: str, examples: int, batch_size: int, steps: int, noise_std: float, dimension: int, **bounds: float
+) -> None:
+    checks.whole(1, examples=examples, batch_size=batch_size, steps=steps, dimension=dimension)
+    checks.at_least(0.0, noise_std=noise_std, **bounds)
     if steps * batch_size > examples:
         raise ConditionError(
             f"{theorem}: condition of one pass: {steps} steps of {batch_size} examples need {steps * batch_size}, "

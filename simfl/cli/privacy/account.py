@@ -71,7 +71,8 @@ def command(
     }
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
     exact = rate == 1.0 or sampling in ("none", "one_pass")
-    rows += [(_BY[by], found, _how(by, found, exact)) for by, found in epsilons.items()]
+    by_renyi = epsilon_of(composition, delta, neighbors=neighbors, accountant="renyi")
+    rows += [(_BY[by], found, _how(by, found, exact, found == by_renyi)) for by, found in epsilons.items()]
     if epsilon is not None:
         result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))
@@ -92,7 +93,9 @@ def command(
     present(title, rows, notes=notes, result=result, as_json=as_json)
 
 
-def _how(by: str, epsilon: float, exact: bool) -> str:
+def _how(by: str, epsilon: float, exact: bool, by_renyi: bool) -> str:
     if math.isinf(epsilon):
         return "not certified: nothing protects"
+    if by == "pld" and by_renyi and epsilon > 0.0 and not exact:
+        return "certified: by Renyi divergence, as loss distributions lack the precision here"
     return "certified: exact, releases without sampling are one Gaussian" if exact and by != "renyi" else _HOW[by]

@@ -14,6 +14,7 @@ import json
 import math
 import pkgutil
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -76,9 +77,16 @@ def one_line_errors(name: str, function: Command) -> Command:
     @functools.wraps(function)
     def call(*words: Any, **options: Any) -> Any:
         try:
-            return function(*words, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # infinite on the way to a bound
+                return function(*words, **options)
         except ValueError as error:
             raise ScenarioError(f"privacy {name}: {error}") from error
+        except (ArithmeticError, MemoryError) as error:
+            raise ScenarioError(
+                f"privacy {name}: expected arguments with which every step is a number between 1e-308 and 1e308, found "
+                f"others ({type(error).__name__}); take less extreme ones"
+            ) from error
 
     return call  # type: ignore[return-value]  # functools.wraps keeps the signature, which the type cannot say
 

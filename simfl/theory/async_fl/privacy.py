@@ -199,8 +199,9 @@ def theorem_3_noise(
     high = (1.0 / math.e if r0 is None else r0) / moments.largest_rate
     if high < low or not enough(high):
         raise ConditionError(
-            f"condition r0 = sigma max s_i/N <= 1/e of Theorem 3: expected sigma above {max(low, high):.4g}, which a "
-            f"largest rate of {moments.largest_rate:.4g} does not allow; take smaller batches or a larger epsilon"
+            f"condition r0 = sigma max s_i/N <= 1/e of Theorem 3: expected sigma above "
+            f"{checks.rounded_up(max(low, high))}, which a largest rate of "
+            f"{moments.largest_rate:.4g} does not allow; take smaller batches or a larger epsilon"
         )
     if enough(low):
         return low
@@ -316,7 +317,8 @@ def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_o
     r, least = r0 * _checked_factor(sigma, r0, "Theorem 6"), least_r(p, alpha, gamma)
     if r < least * (1.0 - _CLOSE):
         raise ConditionError(
-            f"condition (26) of case 2 of Theorem 6: r is {r:.6g}, expected at least {least:.6g}; take a larger r0"
+            f"condition (26) of case 2 of Theorem 6: r is {r:.6g}, expected at least "
+            f"{checks.rounded_up(least, 6)}; take a larger r0"
         )
     root = math.sqrt(r * (p + 1.0) * (2.0 * p + 1.0) / (3.0 * p + 1.0))
     growth = k_over_k_plus ** ((1.0 + 2.0 * p) / (2.0 + 2.0 * p))

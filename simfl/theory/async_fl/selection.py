@@ -24,6 +24,7 @@ from simfl.theory.moments import u0, u1
 _CLOSE = 1e-9
 _MOST_ITERATIONS = 1000
 _MOST_GAMMA = 1e3
+_MOST_SHIFT = 1e100
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,13 @@ def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | N
         )
     # K^- and K^+ are proportional to q^(-1/(1+2p)).
     at_one = limits.k_minus if excess is None else excess * limits.k_plus
-    largest = (at_one / setting.gradients) ** (1.0 + 2.0 * p)
+    log_largest = (1.0 + 2.0 * p) * math.log(at_one / setting.gradients)
+    largest = (at_one / setting.gradients) ** (1.0 + 2.0 * p) if log_largest < 700.0 else math.inf
     if p == 0.0:
         if rate > largest:
             raise ConditionError(
-                f"condition K <= K^- of Theorem 6 for constant sizes: s_0/N is {rate:.6g}, at most {largest:.6g} is "
+                f"condition K <= K^- of Theorem 6 for constant sizes: s_0/N is {rate:.6g}, at most "
+                f"{checks.rounded_down(largest, 6)} is "
                 "covered; take a smaller size or a larger epsilon"
             )
         return rate, 0.0
@@ -161,7 +164,13 @@ def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | N
         q = min(largest, (room / ((p + 1.0) * epochs)) ** p)
     else:
         q = min(largest, (limits.d / epochs) ** p)
-    return float(q), float((rate / q) ** (1.0 / p))
+    m = (rate / q) ** (1.0 / p) if q > 0.0 and math.log(rate / q) / p < 700.0 else math.inf
+    if not m < _MOST_SHIFT:
+        raise ConditionError(
+            f"parameter selection: expected a shift m below {_MOST_SHIFT:g}, found {m:.3g}: sizes would hardly grow; "
+            "take fewer epochs, a larger epsilon or power, or --power 0, constant sizes"
+        )
+    return float(q), float(m)
 
 
 def _plan(setting: GrowthSetting, first_size: int, found: tuple[GrowthClaim, ...]) -> Selection:

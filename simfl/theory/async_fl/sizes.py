@@ -217,7 +217,7 @@ class DelaySizes(AbstractSizes):
         if self.shift < (1.0 - _ROUNDING) * self._least_shift():
             raise ConditionError(
                 f"condition M0 >= ((m+1)(g-1)/g)^(g/(g-1)) of Lemma 1: M0 is {self.shift:g}, expected at least "
-                f"{self._least_shift():g}; take that"
+                f"{checks.rounded_up(self._least_shift(), 6)}; take that"
             )
         if self.offset < self.d + 1:
             raise ConditionError(

@@ -161,7 +161,8 @@ class Calculator:
             return Stop(
                 "(35)",
                 f"condition (35) of Theorem B.4: within epsilon {self.budget:.6g} sigma must be at least "
-                f"{sigma_of(self.budget, self.delta):.6g}, and it is {self.sigma:.6g}; stop participating",
+                f"{checks.rounded_up(sigma_of(self.budget, self.delta), 6)}, and it is {self.sigma:.6g}; stop "
+                "participating",
             )
         share = np.array([course.share])
         epsilon = float(self._epsilons(share, course.epochs)[0])

@@ -66,12 +66,12 @@ def epsilon_of(sigma: float, delta: float) -> float:
         ConditionError: sigma <= sqrt(2), which no epsilon reaches.
     """
     checks.positive(sigma=sigma)
-    if sigma**2 <= 2.0:
+    if sigma * sigma <= 2.0:
         raise ConditionError(
             f"condition (35) of Theorem B.4: sigma >= sqrt(2 (epsilon + ln(1/delta)) / epsilon) > sqrt(2) for every "
             f"epsilon, and sigma is {sigma:g}; take more noise"
         )
-    return 2.0 * log_inverse(delta) / (sigma**2 - 2.0)
+    return 2.0 * log_inverse(delta) / (sigma * sigma - 2.0)
 
 
 # --- g, h, Gam, gamma -------------------------------------------------------------------------------------------------
@@ -135,7 +135,8 @@ def gamma_one_shot(sigma: float, epsilon: float, epochs: float, *, exact: bool =
     if share >= limit:
         raise ConditionError(
             f"condition (33) of Theorem B.4: k > epsilon / (gamma h(sigma)), at gamma = 2 k must be above "
-            f"{epsilon / (2.0 * limit):.4g}, and k is {epochs:.4g}; take more epochs, or the fixed point of gamma"
+            f"{checks.rounded_up(epsilon / (2.0 * limit))}, and k is {epochs:.4g}; take more epochs, or the fixed "
+            "point of gamma"
         )
     return gam(sigma, share, exact=exact)
 
@@ -325,7 +326,11 @@ def _condition_7(num_examples: int, epochs: float) -> Condition:
     left = (2.0 / math.e) ** 2 * epochs**2 - 0.5
     least = math.e / 2.0 * math.sqrt(math.log(num_examples) + 0.5)
     return Condition(
-        "(7)", "(2/e)^2 k^2 - 1/2 >= ln N", left, math.log(num_examples), f"take at least {least:.4g} epochs"
+        "(7)",
+        "(2/e)^2 k^2 - 1/2 >= ln N",
+        left,
+        math.log(num_examples),
+        f"take at least {checks.rounded_up(least)} epochs",
     )
 
 
@@ -560,6 +565,7 @@ class Probe:
 def tightness_probe(num_examples: int, gradients: int, epsilon: float, *, gamma: float = 0.5) -> Probe:
     """Return the batch size s = floor(epsilon N^2 / (gamma K)) of Appendix D.4, which the theorem does not cover."""
     checks.positive(epsilon=epsilon, gamma=gamma)
+    checks.whole(1, num_examples=num_examples, gradients=gradients)
     batch = math.floor(epsilon * num_examples**2 / (gamma * gradients))
     if batch < 1:
         raise ValueError(f"epsilon: {epsilon:g} allows no batch of one example at gamma = {gamma:g}")

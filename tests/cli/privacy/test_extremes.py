@@ -1,0 +1,113 @@
+"""Extreme arguments of the calculators: a right number or one line that names the condition, never a traceback."""
+
+import json
+import math
+import re
+import time
+
+import pytest
+
+from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.checks import rounded_down, rounded_up
+from simfl.theory.adp2sgd import theorem2
+
+USUAL = {
+    "account": "-z 1 --steps 100 --rate 0.01",
+    "calibrate": "--epsilon 1 --steps 10",
+    "adp2sgd": "--epsilon 10 --workers 16 --examples 3125 --batch 256 --steps 58594",
+    "without-replacement": "--epsilon 1 --batch 1 --examples 100 --dimension 3",
+    "proactive-dp": "--examples 10000 --epochs 5 --epsilon 1",
+    "async-fl": "--examples 10000 --epsilon 1 --sigma 8 --epochs 2.5 --first-size 16 --accountant renyi",
+    "mapa": "",
+}
+EXTREME = {
+    "account": (
+        "-z 0.1;-z 0.01 --rate 1;-z 1e-9;-z 1e-200;-z 1e200;-z inf;-z nan;--steps 1000000000;--steps 10000000 -z 50;"
+        "--steps 10000000000000000000000;--steps 0;--rate 1e-300;--rate nan;--delta 1e-300;--delta 0.999999;"
+        "--epsilon 1e-7 --steps 1000000000;--epsilon 1 -z 0.05 --steps 1000000000;--epsilon 1e300;--epsilon nan;"
+        "-z 0.1 --neighbors replace_one --sampling without_replacement"
+    ),
+    "calibrate": (
+        "--epsilon 1e-7;--epsilon 1e-300;--epsilon 1e300 --rate 0.1;--epsilon 1e5;--epsilon nan;--epsilon inf;"
+        "--epsilon -1;--steps 1000000000;--steps 1000000000 --rate 0.001 --accountant renyi;"
+        "--steps 10000000000000000000000000;--steps 0;--rate 0;--rate 1e-300 --accountant renyi;--rate nan;"
+        "--delta 1e-300;--delta 0.99999;--clipping-norm nan;--clipping-norm 1e308;--sampling one_pass;--epsilon 250"
+    ),
+    "adp2sgd": (
+        "--epsilon 1e300;--epsilon 1e-300;--epsilon nan;--workers 0;--examples 1 --batch 1;--batch 0;"
+        "--steps 1000000000000000000000000;--steps 0;--delta 1e-300;--delta nan;--dimension 1000000000000;"
+        "--dimension 9 --workers 17;--dimension 9 --smoothness 1e-300;--dimension 9 --smoothness 1e300;"
+        "--dimension 9 --staleness nan;--dimension 9 --staleness 1e300;--dimension 9 --initial-gap -1;"
+        "--gradient-bound 1e-320;--workers 1000000000 --examples 1000000000 --batch 1;--sampling-variance inf"
+    ),
+    "without-replacement": (
+        "--epsilon 250 --dimension 2;--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--batch 0;--batch 1000;"
+        "--examples 1;--examples 1000000000000000000000000000000000000000;--delta 1e-300;--visits 1000000000000;"
+        "--l2 1e300;--l2 1e-300;--l2 nan;--radius nan;--radius -1;--gradient-bound -1;--gradient-bound nan;"
+        "--step-size 1e-320;--global-share nan;--models 1000000000000 --copies 10000000000;--nodes 0"
+    ),
+    "proactive-dp": (
+        "--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--epochs 1e300;--epochs nan;--epochs 1e-300;--examples 2;"
+        "--examples 1;--examples 1000000000000;--delta 1e-300;--delta 0.99999;--sigma 1.5;--sigma 1.4142135623730951;"
+        "--sigma 1e300;--sigma nan;--sigma 15 --done 31x100000000000;--sigma 15 --done 31x1612;--sigma 15 --done 0x0;"
+        "--epochs 50000000 --gamma one-shot;--sigma 15 --done xx"
+    ),
+    "async-fl": (
+        "--r0 1e-9;--r0 nan;--r0 0.5;--r0 x;--power 50;--power 1e-9;--power nan;--power 1e300;--epsilon 1e-300;"
+        "--epsilon 1e300;--sigma 1e-3;--sigma 1e300;--epochs 1e300;--epochs 1e-300;--first-size 9999;"
+        "--excess 1e300;--delta 1e-300;--gate 1000000;--gate -1;--clients 0 --gate 2"
+    ),
+    "mapa": (
+        "--epsilon 1e-300;--epsilon 1e300;--epsilon 250 --dimension 2;--epsilon nan;--steps 1000000000000000;"
+        "--theta 1e-300;--theta 1;--dimension 1000000000000;--sampling-std 1e-300;--sampling-std nan;"
+        "--smoothness 1e300;--smoothness 1e-300;--staleness -1;--staleness 1e300;--initial-gap 1e300;--clients 0;"
+        "--examples 1;--initial-clip nan;--failure-probability 1e-300;--radius nan;--delta 1e-300"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", EXTREME)
+def test_extreme_arguments(simfl_, command):
+    cases = EXTREME[command].split(";")
+    assert len(cases) >= 20
+    for words in cases:
+        begin = time.process_time()
+        code, out, err = simfl_("privacy", command, *f"{USUAL[command]} {words}".split(), "--json")
+        assert time.process_time() - begin < 10, words
+        if code == 0:
+            assert err == ""
+            assert json.loads(out)["result"], words
+        else:
+            assert (code, out, err.count("\n")) == (2, "", 1), words
+            assert re.search("expected|condition|take|use", err), err
+
+
+def test_small_rates_need_a_small_mu():
+    """A thousand workers with a hundred thousand examples each satisfy Theorem 2 with a mu of 1e-11."""
+    found = theorem2(2.0, 1e-5, num_workers=1000, examples=100_000, batch_size=10, steps=1000)
+    assert found.mu < 1e-9
+    assert found.zeta**2 >= 1.5 * (1 - 1e-9)
+    assert found.alpha <= found.largest_alpha
+
+
+def test_what_a_refusal_advises_is_accepted(simfl_):
+    words = USUAL["adp2sgd"].split()[2:]
+    code, _, err = simfl_("privacy", "adp2sgd", "--epsilon", "1", *words)
+    assert code == 2
+    advised = re.search(r"at least epsilon = (\S+);", err)[1]
+    assert simfl_("privacy", "adp2sgd", "--epsilon", advised, *words, "--accountant", "renyi")[0] == 0
+
+
+@pytest.mark.parametrize("value", [math.pi, 1e-9 / 3, 2.0, 123456789.0, 1.00000001])
+def test_rounding_is_to_the_safe_side(value):
+    assert float(rounded_down(value)) <= value <= float(rounded_up(value))
+    assert float(rounded_up(value)) <= value * 1.001
+    assert rounded_up(math.inf) == "inf"
+
+
+def test_a_bound_that_lacks_precision_is_the_other_one(simfl_):
+    words = ("privacy", "account", "-z", 1, "--steps", 10**9, "--rate", 0.01)
+    out = simfl_(*words)[1]
+    epsilon = epsilon_of([(Release(1.0, 0.01), 10**9)], 1e-5, accountant="renyi")
+    assert re.search(rf"epsilon, loss distributions +{epsilon:.6g} +certified: by Renyi divergence", out)
+    assert "nothing protects" not in out
