@@ -159,12 +159,12 @@ def gdp_central_limit_mu(
     Args:
         noise_multiplier: z > 0, for one example more or less.
         sampling_rate: q in [0, 1].
-        steps: T >= 0.
+        steps: T >= 0; papers feed it numbers of rounds that are not whole.
         sampling: how batches are drawn.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.unit(sampling_rate=sampling_rate)
-    checks.whole(0, steps=steps)
+    checks.at_least(0.0, steps=steps)
     checks.one_of(("poisson", "uniform"), sampling=sampling)
     precision = 1.0 / noise_multiplier / noise_multiplier
     if precision > 700.0:  # e^700 is about the largest number there is
@@ -195,7 +195,7 @@ def gdp_central_limit_epsilon(
         delta: in (0, 1).
         noise_multiplier: z > 0, for one example more or less.
         sampling_rate: q in [0, 1].
-        steps: T >= 0.
+        steps: T >= 0; papers feed it numbers of rounds that are not whole.
         sampling: how batches are drawn.
     """
     return gaussian_epsilon(delta, gdp_central_limit_mu(noise_multiplier, sampling_rate, steps, sampling))

@@ -146,8 +146,11 @@ def test_theorem_1_adds_its_parts():
 def test_theorem_1_names_the_condition_and_a_step_size():
     here = problem()
     largest = largest_step_size(here)
-    with pytest.raises(ConditionError, match=rf"^Theorem 1: condition C3 <= 1: C3 is .*; use at most {largest:.4g}$"):
+    with pytest.raises(ConditionError, match=r"^Theorem 1: condition C3 <= 1: C3 is .*; use at most \S+$") as refused:
         theorem1(here, step_size=largest * 1.01, steps=10)
+    advised = float(str(refused.value).split()[-1])
+    assert 0.999 * largest < advised <= largest
+    theorem1(here, step_size=advised, steps=10)
     with pytest.raises(ConditionError, match=r"^Theorem 1: condition C1 > 0: C1 is -"):
         theorem1(here, step_size=1.0, steps=10)
 
@@ -181,7 +184,7 @@ def test_noise_on_the_sum_is_batch_size_times_that_on_the_mean():
         (10.0, 256, 58594, 0.017446, 2.2331, 0.5367, 2.802, 14.214, 1.06, 5.04),
         (15.0, 256, 58594, 0.012330, 1.5782, 0.6028, 4.667, 24.889, 1.57, 7.73),
         # Under add_or_remove and the global view the theory page has 0.46; finer bins of the accountant give 0.442.
-        (4.0, 16, 937500, 0.158769, 1.2702, 0.5271, 1.394, 6.696, 0.442, 2.03),
+        (4.0, 16, 937500, 0.158769, 1.2702, 0.5271, 1.389, 6.696, 0.442, 2.03),
     ],
 )
 def test_what_theorem_2_really_gives(claimed, batch_size, steps, sigma, zeta, mu, hidden, local, hidden_aor, local_aor):

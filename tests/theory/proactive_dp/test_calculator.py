@@ -180,7 +180,7 @@ def test_the_budget_ends_it():
     assert isinstance(stop, Stop)
     assert stop.condition == "(35)"
     assert stop.reason == (
-        "condition (35) of Theorem B.4: within epsilon 0.5 sigma must be at least 6.23228, and it is 5; "
+        "condition (35) of Theorem B.4: within epsilon 0.5 sigma must be at least 6.23229, and it is 5; "
         "stop participating"
     )
     assert dataclasses.replace(calculator, sigma=1.2).next_plan(10000).condition == "(35)"
