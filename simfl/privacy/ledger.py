@@ -201,6 +201,9 @@ class Ledger:
         """How examples come into a release, and what of that is no secret."""
         if self.terms.unit == "client":
             return "no sampling within a client"
+        if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
+            rate = f"{self.batch_size}/({len(self.sizes)} * {self._smallest})"
+            return f"an example in an update with probability {rate}, the smallest n held fixed"
         batch = {
             "poisson": f"each of a client's n examples in a batch with probability {self.batch_size}/n, n held fixed",
             "shuffle": f"batches of {self.batch_size} of a client's n shuffled examples, accounted by passes",

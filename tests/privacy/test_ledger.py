@@ -71,6 +71,10 @@ def test_views():
     assert hidden.epsilon(releases).tolist() == [renyi(2.0, 0.1, 40)] * 2, "all updates, at rate B / (K smallest n)"
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if nobody learns whose update is whose" in hidden.statement
+    assert "an example in an update with probability 10/(2 * 50), the smallest n held fixed" in hidden.statement
+    assert "no sampling within a client" in ledger(sizes, unit="client").statement
+    passes = ledger(sizes, sampling="shuffle", neighbors="replace_one").statement
+    assert "batches of 10 of a client's n shuffled examples, accounted by passes" in passes
 
 
 def test_neighbors_and_amplification():
