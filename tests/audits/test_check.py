@@ -1,14 +1,19 @@
 """Claims against accounts, from the plan and from what a run recorded."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from simfl import run
 from simfl.audits.check import check, recorded
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import Passes
+from simfl.records import Run, RunFolder
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.theory.adp2sgd import theorem2
@@ -162,3 +167,27 @@ def _frame(rows):
     import pandas as pd
 
     return pd.DataFrame(rows, columns=["client", "batch_size", "sampling_rate", "level", "count"])
+
+
+def test_what_an_example_of_shuffled_data_is_used_is_read_back(tmp_path):
+    """Lost batches and rounds larger than the data: the run's table says it, and without that nothing is certified."""
+    passes = [Passes(20), Passes(20)]
+    for draw in range(0, 20, 2):
+        passes[0].add(10 * draw, 10)
+    for start in (0, 50):
+        passes[1].add(start, 50)
+    made = Releases([10, 0], {1: {(50, 4.0): 2}}, passes=passes)
+    terms = Terms("gaussian", 1e-5, neighbors="replace_one")
+    ledger = Ledger(terms, np.array([20, 20]), 10, "shuffle", [4.0, 4.0])
+    folder = RunFolder(tmp_path)
+    for name, rows in (("releases", ledger.kinds(made)), ("uses", ledger.copies(made))):
+        with folder.table(name) as table:
+            table.extend(rows)
+    opened = Run(tmp_path)
+    opened.__dict__["manifest"] = SimpleNamespace(extra={"privacy": ledger.statement})
+    found = recorded(ledger, opened)
+    assert (found.counts, found.others) == (made.counts, made.others)
+    assert [uses.cost for uses in found.passes] == [10, 3**2 + 2**2]
+    assert ledger.final_epsilon(found).tolist() == ledger.final_epsilon(made).tolist()
+    folder.table_path("uses").unlink()
+    assert np.isnan(ledger.final_epsilon(recorded(ledger, opened))).all()
