@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simfl.models.base import clipping_scale
 from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm, average_pool
 
 from .cases import quick_jit
@@ -121,3 +123,14 @@ def test_initial_variance(init_kind: str, variance: float) -> None:
     params = quick_jit(Dense(300, 400, init_kind=init_kind).init)(jax.random.key(3))
     np.testing.assert_allclose(params[:120_000].var(), variance, rtol=0.02)
     assert not params[120_000:].any()
+
+
+@pytest.mark.parametrize(("u", "error"), [(1e19, 1e-20), (1e-20, 1e19), (1e18, 3e-20)])
+def test_a_square_that_underflows_hides_no_gradient(u: float, error: float) -> None:
+    """A gradient of norm 0.1 or 0.03 whose error (or input) has a square of 0 in float32 would pass a bound of 0.01."""
+    layer = Dense(inputs=1, units=1, bias=False)
+    inputs, errors = jnp.full((1, 1), u, jnp.float32), jnp.full((1, 1), error, jnp.float32)
+    squared = layer.squared_norms(inputs, errors)
+    assert squared[0] >= 0.99 * (u * error) ** 2
+    clipped = layer.scaled_gradient_sum(inputs, errors, clipping_scale(squared, jnp.ones(1), 0.01))
+    assert 0 <= clipped[0] <= 0.0101
