@@ -404,13 +404,14 @@ def theorem2(
     batch_size: int,
     steps: int,
     gradient_bound: float = 1.0,
+    mu: float | None = None,
 ) -> Theorem2:
     """Return the smallest noise for which Theorem 2 claims (epsilon, delta).
 
     sigma² = 20 G² T alpha / (K² n² mu eps) for the mean, alpha = ln(1/delta) / ((1 - mu) eps) + 1, if some mu in (0, 1)
     satisfies eps <= 10 B² T alpha / (3 K² n² mu), which is (B sigma / 2G)² >= 1.5, and
     (7): alpha <= ln(K n / (B (1 + (B sigma / 2G)²))).
-    mu is found on a grid and refined around the best.
+    Without one, mu is found on a grid and refined around the best.
 
     With unequal workers K n stands for min over k of n_k / p_k, p_k being the share of updates by worker k; for equal
     shares that is K n_(1), as printed.
@@ -423,13 +424,17 @@ def theorem2(
         batch_size: B, examples per mini-batch, at most n.
         steps: T >= 1, mini-batches of all workers together.
         gradient_bound: G > 0, to which each example's gradient is clipped.
+        mu: in (0, 1), share of epsilon that the noise pays for; by default that of the least noise.
 
     Raises:
         ConditionError: no mu satisfies the conditions; the message names the smallest admissible epsilon.
     """
     checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)
     setting = _setting(delta, num_workers, examples, batch_size, steps)
-    mu = _best_mu(setting, epsilon)
+    if mu is None:
+        mu = _best_mu(setting, epsilon)
+    else:
+        _check_mu(setting, epsilon, mu)
     if mu is None:
         smallest = _smallest_epsilon(setting)
         advice = (
@@ -483,6 +488,24 @@ def _setting(delta: float, num_workers: int, examples: int, batch_size: int, ste
     checks.whole(1, examples, batch_size=batch_size)
     rate = batch_size / (num_workers * examples)
     return _Setting(-math.log(delta), 5.0 * steps * rate**2, rate)
+
+
+def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
+    """Refuse a mu with which one of the two conditions fails."""
+    checks.open_unit(mu=mu)
+    at = np.array([mu])
+    zeta_squared = setting.zeta_squared(at, epsilon)
+    found, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
+    largest = float(setting.largest_alpha(zeta_squared)[0])
+    if found < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
+        raise ConditionError(
+            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {found:.4g} at mu = {mu:g}; take a smaller mu"
+        )
+    if alpha > largest:
+        raise ConditionError(
+            f"Theorem 2: condition (7) at mu = {mu:g}: alpha is {alpha:.4g}, at most {largest:.4g} is allowed; leave "
+            "mu out for the best one"
+        )
 
 
 def _best_mu(setting: _Setting, epsilon: float) -> float | None:
@@ -556,6 +579,92 @@ def _smallest_epsilon(setting: _Setting) -> float:
 
 
 # -- privacy and convergence together --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Proposition2:
+    """What Proposition 2 claims about a run as long as its privacy is worth.
+
+    Attributes:
+        steps: T of equation (8).
+        bound: C4 G sqrt(d L (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) ln(1/delta)) / (K n eps), for a random iterate.
+        c4: the constant in it.
+        exact_bound: Proposition 1's bound at T with Theorem 2's own noise; the closed form drops the 1 in alpha.
+        step_size: eta = K / (B sqrt(T)).
+        theorem2: the noise.
+        minimal_steps: T_min of Proposition 1.
+        long_enough: whether T >= T_min, without which the bound is proven for no run.
+    """
+
+    steps: int
+    bound: float
+    c4: float
+    exact_bound: float
+    step_size: float
+    theorem2: Theorem2
+    minimal_steps: float
+    long_enough: bool
+
+
+def proposition2(
+    problem: DecentralizedProblem,
+    epsilon: float,
+    delta: float,
+    *,
+    examples: int,
+    gradient_bound: float = 1.0,
+    mu: float | None = None,
+    as_printed: bool = False,
+) -> Proposition2:
+    """Return Proposition 2's number of steps and bound.
+
+    T = 2 (F(w0) - F* + L (varsigma²/B + 6 upsilon²)) K² n² eps² / (40 d L G² ln(1/delta)), rounded down.
+
+    With the noise where it belongs, B sigma on the sum, C4 = 4 sqrt(5) (1 + 1/(mu (1-mu))). The paper has sigma on the
+    sum and C4 = 4 sqrt(5) (1 + 1/(B² mu (1-mu))), for which there is no privacy.
+    The bound is that of an iterate drawn at random: the paper's sum over theta^t is a misprint.
+
+    Args:
+        problem: the problem and the network, of two workers at least.
+        epsilon: > 0, to be claimed.
+        delta: in (0, 1).
+        examples: n, examples of the worker who has fewest.
+        gradient_bound: G > 0, to which each example's gradient is clipped.
+        mu: in (0, 1); by default that of the least noise.
+        as_printed: the paper's C4, its sigma on the sum, and its condition on T.
+
+    Raises:
+        ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or there is no step to take.
+            That T is below Proposition 1's (it always is, in practice) is no error but `long_enough`.
+    """
+    K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
+    checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)
+    setting = _setting(delta, K, examples, B, 1)
+    gap = problem.initial_gap + L * (problem.sampling_variance / B + 6.0 * problem.worker_variance)
+    worth = (K * examples * epsilon) ** 2 / (d * L * gradient_bound**2 * setting.log_delta)
+    steps = math.floor(gap * worth / 20.0)
+    if steps < 1:
+        raise ConditionError(
+            f"Proposition 2: condition T >= 1: equation (8) gives T = {gap * worth / 20.0:.4g}; "
+            "ask for a larger epsilon, or take more examples or fewer parameters"
+        )
+    noise = theorem2(
+        epsilon, delta, num_workers=K, examples=examples, batch_size=B, steps=steps, gradient_bound=gradient_bound,
+        mu=mu,
+    )  # fmt: skip
+    on_sum = noise.noise_std_for_mean if as_printed else noise.noise_std_for_sum
+    c4 = 4.0 * math.sqrt(5.0) * (1.0 + 1.0 / ((B**2 if as_printed else 1.0) * noise.mu * (1.0 - noise.mu)))
+    needed, step_size = minimal_steps(problem, as_printed=as_printed), K / (B * math.sqrt(steps))
+    return Proposition2(
+        steps=steps,
+        bound=c4 * gradient_bound * math.sqrt(d * L * gap * setting.log_delta) / (K * examples * epsilon),
+        c4=c4,
+        exact_bound=_bound(problem, step_size, steps, on_sum).bound,
+        step_size=step_size,
+        theorem2=noise,
+        minimal_steps=needed,
+        long_enough=steps >= needed,
+    )
 
 
 # -- time ------------------------------------------------------------------------------------

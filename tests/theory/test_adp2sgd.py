@@ -13,6 +13,7 @@ from simfl.theory.adp2sgd import (
     constants,
     largest_step_size,
     minimal_steps,
+    proposition2,
     rhobar,
     smallest_admissible_epsilon,
     spectral_rho,
@@ -333,3 +334,44 @@ def test_remark_1_needs_its_order_condition():
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("mu", [None, 0.2])
+def test_proposition_2_is_proposition_1_at_the_steps_that_privacy_is_worth(mu):
+    here, epsilon, delta, n = problem(dimension=100, batch_size=32), 40.0, 1e-5, 3125
+    gap = here.initial_gap + here.sampling_variance / here.batch_size + 6 * here.worker_variance
+    log_delta = math.log(1 / delta)
+    K, B, d = here.num_workers, here.batch_size, here.dimension
+    for as_printed in (False, True):
+        found = proposition2(here, epsilon, delta, examples=n, as_printed=as_printed, mu=mu)
+        assert found.steps == math.floor(2 * gap * (K * n * epsilon) ** 2 / (40 * d * log_delta))
+        # The closed form takes alpha for ln(1/delta) / ((1 - mu) eps).
+        share = found.theorem2.mu
+        assert mu is None or share == mu
+        sigma_squared = 20 * found.steps * log_delta / ((K * n) ** 2 * share * (1 - share) * epsilon**2)
+        over_batch = sigma_squared / B**2 if as_printed else sigma_squared
+        assert found.bound == pytest.approx((2 * gap + 2 * d * over_batch) / math.sqrt(found.steps), rel=1e-4)
+        assert found.exact_bound > found.bound, "alpha is larger than what the closed form takes"
+        assert found.step_size == pytest.approx(K / (B * math.sqrt(found.steps)))
+        assert found.minimal_steps == minimal_steps(here, as_printed=as_printed)
+        assert found.long_enough is False
+
+
+def test_proposition_2_needs_a_step_and_theorem_2():
+    with pytest.raises(ConditionError, match=r"^Proposition 2: condition T >= 1: equation \(8\) gives T = "):
+        proposition2(problem(dimension=10**13), 1.0, 1e-5, examples=3125)
+    with pytest.raises(ConditionError, match=r"^Theorem 2: condition "):
+        proposition2(problem(dimension=10), 0.1, 1e-5, examples=3125)
+
+
+def test_a_mu_of_ones_own_is_checked():
+    best = theorem2(10.0, 1e-5, **CIFAR)
+    other = theorem2(10.0, 1e-5, **CIFAR, mu=0.9 * best.mu)
+    assert other.noise_multiplier > best.noise_multiplier
+    assert theorem2(10.0, 1e-5, **CIFAR, mu=best.mu).noise_multiplier == best.noise_multiplier
+    with pytest.raises(ConditionError, match=r"^Theorem 2: condition \(7\) at mu = 0\.9"):
+        theorem2(10.0, 1e-5, **CIFAR, mu=0.9)
+    with pytest.raises(ConditionError, match=r"^Theorem 2: condition \(B sigma / 2G\)² >= 1\.5"):
+        theorem2(10.0, 1e-5, num_workers=16, examples=3125, batch_size=1, steps=100, mu=0.5)
+    with pytest.raises(ValueError, match=r"^mu: expected a number in \(0, 1\)"):
+        theorem2(10.0, 1e-5, **CIFAR, mu=1.0)

@@ -60,7 +60,7 @@ def command(
     noise["steps"] = _steps(noise, epochs)
     claim = theorem2(**noise)
     smallest = smallest_admissible_epsilon(
-        **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound")}
+        **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound", "mu")}
     )
     found = claim.accounted(accountant)
     rows = [*_claim_rows(claim, smallest), *_accounted_rows(found)]
@@ -70,13 +70,16 @@ def command(
         "remark1_from_step": claim.remark1_from_step(),
         "accounted": found,
         "convergence": None,
+        "proposition2": None,
     }
     notes = _notes(claim, found)
     if problem["dimension"] is not None:
         if problem["staleness"] is None:
             problem["staleness"] = claim.num_workers
-        more, result["convergence"] = _convergence(DecentralizedProblem(**problem, rho=spectral_rho(**mixing)), claim)
-        rows += more
+        here = DecentralizedProblem(**problem, rho=spectral_rho(**mixing))
+        more, result["convergence"] = _convergence(here, claim)
+        worth, result["proposition2"] = _as_long_as_worth(here, claim, noise["mu"])
+        rows += [*more, *worth]
         notes.append("Convergence bounds are claims of Theorem 1 and Proposition 1, with the noise B sigma on the sum.")
     title = (
         f"A(DP)²SGD, Theorem 2: {claim.num_workers} workers, {claim.examples:,} examples each, B = {claim.batch_size}, "
@@ -137,6 +140,28 @@ def _notes(claim: Theorem2, found: tuple[AccountedView, ...]) -> list[str]:
         "choice of the worker amplifies only if all workers' updates are alike.",
         f"Sigma added to the sum, as Algorithm 1 prints it, is {claim.batch_size} times too little: it hides nothing.",
     ]
+
+
+def _as_long_as_worth(problem: Any, claim: Theorem2, mu: float | None) -> tuple[list[Row | str], Any]:
+    from simfl.errors import ConditionError
+    from simfl.theory.adp2sgd import proposition2
+
+    if problem.num_workers < 2:
+        return [], None
+    rows: list[Row | str] = ["Proposition 2: a run as long as its privacy is worth"]
+    try:
+        found = proposition2(
+            problem, claim.epsilon, claim.delta, examples=claim.examples, gradient_bound=claim.gradient_bound, mu=mu
+        )
+    except ConditionError as error:
+        return [*rows, ("steps, T of (8)", None, str(error))], None
+    rows += [
+        ("steps, T of (8)", found.steps, "of all workers together"),
+        ("bound", found.bound, f"claim, for a random iterate; {show(found.exact_bound)} with Theorem 2's own noise"),
+        ("noise multiplier, z", found.theorem2.noise_multiplier, f"for these steps, mu = {show(found.theorem2.mu)}"),
+        ("long enough", found.long_enough, f"Proposition 1 asks for {found.minimal_steps:.4g} steps"),
+    ]
+    return rows, found
 
 
 def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[str, Any]]:
