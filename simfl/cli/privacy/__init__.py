@@ -27,6 +27,7 @@ _COMMANDS: tuple[str, ...] = (
     "utility_graph",
     "plan",
     "async_fl",
+    "sizes",
     "mapa",
 )
 

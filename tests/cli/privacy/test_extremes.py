@@ -19,6 +19,7 @@ USUAL = {
     "proactive-dp": "--examples 10000 --epochs 5 --epsilon 1",
     "async-fl": "--examples 10000 --epsilon 1 --sigma 8 --epochs 2.5 --first-size 16 --accountant renyi",
     "mapa": "",
+    "sizes": "7 --rounds 20 --epsilon 1 --examples 100000",
 }
 EXTREME = {
     "account": (
@@ -62,6 +63,11 @@ EXTREME = {
         "--theta 1e-300;--theta 1;--dimension 1000000000000;--sampling-std 1e-300;--sampling-std nan;"
         "--smoothness 1e300;--smoothness 1e-300;--staleness -1;--staleness 1e300;--initial-gap 1e300;--clients 0;"
         "--examples 1;--initial-clip nan;--failure-probability 1e-300;--radius nan;--delta 1e-300"
+    ),
+    "sizes": (
+        "--rounds 0;--rounds -1;--rounds 1000001;--rounds 10 --gradients 10;--epsilon 1e-300;--epsilon 1e300;"
+        "--epsilon nan;--epsilon inf;--epsilon -1;--examples 1;--examples 7;--examples 8;--examples 1000000000000000;"
+        "--delta 0;--delta 1;--delta 1e-300;--delta nan;--r0 nan;--r0 1e-9;--r0 1e300;--as-printed --epsilon 1e-5"
     ),
 }
 

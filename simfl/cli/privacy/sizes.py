@@ -1,0 +1,114 @@
+"""`simfl privacy sizes`: a sequence of sample sizes round by round, and the noise that Theorem 3 asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, Row, present, show
+
+_MOST_ROUNDS = 1_000_000
+
+
+def command(
+    sizes: Annotated[
+        str,
+        typer.Argument(
+            metavar="SIZES", help="As algorithm.sizes of a scenario: a number, or '{kind: polynomial, a: 2, b: 3}'."
+        ),
+    ],
+    noise: Annotated[
+        Arguments,
+        OptionsOf(
+            "simfl.theory.async_fl.privacy:theorem_3_noise",
+            rename={"num_examples": "examples"},
+            leave_out=("sizes",),
+            defaults={"num_examples": None, "epsilon": None, "delta": None},
+            helps={
+                "num_examples": "N, examples of the client; adds the noise.",
+                "epsilon": "Epsilon > 0 that is wanted; with --examples.",
+                "delta": "Delta in (0, 1); 1/N by default.",
+            },
+        ),
+    ],
+    rounds: Annotated[int | None, typer.Option("--rounds", help="T; or the gradients.", show_default=False)] = None,
+    gradients: Annotated[
+        float | None, typer.Option("--gradients", help="K, the sum of all sizes, or a little more.", show_default=False)
+    ] = None,
+    neighbors: ChosenNeighbors = "add_or_remove",
+    accountant: ChosenAccountant = "tightest",
+    as_json: AsJson = False,
+) -> None:
+    """Asynchronous FL: sample sizes of all rounds, and the least noise with which Theorem 3 claims an epsilon for them.
+
+    Van Dijk et al. 2020, Lemmas 1 and 2, Theorems 3 to 5 and Table 2.
+    """
+    from simfl.simulation.kinds.async_fl import sequence_of
+
+    if (noise["epsilon"] is None) != (noise["num_examples"] is None):
+        raise ValueError("expected --epsilon and --examples together, or neither")
+    sequence = sequence_of(_scenario(sizes))
+    count = _rounds(sequence, rounds, gradients)
+    drawn = sequence.first(count)
+    shown = [f"{size:,}" for size in drawn[:6]] + (["…", f"{drawn[-1]:,}"] if count > 6 else [])
+    rows: list[Row | str] = [
+        ("rounds, T", count, ""),
+        ("sizes", ", ".join(shown), "examples in a round"),
+        ("gradients, K", sequence.total(count), "the sum of all sizes"),
+        ("different sizes", len(set(drawn)), ""),
+    ]
+    result: dict[str, Any] = {"rounds": count, "sizes": drawn, "gradients": sequence.total(count), "noise": None}
+    if noise["num_examples"] is not None:
+        more, result["noise"] = _noise(drawn, noise, neighbors, accountant)
+        rows += more
+    title = f"Sample sizes: {sizes}, {count:,} rounds"
+    present(title, rows, result=result, as_json=as_json)
+
+
+def _scenario(sizes: str) -> Any:
+    """Return a scenario that has these sizes: its schema checks them."""
+    from simfl.scenario import from_mapping
+    from simfl.scenario.syntax import read
+
+    options = {"kind": "async_fl", "batch_size": 1, "sizes": read(sizes, "SIZES").content}
+    return from_mapping({"data": {"set": "digits"}, "clients": {"count": 1}, "algorithm": options})
+
+
+def _rounds(sequence: Any, rounds: int | None, gradients: float | None) -> int:
+    from simfl.privacy import checks
+
+    if (rounds is None) == (gradients is None):
+        raise ValueError("expected either --rounds or --gradients")
+    if gradients is None:
+        checks.whole(1, _MOST_ROUNDS, rounds=rounds or 0)
+        return int(rounds or 0)
+    checks.positive(gradients=gradients)
+    if sequence.total(_MOST_ROUNDS) < gradients:
+        raise ValueError(
+            f"gradients: expected at most {sequence.total(_MOST_ROUNDS):,}, those of {_MOST_ROUNDS:,} rounds, found "
+            f"{gradients:g}"
+        )
+    return int(sequence.rounds_for(gradients))
+
+
+def _noise(
+    drawn: list[int], noise: Arguments, neighbors: Any, accountant: Any
+) -> tuple[list[Row | str], dict[str, float]]:
+    from collections import Counter
+
+    from simfl.privacy.accounting import Release, epsilon_of
+    from simfl.theory.async_fl.privacy import theorem_3_noise
+
+    examples, epsilon = noise["num_examples"], noise["epsilon"]
+    delta = 1.0 / examples if noise["delta"] is None else noise["delta"]
+    sigma = theorem_3_noise(drawn, **{**noise, "delta": delta})
+    sampling: Any = "poisson" if neighbors == "add_or_remove" else "without_replacement"
+    composition = [(Release(sigma, size / examples, sampling), count) for size, count in Counter(drawn).items()]
+    certified = epsilon_of(composition, delta, neighbors=neighbors, accountant=accountant)
+    rows: list[Row | str] = [
+        f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}), {examples:,} examples",
+        ("noise multiplier, sigma", sigma, "claim of Theorem 3, the smallest"),
+        ("epsilon", certified, f"certified for this noise; {'Poisson' if sampling == 'poisson' else 'fixed size'}"),
+    ]
+    return rows, {"sigma": sigma, "epsilon": epsilon, "delta": delta, "certified_epsilon": certified}
