@@ -176,7 +176,7 @@ BROKEN = [
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, test_fraction), found "
+        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, fit_on, test_fraction), found "
         "'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
     ),
     Broken(

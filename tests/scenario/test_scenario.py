@@ -31,6 +31,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
             "classes": None,
             "normalize": "none",
             "pca": None,
+            "fit_on": None,
             "test_fraction": 0.2,
         },
         "model": {"kind": "softmax", "l2": 0.0, "intercept": True},
