@@ -274,6 +274,15 @@ def test_pure_mechanisms():
     assert many < min(basic, advanced)
 
 
+@pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (3.0, 0.1), (0.05, 1e-4)])
+def test_more_releases_never_cost_less(z, q):
+    """Bins change their width with the epsilon that is near: a budget relies on it."""
+    found = [
+        epsilon_of([(Release(z, q), count)], 1e-5) for count in (1, 2, 3, 5, 8, 30, 100, 1000, 10**4, 10**6, 10**9)
+    ]
+    assert found == sorted(found)
+
+
 def test_limits():
     assert epsilon_of([(Release(1.0, 0.1), 0)], 1e-5) == 0.0
     assert epsilon_of([], 1e-5) == 0.0
