@@ -30,22 +30,31 @@ settings.load_profile("simfl")
 
 #: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 2**30
+#: What is compiled is kept for the next session, up to so much.
+CACHE_BYTES = 2 * 2**30
 #: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
 #: and compiling it without optimisation takes half the time.
-OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py", "test_reproducibility.py")
+OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py")
 HERE = Path(__file__).parent
 
 
 def pytest_configure(config):
-    """Compile nothing twice: workers, notebooks and command lines find here what another process has compiled."""
+    """Compile nothing twice: workers, notebooks and command lines find here what was compiled, the next session too."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="simfl-tests-")
-        os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        folder = config.cache.mkdir("compiled") if hasattr(config, "cache") else Path(tempfile.mkdtemp(prefix="simfl-"))
+        if sum(file.stat().st_size for file in folder.iterdir()) > CACHE_BYTES:
+            shutil.rmtree(folder)
+        folder.mkdir(exist_ok=True)
+        os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for notebooks and command lines
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files of whole programs, which take longest: workers end at about the same time."""
+    items.sort(key=lambda item: item.path.parent != HERE)
 
 
 @pytest.fixture(autouse=True, scope="module")

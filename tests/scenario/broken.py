@@ -176,8 +176,8 @@ BROKEN = [
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, fit_on, test_fraction), found "
-        "'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
+        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, fit_on, test_fraction), "
+        "found 'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
     ),
     Broken(
         "unknown_kind",
