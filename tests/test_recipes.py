@@ -190,7 +190,7 @@ class SpareGaussian(_GaussianNoise):
 #: The mechanisms by kind.
 ''',
         ),
-        ("simfl/privacy/mechanisms.py", "(Gaussian, GaussianUpdate,", "(Gaussian, SpareGaussian, GaussianUpdate,"),
+        ("simfl/privacy/mechanisms.py", "        GridGaussian,\n", "        GridGaussian,\n        SpareGaussian,\n"),
         (
             "simfl/scenario/privacy.py",
             "class GaussianUpdate(_MultipliedGaussian):",

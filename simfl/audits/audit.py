@@ -238,6 +238,11 @@ class Audit:
                 "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
             )
+        if getattr(privacy, "quantise", False):
+            raise ScenarioError(
+                "privacy.quantise: expected false, found true; an audit knows the law of noise on real numbers: audit "
+                "the same scenario without quantise"
+            )
         if not 0 <= client < self.scenario.clients.count:
             raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")
         self.privacy = privacy

@@ -48,6 +48,8 @@ Accountant = Literal["tightest", "renyi", "pld"]
 _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 #: Orders of the Renyi accountant where many kinds of releases are composed: all integers.
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
+#: The share of delta that is set aside for noise on a grid that is not quite what it should be.
+_ASIDE = 1e-3
 #: So many kinds of releases are described by dp-accounting (27 ms each, fractional orders too), more in closed form.
 _FEW_KINDS = 24
 
@@ -61,12 +63,15 @@ class Release:
         sampling_rate: q in (0, 1], the share of examples in a batch.
         sampling: how the batch is drawn.
         pure_epsilon: of a pure mechanism, the epsilon of one release without sampling; z does not count then.
+        drift: of Gaussian noise on a grid, the total variation between what is drawn and what is accounted for (see
+            `simfl.privacy.rounding`); None for noise on real numbers.
     """
 
     noise_multiplier: float
     sampling_rate: float = 1.0
     sampling: Sampling = "poisson"
     pure_epsilon: float | None = None
+    drift: float | None = None
 
     def __post_init__(self) -> None:
         checks.unit(sampling_rate=self.sampling_rate)
@@ -89,6 +94,7 @@ class Pair:
         replace: whether neighbors replace an example; else one is added or removed.
         pure_epsilon: of a pure mechanism, amplified.
         fixed: whether batches have a fixed size; else it is Poisson sampling. Of rates below 1 only.
+        drift: of noise on a grid, as in `Release`: only Renyi divergences of integer orders are known then.
     """
 
     noise_multiplier: float
@@ -96,6 +102,7 @@ class Pair:
     replace: bool = False
     pure_epsilon: float | None = None
     fixed: bool = False
+    drift: float | None = None
 
     @property
     def private(self) -> bool:
@@ -103,14 +110,25 @@ class Pair:
         return self.rate == 0.0 or self.noise_multiplier > _NO_NOISE or self.pure_epsilon is not None
 
 
-def refusal(sampling: str, neighbors: Neighbors) -> str | None:
-    """Return why releases with this sampling have no epsilon under this neighboring relation, None if they have."""
+def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
+    """Return why releases with this sampling have no epsilon under this neighboring relation, None if they have.
+
+    Args:
+        sampling: how batches are drawn; `none` and `one_pass` amplify nothing.
+        neighbors: what neighboring data sets are.
+        on_grid: whether the noise is on a grid.
+    """
     if sampling == "with_replacement":
         return "sampling with_replacement may take one example several times into one batch; use sampling: poisson"
     if neighbors == "add_or_remove" and sampling in ("without_replacement", "one_pass"):
         return (
             f"sampling {sampling} has no epsilon under neighbors: add_or_remove, because the size of a batch is fixed; "
             "use neighbors: replace_one, or sampling: poisson"
+        )
+    if on_grid and neighbors == "replace_one" and sampling in ("poisson", "without_replacement"):
+        return (
+            f"noise on a grid has no account of sampling {sampling} under neighbors: replace_one; use neighbors: "
+            "add_or_remove with sampling: poisson, or amplification: false"
         )
     return None
 
@@ -125,7 +143,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
         checks.whole(0, releases=count)
         if count == 0 or release.sampling_rate == 0.0:
             continue
-        reason = refusal(release.sampling, neighbors)
+        reason = refusal(release.sampling, neighbors, release.drift is not None and release.sampling_rate < 1.0)
         if reason is not None:
             raise ConditionError(f"accounting: {reason}")
         rate = 1.0 if release.sampling in ("one_pass", "none") else release.sampling_rate
@@ -134,7 +152,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
             pair = Pair(0.0, 1.0, replace, amplified_epsilon(pure, rate))
         else:
             fixed = release.sampling == "without_replacement" and rate < 1.0
-            pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed)
+            pair = Pair(min(release.noise_multiplier, _MOST_NOISE), rate, replace, fixed=fixed, drift=release.drift)
         if release.sampling == "one_pass":
             once.append(pair)
         else:
@@ -323,7 +341,10 @@ class RenyiTable:
 
 
 def renyi_to_epsilon(
-    orders: NDArray[np.float64], divergences: NDArray[np.float64], delta: float
+    orders: NDArray[np.float64],
+    divergences: NDArray[np.float64],
+    delta: float,
+    drift: float | NDArray[np.float64] = 0.0,
 ) -> NDArray[np.float64]:
     """Return epsilon at delta of mechanisms with the given Renyi divergences, float [...].
 
@@ -334,7 +355,14 @@ def renyi_to_epsilon(
         orders: alpha > 1, [orders].
         divergences: [..., orders].
         delta: in (0, 1).
+        drift: total variation t between these mechanisms and what is released, float [...]: that is (epsilon, delta +
+            (1 + e^epsilon) t)-private. A thousandth of delta is for it; where it takes more, epsilon is infinite.
     """
+    if np.any(drift):
+        found = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
+        with np.errstate(over="ignore"):
+            covered = (1.0 + np.exp(found)) * drift <= _ASIDE * delta
+        return np.where(covered, found, math.inf)
     usable = orders > 1.01  # below, the bound is numerically worthless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
@@ -345,10 +373,20 @@ def renyi_to_epsilon(
 
 
 def _renyi_epsilon(pairs: list[tuple[Pair, int]], delta: float) -> float:
-    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS)
+    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
     counts = np.array([count for _, count in pairs], dtype=np.float64)
     total = counts @ table.divergences(pair for pair, _ in pairs)
-    return float(renyi_to_epsilon(table.orders, total, delta))
+    return float(renyi_to_epsilon(table.orders, total, delta, _drift(pairs)))
+
+
+def _on_grid(pairs: list[tuple[Pair, int]]) -> bool:
+    """Whether any of the releases has noise on a grid: then integer orders are all that is known."""
+    return any(pair.drift is not None for pair, _ in pairs)
+
+
+def _drift(pairs: list[tuple[Pair, int]]) -> float:
+    """Total variation between all releases and what is accounted for."""
+    return sum(count * (pair.drift or 0.0) for pair, count in pairs)
 
 
 def _slope(pairs: list[tuple[Pair, int]]) -> float:
@@ -478,7 +516,7 @@ def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float)
 
 def _as_one_gaussian(pairs: list[tuple[Pair, int]]) -> Pair | None:
     """Gaussians without sampling compose to one Gaussian: 1 / z^2 = sum of 1 / z_j^2."""
-    if any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
+    if _on_grid(pairs) or any(pair.rate < 1.0 or pair.pure_epsilon is not None for pair, _ in pairs):
         return None
     precision = sum(count / pair.noise_multiplier / pair.noise_multiplier for pair, count in pairs)
     return Pair(1 / math.sqrt(precision) if precision else math.inf, 1.0, pairs[0][0].replace)
@@ -573,7 +611,7 @@ def _epsilon(pairs_given: tuple[tuple[Pair, int], ...], delta: float, accountant
     by_renyi = _renyi_epsilon(pairs, delta)
     if all(pair.pure_epsilon is not None for pair, _ in pairs):  # the sum of the epsilons holds with delta = 0
         by_renyi = min(by_renyi, sum(count * (pair.pure_epsilon or 0.0) for pair, count in pairs))
-    if accountant == "renyi" or by_renyi == 0.0:
+    if accountant == "renyi" or by_renyi == 0.0 or _on_grid(pairs):
         return by_renyi
     by_distribution = _distribution_epsilon(pairs, delta, by_renyi)
     return by_distribution if accountant == "pld" and by_distribution < math.inf else min(by_renyi, by_distribution)
@@ -597,6 +635,8 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
 
         return gaussian_delta(epsilon, mu)
     by_renyi = _renyi_delta(pairs, epsilon)
+    if _on_grid(pairs):
+        return min(1.0, by_renyi + (1.0 + math.exp(min(epsilon, 700.0))) * _drift(pairs))
     interval, many = _interval(pairs, max(epsilon, _renyi_epsilon(pairs, 0.1))), sum(count for _, count in pairs)
     if interval > 1.0 or by_renyi == 0.0:
         return by_renyi
@@ -606,7 +646,7 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
 
 def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:
     """delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha, see `_epsilon`."""
-    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS)
+    table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
     alpha = table.orders
     divergence = np.array([count for _, count in pairs], float) @ table.divergences(pair for pair, _ in pairs)
     least = np.min((alpha - 1.0) * (divergence - epsilon + np.log1p(-1.0 / alpha)) - np.log(alpha))

@@ -45,6 +45,7 @@ from simfl.privacy.accounting import (
 )
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.releases import Releases, Tally
+from simfl.privacy.rounding import Rounding
 from simfl.privacy.shuffled import KnownUses, Uses, planned_uses
 
 View = Literal["local_transcript", "global_hidden"]
@@ -77,6 +78,7 @@ class Terms:
         unit: what the promise protects, an example or all data of a client.
         refusal: why nothing can be promised, None if something can.
         by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
+        rounding: of what, where the noise is on a grid; None where it is on real numbers.
     """
 
     mechanism: str
@@ -89,6 +91,7 @@ class Terms:
     unit: Literal["example", "client"] = "example"
     refusal: str | None = None
     by_server: bool = False
+    rounding: Rounding | None = None
 
 
 class Ledger:
@@ -132,7 +135,7 @@ class Ledger:
         self.delta = terms.delta
         self._refusal = terms.refusal or self._reason()
         kinds = {(int(n), level) for n, level in zip(self.sizes, self.levels, strict=True)}
-        self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS)
+        self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS or terms.rounding is not None)
 
     def with_terms(self, **changes: Any) -> Self:
         """Return the same ledger under other terms, those fields of `Terms` that are given."""
@@ -154,7 +157,8 @@ class Ledger:
                 "sampling shuffle has no epsilon under neighbors: add_or_remove, because the size of a batch is fixed; "
                 "use neighbors: replace_one, or sampling: poisson"
             )
-        return refusal(sampling, self.terms.neighbors)
+        on_grid = self.terms.rounding is not None and self.terms.amplification
+        return refusal(sampling, self.terms.neighbors, on_grid)
 
     @property
     def certified(self) -> bool:
@@ -190,6 +194,8 @@ class Ledger:
             "renyi": "Renyi accountant",
             "pld": "privacy loss distributions",
         }[terms.accountant]
+        if terms.rounding is not None:
+            accountant = "noise on a grid, Renyi accountant at integer orders"
         whom = "of a client" if terms.unit == "example" else "with its data"
         return (
             f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}, "
@@ -246,9 +252,12 @@ class Ledger:
     def _release(self, level: float, rate: float, sampling: str) -> Release:
         if not self.terms.amplification:
             sampling, rate = "none", 1.0
-        return (
-            Release(0.0, rate, sampling, level) if self.pure else Release(level, rate, sampling)  # type: ignore[arg-type]
-        )
+        if self.pure:
+            return Release(0.0, rate, sampling, level)  # type: ignore[arg-type]
+        rounding = self.terms.rounding
+        if rounding is None:
+            return Release(level, rate, sampling)  # type: ignore[arg-type]
+        return Release(rounding.multiplier(level), rate, sampling, drift=rounding.drift)  # type: ignore[arg-type]
 
     def _composition(self, n: int, kinds: Mapping[tuple[int, float], int]) -> Composition:
         kinds = {kind: count for kind, count in kinds.items() if count}
@@ -347,7 +356,8 @@ class Ledger:
         table = self._table.divergences(kinds)
         with np.errstate(invalid="ignore"):
             total = np.nan_to_num(counts[:, :, None] * table[None], nan=0.0, posinf=math.inf).sum(axis=1)
-        epsilons = renyi_to_epsilon(self._table.orders, total, self.delta)
+        drift = counts @ np.array([pair.drift or 0.0 for pair in kinds])
+        epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
     def _tight(self, composition: Composition) -> float:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from simfl.privacy.accounting import Neighbors
+from simfl.privacy.rounding import Rounding
 
 
 class AbstractMechanism(ABC):
@@ -48,6 +49,11 @@ class AbstractMechanism(ABC):
     @abstractmethod
     def scale(self, size: int) -> float:
         """Return what multiplies unit noise on a sum of vectors of `size` coordinates."""
+
+    @classmethod
+    def rounding(cls, size: int) -> Rounding | None:
+        """Return what the grid of its noise costs for vectors of `size` coordinates; None for noise on real numbers."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,32 @@ class Gaussian(_GaussianNoise):
     kind = "gaussian"
     summary = "Gaussian noise on the sum of per-example clipped gradients (DP-SGD)"
     sampler = "gaussian"
+
+
+@dataclass(frozen=True)
+class GridGaussian(Gaussian):
+    """Discrete Gaussian noise on the sum of per-example clipped gradients, each rounded to a grid.
+
+    See `simfl.privacy.rounding`: what it protects, floating point does not give away.
+    """
+
+    kind = "gaussian_on_grid"
+    summary = "discrete Gaussian noise on a sum of clipped gradients, all on a grid: exact in floating point"
+    sampler = "discrete_gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, least, most in (
+            ("clipping_norm", self.clipping_norm, 1e-8, 1e8),
+            ("noise_multiplier", self.noise_multiplier, 1e-2, 1e6),
+        ):
+            if not least <= value <= most:
+                raise ValueError(f"{name}: expected {least:g} to {most:g} for noise on a grid, found {value:g}")
+
+    @classmethod
+    def rounding(cls, size: int) -> Rounding | None:
+        """Return what the grid costs."""
+        return Rounding(size)
 
 
 @dataclass(frozen=True)
@@ -242,5 +274,13 @@ class UnclippedGaussian(AbstractMechanism):
 #: The mechanisms by kind.
 MECHANISMS: dict[str, type[AbstractMechanism]] = {
     mechanism.kind: mechanism
-    for mechanism in (Gaussian, GaussianUpdate, LaplaceL2, Laplace, LaplaceL2RadiusOnly, UnclippedGaussian)
+    for mechanism in (
+        Gaussian,
+        GridGaussian,
+        GaussianUpdate,
+        LaplaceL2,
+        Laplace,
+        LaplaceL2RadiusOnly,
+        UnclippedGaussian,
+    )
 }

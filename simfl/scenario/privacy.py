@@ -92,6 +92,11 @@ class MechanismConfig(Config):
         return False
 
     @property
+    def made_by(self) -> str:
+        """What the mechanism is called where it is made."""
+        return self.mechanism
+
+    @property
     def partial(self) -> bool:
         """Whether only some parameters carry noise."""
         return getattr(self, "noise_on", "all") != "all"
@@ -167,6 +172,16 @@ class Gaussian(_MultipliedGaussian):
         description="z, of all clients or one for each: the noise on the sum has standard deviation z * clipping_norm; "
         "0 clips and adds none; left out, it is 1, or what spends epsilon in the planned number of releases",
     )
+    quantise: Flag = Field(
+        default=False,
+        description="round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
+        "away; slower, and accounted for by Renyi divergences of integer orders",
+    )
+
+    @property
+    def made_by(self) -> str:
+        """With noise on a grid it is another mechanism."""
+        return "gaussian_on_grid" if self.quantise else self.mechanism
 
 
 class GaussianUpdate(_MultipliedGaussian):

@@ -118,7 +118,10 @@ def _problem(setup: Setup) -> LearningProblem:
         keys=Keys(streams.key("data"), streams.key("noise")),
         measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
-        noise=Noise(protection.sampler, setup.noisy) if max(protection.scales) > 0.0 else None,
+        noise=Noise(protection.sampler, setup.noisy)
+        if protection.grid is None and max(protection.scales) > 0.0
+        else None,
+        grid=protection.grid,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
         **setup.kind.problem(setup),
     )

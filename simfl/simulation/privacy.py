@@ -16,14 +16,18 @@ from simfl.privacy.calibration import least_noise
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
+from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.scenario.data import RealData
-from simfl.tape.problem import Clip
+from simfl.tape.problem import Clip, widest_batch
 
 if TYPE_CHECKING:
     from simfl.simulation.setup import Setup
 
 #: Examples of a client below which a warning says that they are few.
 HANDFUL = 10
+
+#: Levels of noise on grids that one run may have.
+MOST_GRIDS = 16
 
 _PARTIAL = (
     "only the gradient of the first convolution carries noise; those of all other layers, which are functions of the "
@@ -43,6 +47,7 @@ class Protection:
         stds: standard deviation of that noise on each coordinate, of each client.
         ledger: accounts for the releases; None without privacy.
         warnings: lines the user should read.
+        grid: of gradients and noise; None for noise on real numbers.
     """
 
     clipping_norm: float | None
@@ -52,6 +57,7 @@ class Protection:
     stds: list[float]
     ledger: Ledger | None = None
     warnings: tuple[str, ...] = ()
+    grid: Grid | None = None
 
 
 def protect(setup: Setup) -> Protection:
@@ -64,17 +70,21 @@ def protect(setup: Setup) -> Protection:
     batch_size = setup.scenario.algorithm.batch_size
     if privacy is None:
         return Protection(None, "example", "gaussian", [0.0] * count, [0.0] * count)
-    make = MECHANISMS[privacy.mechanism]
+    make = MECHANISMS[privacy.made_by]
     given = {name: getattr(privacy, name) for name in type(privacy).model_fields}
     terms = Terms(
         unit=make.unit,
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
         by_server=setup.scenario.algorithm.noise_of_server,
+        rounding=make.rounding(setup.dimension),
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
     level = given[make.level]
     levels = _calibrated(setup, terms, given["epsilon"]) if level is None else _each(level, count)
-    mechanisms = [make(**_arguments(make, {**given, make.level: level})) for level in levels]
+    try:
+        mechanisms = [make(**_arguments(make, {**given, make.level: level})) for level in levels]
+    except ValueError as error:  # what the schema cannot see, because calibration or a mechanism of its own decides
+        raise ScenarioError(f"privacy.{error}") from None
     # The noise is added to the sum of a mini-batch, which the algorithms divide by its size: a single gradient is an
     # update only after that.
     share = batch_size if make.unit == "client" and not kind.local else 1
@@ -87,7 +97,34 @@ def protect(setup: Setup) -> Protection:
         scales=scales,
         stds=[scale * unit for scale in scales],
         ledger=Ledger(terms, setup.sizes, batch_size, kind.sampling, levels, make.pure),
+        grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
     )
+
+
+def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
+    """Return the grids of all clients.
+
+    Raises:
+        ScenarioError: for what cannot be rounded, or not be kept in 32 bits.
+    """
+    algorithm, wrong = setup.scenario.algorithm, "privacy.quantise: expected false, found true, with"
+    if not setup.kind.released_whole:
+        raise ScenarioError(
+            f"{wrong} {algorithm.kind}: noise on a grid is for releases that are the sum of one mini-batch; use "
+            "adpsgd or sync_sgd, for example"
+        )
+    if setup.dimension > MOST_COORDINATES:
+        raise ScenarioError(f"{wrong} {setup.dimension} parameters: rounding is bounded up to {MOST_COORDINATES}")
+    least = widest_batch(algorithm.batch_size) * 2.0 ** (FINENESS - 29)
+    if level < least:
+        raise ScenarioError(
+            f"privacy.noise_multiplier: expected at least {least:.3g} with quantise: true and batches of "
+            f"{algorithm.batch_size}, whose sums must fit 32 bits, found {level:g}; raise it"
+        )
+    kinds = len(set(scales))
+    if kinds > MOST_GRIDS:
+        raise ScenarioError(f"{wrong} {kinds} levels of noise, each with a table of 8 MB; use {MOST_GRIDS} at most")
+    return Grid.of(scales)
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:

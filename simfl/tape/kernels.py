@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
-from simfl.privacy.noise import SAMPLERS
+from simfl.privacy.noise import SAMPLERS, discrete_gaussian
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.problem import Operation
 
@@ -75,6 +75,9 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
     the positions of its examples in the client's data int32 [lanes], the noise's scale, and the clipping norm where it
     is the operation's own.
     """
+    if operation.on_grid:
+        rounded = rounded_gradient_of_batch(operation.model)
+        return masked(rounded, operation.model, operation.blocks) if operation.blocks > 1 else rounded
     model, clip, noise, tasks = operation.model, operation.clip, operation.noise, operation.tasks
     lanes = operation.lanes
 
@@ -104,6 +107,41 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         return total + added if noise.first is None else total.at[:count].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient
+
+
+def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return the function of one lane where gradients and noise are on a grid: as in `gradient_of_batch`.
+
+    Example by example, in a loop: what one adds to the sum of integers must not depend on its place in the batch, as
+    the last bits of a product of matrices may. See `simfl.privacy.rounding`.
+    """
+
+    def gradient(
+        params: jax.Array,
+        data: dict[str, jax.Array],
+        ints: jax.Array,
+        position: jax.Array,
+        noise_scale: jax.Array,
+        own_norm: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        client, draw, size = ints[0], ints[1], ints[3]
+        step, inverse, deviation = data["grid_steps"][client]
+        weight = jnp.ones(1, jnp.float32)
+
+        def add(i: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            total, zeroed = carried
+            x, y = examples_of(data, client, position[i][None], 1)
+            clipped, more = bounded(model.gradient_sum(params, x, y, weight), data["clipping_norm"])
+            return total + jnp.round(clipped * inverse).astype(jnp.int32), zeroed + more
+
+        nothing = jnp.zeros(model.size, jnp.int32), jnp.int32(0)
+        total, zeroed = jax.lax.fori_loop(0, size, add, nothing)
+        law = data["grid_laws"][client]
+        noise = discrete_gaussian(data["noise_key"], client, draw, model.size, data["grid_tables"], law, deviation)
+        total = total + jnp.where(noise_scale > 0, noise, 0)
+        return total.astype(jnp.float32) * step, zeroed
+
+    return gradient
 
 
 def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) -> jax.Array:

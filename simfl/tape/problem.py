@@ -8,6 +8,7 @@ noise, tasks, local rounds, blocks, a ball), neutral by default, so that an algo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.models import AbstractModel
+from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.draws import Sampling
 
 Clip = Literal["example", "update"]
@@ -152,6 +154,7 @@ class Operation:
         blocks: with D > 1, one of D blocks of the entries is kept.
         local: whether a round of local steps stands in the place of the gradient.
         projects: whether what it writes is projected onto a ball.
+        on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
     """
 
     model: AbstractModel
@@ -164,6 +167,7 @@ class Operation:
     blocks: int = 1
     local: bool = False
     projects: bool = False
+    on_grid: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ class LearningProblem:
         rounds: None where clients send gradients.
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
+        grid: of gradients and noise, which is in the place of `noise`; None: real numbers.
     """
 
     model: AbstractModel
@@ -195,6 +200,7 @@ class LearningProblem:
     rounds: LocalRounds | None = None
     blocks: int = 1
     radius: float | None = None
+    grid: Grid | None = None
 
     @property
     def num_tasks(self) -> int:
@@ -220,12 +226,18 @@ class LearningProblem:
             self.blocks,
             self.rounds is not None,
             self.radius is not None,
+            self.grid is not None,
         )
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a `Tape` needs to know of the problem, as its keywords."""
-        return {"max_batch": self.max_batch, "local": self.rounds is not None, "own_clipping": self.clipping.own}
+        return {
+            "max_batch": self.max_batch,
+            "local": self.rounds is not None,
+            "own_clipping": self.clipping.own,
+            "whole": self.grid is not None,
+        }
 
     def arrays(self) -> dict[str, Any]:
         """What the programs of `simfl.tape.kernels` call `data`, on the host."""
@@ -242,6 +254,7 @@ class LearningProblem:
             "radius": np.float32(self.radius or 0.0),
             "power": np.float32(rounds.power),
             "proximal": np.float32(rounds.proximal),
+            **({} if self.grid is None else self.grid.arrays()),
         }
 
     @property
@@ -249,10 +262,19 @@ class LearningProblem:
         """Examples that one operation processes (lanes of the batch).
 
         A Poisson batch has B examples on average; about one in a hundred exceeds this width and
-        takes a second operation.
+        takes a second operation. On a grid none may: the sum is one.
         """
         size = self.batches.size
         if self.batches.sampling != "poisson":
             return size
-        widest = int(np.ceil(size + 2.4 * np.sqrt(size)))
+        widest = int(np.ceil(size + 2.4 * np.sqrt(size))) if self.grid is None else widest_batch(size)
         return min(-(-widest // 8) * 8, int(max(self.data.sizes.max(), 1)))
+
+
+def widest_batch(size: int) -> int:
+    """Return how many examples a Poisson batch of `size` on average has at most, but for a probability of 2^-107.
+
+    P[X >= B + t] <= exp(-t^2 / (2 (B + t/3))) (Bernstein), as the variance is B at most.
+    """
+    log = -math.log(DRIFT)
+    return math.ceil(size + log / 3.0 + math.sqrt(log * log / 9.0 + 2.0 * size * log))

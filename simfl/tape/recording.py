@@ -27,6 +27,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.errors import RunError
 from simfl.privacy.releases import Tally
 
 _ONE = (1.0,)
@@ -277,6 +278,7 @@ class Tape:
         local: whether the promises are rounds; a run has either these or gradients.
         own_clipping: whether each gradient has a clipping norm of its own.
         releases: counts what is released; None without privacy.
+        whole: whether the sum of a batch is one operation's, as noise on a grid needs it.
     """
 
     def __init__(
@@ -290,6 +292,7 @@ class Tape:
         local: bool = False,
         own_clipping: bool = False,
         releases: Tally | None = None,
+        whole: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -301,6 +304,7 @@ class Tape:
         self.local = local
         self.own_clipping = own_clipping
         self.releases = releases
+        self.whole = whole
         self._graveyard: list[int] = []
         self._free: list[int] = []
         self._next_number = 0
@@ -346,6 +350,11 @@ class Tape:
         assert self.own_clipping == (clipping_norm is not None), (
             "all gradients have clipping norms of their own, or none"
         )
+        if self.whole and size > self.max_batch:
+            raise RunError(
+                f"client {client}: expected a mini-batch of at most {self.max_batch} examples, found {size}: noise "
+                "on a grid is for the sum of one operation; use another seed, or privacy.quantise: false"
+            )
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         if clipping_norm is not None:
@@ -378,6 +387,7 @@ class Tape:
             start: where a shuffled batch begins, (draw, first example of it), where batches have other sizes than the
                 nominal; the noise then has an operation of its own.
         """
+        self._refuse_parts("a batch in pieces")
         scale, pieces, first = noise_scale, [], 0
         name = draw
         if start is not None:
@@ -440,6 +450,7 @@ class Tape:
 
     def hold(self, promise: Gradient) -> None:
         """A client keeps what it makes of a promise, which is not released before `release` says so."""
+        self._refuse_parts("a sum that a client keeps")
         if self.releases is not None:
             self.releases.hold(promise)
 
@@ -450,6 +461,7 @@ class Tape:
 
         The noise comes with the last of the updates, none of which has noise of its own.
         """
+        self._refuse_parts("a sum of updates")
         coef, last = terms[-1]
         if not coef or any(update.noise_scale for _, update in terms):
             raise ValueError("apply_with_noise: expected updates without noise of their own, the last one not times 0")
@@ -457,6 +469,13 @@ class Tape:
         if self.releases is not None:
             self.releases.count_sum(terms, noise_scale)
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
+
+    def _refuse_parts(self, what: str) -> None:
+        """Floating-point sums of parts, of which one has the noise, show the parts in their last bits."""
+        if self.whole:
+            raise RunError(
+                f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantise: false"
+            )
 
     # -- sums ----------------------------------------------------------------------------------
 

