@@ -67,7 +67,9 @@ def how_to_compile(request):
 
 
 def pytest_runtest_teardown():
-    """Let go of what was compiled before it fills the worker: it is found again in the session's folder."""
+    """Close figures, and let go of what was compiled before it fills the worker: it is found again in its folder."""
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
     if psutil.Process().memory_info().rss < MEMORY_BYTES:
         return
     jax.clear_caches()
