@@ -30,12 +30,16 @@ settings.load_profile("simfl")
 
 #: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
 MEMORY_BYTES = 2**30
+#: How much more there has to be to forget than was left the last time.
+GROWTH_BYTES = 2**27
 #: What is compiled is kept for the next session, up to so much.
 CACHE_BYTES = 2 * 2**30
 #: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
 #: and compiling it without optimisation takes half the time.
 OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py")
 HERE = Path(__file__).parent
+
+_left_bytes = 0
 
 
 def pytest_configure(config):
@@ -70,12 +74,14 @@ def pytest_runtest_teardown():
     """Close figures, and let go of what was compiled before it fills the worker: it is found again in its folder."""
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")
-    if psutil.Process().memory_info().rss < MEMORY_BYTES:
+    global _left_bytes
+    if psutil.Process().memory_info().rss < max(MEMORY_BYTES, _left_bytes + GROWTH_BYTES):
         return
     jax.clear_caches()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system, where that is glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+    _left_bytes = psutil.Process().memory_info().rss
 
 
 def write_run(
