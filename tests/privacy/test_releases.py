@@ -177,3 +177,9 @@ def test_an_account_of_ones_own_may_say_more_and_not_less():
     assert less.refusal is not None
     assert "expected 3 releases of client 0 with batch size 10 and level 2" in less.refusal
     assert tally.compare(Releases([5, 5])).refusal == less.refusal, "what was once too little stays so"
+
+
+def test_a_single_release_that_an_account_does_not_know_is_too_little():
+    tally = make_tally()
+    tally.count(Told(draw=0))
+    assert "expected 1 releases of client 0" in str(tally.compare(Releases([0, 0])).refusal)
