@@ -82,7 +82,11 @@ def one_line_errors(name: str, function: Command) -> Command:
                 return function(*words, **options)
         except ValueError as error:
             raise ScenarioError(f"privacy {name}: {error}") from error
-        except (ArithmeticError, MemoryError) as error:
+        except MemoryError as error:
+            raise ScenarioError(
+                f"privacy {name}: expected arguments for which the memory is enough, found larger ones; take smaller ones"
+            ) from error
+        except ArithmeticError as error:
             raise ScenarioError(
                 f"privacy {name}: expected arguments with which every step is a number between 1e-308 and 1e308, found "
                 f"others ({type(error).__name__}); take less extreme ones"

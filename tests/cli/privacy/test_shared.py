@@ -45,6 +45,23 @@ def test_importing_the_commands_needs_nothing_heavy():
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "privacy so: expected arguments for which the memory is enough, found larger ones; "),
+        (OverflowError(), "privacy so: expected arguments with which every step is a number between 1e-308 and "),
+        (ValueError("z: found -1"), "privacy so: z: found -1"),
+    ],
+)
+def test_what_arguments_lead_to_is_one_line(error, line):
+    def command():
+        raise error
+
+    with pytest.raises(ScenarioError) as raised:
+        shared.one_line_errors("so", command)()
+    assert str(raised.value).startswith(line)
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_tables_fit_the_terminal_and_keep_every_word(capsys, monkeypatch, width):
     monkeypatch.setenv("FORCE_COLOR", "1")
