@@ -84,7 +84,7 @@ def one_line_errors(name: str, function: Command) -> Command:
             raise ScenarioError(f"privacy {name}: {error}") from error
         except MemoryError as error:
             raise ScenarioError(
-                f"privacy {name}: expected arguments for which the memory is enough, found larger ones; take smaller ones"
+                f"privacy {name}: expected what fits into memory, found more; take smaller arguments"
             ) from error
         except ArithmeticError as error:
             raise ScenarioError(

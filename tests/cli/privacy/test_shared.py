@@ -48,7 +48,7 @@ def test_importing_the_commands_needs_nothing_heavy():
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (MemoryError(), "privacy so: expected arguments for which the memory is enough, found larger ones; "),
+        (MemoryError(), "privacy so: expected what fits into memory, found more; take smaller arguments"),
         (OverflowError(), "privacy so: expected arguments with which every step is a number between 1e-308 and "),
         (ValueError("z: found -1"), "privacy so: z: found -1"),
     ],
