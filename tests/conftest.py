@@ -29,7 +29,7 @@ settings.load_profile("simfl")
 
 
 #: Where a worker begins to forget: hundreds of shapes of tiny problems would take gigabytes.
-MEMORY_BYTES = 2**30
+MEMORY_BYTES = 3 * 2**28
 #: How much more there has to be to forget than was left the last time.
 GROWTH_BYTES = 2**27
 #: What is compiled is kept for the next session, up to so much.
