@@ -45,12 +45,16 @@ _left_bytes = 0
 def pytest_configure(config):
     """Compile nothing twice: workers, notebooks and command lines find here what was compiled, the next session too."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = config.cache.mkdir("compiled") if hasattr(config, "cache") else Path(tempfile.mkdtemp(prefix="simfl-"))
-        if sum(file.stat().st_size for file in folder.iterdir()) > CACHE_BYTES:
-            shutil.rmtree(folder)
-        folder.mkdir(exist_ok=True)
+        if hasattr(config, "cache"):
+            folder = config.cache.mkdir("compiled")
+            if sum(file.stat().st_size for file in folder.iterdir()) > CACHE_BYTES:
+                shutil.rmtree(folder)
+                folder.mkdir()
+        else:  # -p no:cacheprovider: for this session alone
+            folder = Path(tempfile.mkdtemp(prefix="simfl-tests-"))
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for notebooks and command lines
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for notebooks and command lines
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -44,9 +44,11 @@ def optimised():
     """Compile as users have it; what was compiled before is forgotten, and so is what is compiled here."""
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
-    jax.clear_caches()
+    try:
+        yield
+    finally:  # a test that fails must not leave the others another way to compile
+        jax.config.update("jax_disable_most_optimizations", True)
+        jax.clear_caches()
 
 
 # -- worlds ------------------------------------------------------------------------------------
@@ -277,7 +279,6 @@ class RunWithoutNumbers:
 
     def __init__(self, problem, **options):
         self.size = problem.model.size
-        self.whole = problem.evaluated.size
         self.evaluations = 0
 
     def submit(self, window):
