@@ -201,9 +201,6 @@ def gdp_central_limit_epsilon(
     return gaussian_epsilon(delta, gdp_central_limit_mu(noise_multiplier, sampling_rate, steps, sampling))
 
 
-# -- pure releases ---------------------------------------------------------------------------
-
-
 # -- inside ----------------------------------------------------------------------------------
 
 

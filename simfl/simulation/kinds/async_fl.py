@@ -176,18 +176,27 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
     return config.rounds if config.gradients is None else sizes.rounds_for(config.gradients)
 
 
-def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int]) -> Releases:
-    """Return what every client has released after so many rounds, one after the other from the first on."""
+def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_order: bool = True) -> Releases:
+    """Return what every client has released after so many rounds.
+
+    Args:
+        ledger: that accounts for it.
+        sizes: of the rounds.
+        rounds: of each client.
+        in_order: whether they are one after the other from the first on, so that it is known which parts of shuffled
+            data they took; else only what holds for any order is said.
+    """
     count = len(ledger.sizes)
-    passes = [Passes(int(n)) for n in ledger.sizes]
-    releases = Releases([0] * count, passes=passes if ledger.by_passes else None)
+    passes = [Passes(int(n)) for n in ledger.sizes] if in_order and ledger.by_passes else None
+    releases = Releases([0] * count, passes=passes)
     for client in range(count):
         start = 0
         for i in range(rounds[client]):
             size = sizes.of(i, client)
             if size:
                 releases.add(client, size, ledger.levels[client])
-                passes[client].add(start, size)
+                if passes is not None:
+                    passes[client].add(start, size)
                 start += size
     return releases
 
@@ -273,9 +282,7 @@ class AsyncFlKind(Kind[AsyncFl]):
                 def after(rounds: int, client: int = client) -> Releases:
                     made = [0] * len(drawn)
                     made[client] = rounds
-                    releases = releases_after(ledger, sizes, made)
-                    releases.passes = None  # who joins late begins elsewhere: what holds for any order of the rounds
-                    return releases
+                    return releases_after(ledger, sizes, made, in_order=False)  # who joins late begins elsewhere
 
                 def composed(rounds: int, client: int = client, after: Any = after) -> Composition:
                     return ledger.compositions(after(rounds), "local_transcript")[client]
