@@ -20,7 +20,7 @@ PACKAGE = ROOT / "simfl"
 FRONT = {"__init__", "__main__"}
 
 #: Rooms that know tables and how they look, and nothing of what made them.
-OF_TABLES = ("records", "plots", "report")
+OF_TABLES = ("records", "plots", "reports")
 BELOW_TABLES = ("errors", "version", "streams", "catalogue", "scenario")
 
 #: Library -> the rooms where it is at home.
@@ -28,7 +28,7 @@ HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
     "jax": ("models", "tape", "privacy"),
-    "jinja2": ("report",),
+    "jinja2": ("reports",),
     "matplotlib": ("plots",),
     "networkx": ("world",),
     "pandas": ("records", "plots"),

@@ -25,7 +25,7 @@ def report(
     The page holds everything in itself: it can be mailed, printed, and read without a network.
     """
     from simfl.audits.check import check_run
-    from simfl.report import write_report
+    from simfl.reports import write_report
     from simfl.scenario.own_code import look_beside
 
     look_beside(paths)

@@ -32,7 +32,7 @@ def trace(
     record: {messages: true}.
     """
     from simfl.records import read
-    from simfl.report.trace import TABLES, parse_clients, write_trace
+    from simfl.reports.trace import TABLES, parse_clients, write_trace
     from simfl.scenario.units import parse_time
 
     opened = read(run)

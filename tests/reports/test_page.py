@@ -14,8 +14,8 @@ from simfl.audits.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy
-from simfl.report import write_report
-from simfl.report.content import gather
+from simfl.reports import write_report
+from simfl.reports.content import gather
 from simfl.scenario import loads
 
 VOID = {"meta", "link", "br", "line", "input", "img"}

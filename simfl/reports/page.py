@@ -15,7 +15,7 @@ from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
-from simfl.report.content import TIMES, Content, Part, axis_labels, describe_run, gather
+from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.scenario.syntax import write
 
 _LEAST_SHARE = 0.0005  # of the clients' time; less would not be seen
@@ -59,7 +59,7 @@ def page(content: Content) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    loader = PackageLoader("simfl.report", ".")
+    loader = PackageLoader("simfl.reports", ".")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
