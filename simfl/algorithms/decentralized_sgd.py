@@ -53,6 +53,7 @@ class DecentralizedSGD(Algorithm):
         self.model: list[Model] = [initial] * self.num_clients
         self._client_round = [0] * self.num_clients
         self._first_round = [math.inf] * self.num_clients
+        self._joining: dict[float, list[int]] = {}  # who joins when
         self._left = [False] * self.num_clients
         self._inbox: list[dict[tuple[int, int], Model]] = [{} for _ in range(self.num_clients)]
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
@@ -62,7 +63,9 @@ class DecentralizedSGD(Algorithm):
     def start(self) -> None:
         """Start the clients, and watch for those that leave for good."""
         for client in range(self.num_clients):
-            if self.world.availability.joins_s(client) == 0.0:
+            joins_s = self.world.availability.joins_s(client)
+            self._joining.setdefault(joins_s, []).append(client)
+            if joins_s == 0.0:
                 self._first_round[client] = 0
         for client in range(self.num_clients):
             self.clock.start(self.worker(client), client)
@@ -84,9 +87,8 @@ class DecentralizedSGD(Algorithm):
     def worker(self, me: int) -> Process:
         """One client: send, compute, wait for the neighbors, mix and step."""
         yield self.joined(me)
-        if self._first_round[me] == math.inf:  # joins late: in the first round that no neighbor has begun
-            known = [self._client_round[j] for j in self._neighbors[me] if self._first_round[j] < math.inf]
-            self._first_round[me] = self._client_round[me] = max(known, default=-1) + 1
+        if self._first_round[me] == math.inf:
+            self._join_together(me)
         while True:
             round_num = self._client_round[me]
             gradient = self.gradient(self.model[me], me)
@@ -109,6 +111,15 @@ class DecentralizedSGD(Algorithm):
             self.model[me] = self.tape.combine((1.0, mixed), *self.descent(gradient, step_size))
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
+
+    def _join_together(self, me: int) -> None:
+        """Who joins late begins in the first round that no neighbor has begun before; all of one moment at once."""
+        first = {}
+        for client in self._joining[self.world.availability.joins_s(me)]:
+            known = [self._client_round[j] for j in self._neighbors[client] if self._first_round[j] < math.inf]
+            first[client] = max(known, default=-1) + 1
+        for client, round_num in first.items():
+            self._first_round[client] = self._client_round[client] = round_num
 
     def _send_to_neighbors(self, me: int, round_num: int) -> None:
         model = self.model[me]

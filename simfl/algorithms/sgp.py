@@ -59,8 +59,7 @@ class SGP(Algorithm):
         self.overlap = overlap
         self.graph = graph
         self._edges: dict[int, Edges] = {}  # of rounds under way, where clients come and go
-        self._built: dict[tuple[int, int], Edges] = {}  # of a hop, for the clients there are
-        self._changes = 0
+        self._built: dict[int, tuple[Sequence[int], Edges]] = {}  # of a hop, and for whom it was built last
         initial = self.tape.constant(self.training.initial)
         #: x of every client: a sum of models, biased by how much weight is in it.
         self.model: list[Model] = [initial] * self.num_clients
@@ -70,6 +69,7 @@ class SGP(Algorithm):
         self.flying = 0.0
         self._client_round = [0] * self.num_clients
         self._first_round = [math.inf] * self.num_clients
+        self._joining: dict[float, list[int]] = {}  # who joins when
         self._left = [False] * self.num_clients
         self._inbox: list[dict[tuple[int, int], Share]] = [{} for _ in range(self.num_clients)]
         self._came: list[set[tuple[int, int]]] = [set() for _ in range(self.num_clients)]
@@ -95,9 +95,9 @@ class SGP(Algorithm):
         count = len(there)
         hops = [1] if self.graph == "ring" else [2**power for power in range(max(count - 1, 0).bit_length())]
         phase = round_num % len(hops) if self.graph == "one_peer" and hops else 0
-        key = phase, self._changes
-        if key in self._built:
-            return self._built[key]
+        known = self._built.get(phase)
+        if known is not None and known[0] == there:
+            return known[1]
         if self.graph == "one_peer":
             hops = hops[phase : phase + 1]
         out: list[list[int]] = [[] for _ in range(self.num_clients)]
@@ -109,14 +109,15 @@ class SGP(Algorithm):
                 out[client] = [there[(place + hop) % count] for hop in hops]
             for target in out[client]:
                 sources[target].append(client)
-        self._built = {kept: edges for kept, edges in self._built.items() if kept[1] == self._changes}
-        self._built[key] = out, sources
+        self._built[phase] = there, (out, sources)
         return out, sources
 
     def start(self) -> None:
         """Start the clients, and watch for those that leave for good."""
         for client in range(self.num_clients):
-            if self.world.availability.joins_s(client) == 0.0:
+            joins_s = self.world.availability.joins_s(client)
+            self._joining.setdefault(joins_s, []).append(client)
+            if joins_s == 0.0:
                 self._first_round[client] = 0
         for client in range(self.num_clients):
             self.clock.start(self.worker(client), client)
@@ -144,9 +145,7 @@ class SGP(Algorithm):
         """One client: compute, step, push, wait, absorb."""
         yield self.joined(me)
         if self._first_round[me] == math.inf:
-            reached = [self._client_round[k] for k in range(self.num_clients) if self._first_round[k] < math.inf]
-            self._first_round[me] = self._client_round[me] = max(reached, default=-1) + 1
-            self._changes += 1
+            self._join_together(me)
         while True:
             round_num = self._client_round[me]
             gradient = self.gradient(self.debiased(me), me)
@@ -170,6 +169,13 @@ class SGP(Algorithm):
             self._came[me] = {key for key in self._came[me] if key[0] > round_num - self.overlap}
             self.absorb(me, round_num)
             self._client_round[me] = round_num + 1
+
+    def _join_together(self, me: int) -> None:
+        """Who joins late begins in the first round that nobody has reached; who joins at the same time, in the same."""
+        reached = [self._client_round[k] for k in range(self.num_clients) if self._first_round[k] < math.inf]
+        first = max(reached, default=-1) + 1
+        for client in self._joining[self.world.availability.joins_s(me)]:
+            self._first_round[client] = self._client_round[client] = first
 
     def push(self, me: int, round_num: int) -> None:
         """Send an equal share of x and w to each out-neighbor, and keep one."""
@@ -216,7 +222,6 @@ class SGP(Algorithm):
         if self._left[client]:
             return
         self._left[client] = True
-        self._changes += 1
         for other in range(self.num_clients):
             self._wake(other)
 

@@ -163,6 +163,33 @@ def test_a_late_client_starts_when_it_joins(kind, options):
     assert len(others) > 3 * 20, "the others did not wait for it"
 
 
+GRAPHS = ("one_peer", "topology", "ring")
+GOSSIP_IN_ROUNDS = [("decentralized_sgd", {}), *(("sgp", {"graph": graph}) for graph in GRAPHS)]
+
+
+@pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)
+@pytest.mark.parametrize("topology", ["ring", "star"])
+def test_who_joins_at_one_time_begins_in_one_round(kind, options, topology):
+    """A world in which everybody joins at 4 s is one that begins 4 s later."""
+    found = []
+    for begin in (0.0, 4.0):
+        world = make_world(6, topology=topology, outages={k: [Outage(0.0, begin)] for k in range(6)} if begin else None)
+        algorithm, rows = run_without_numbers(kind, world, until=begin + 1.001, **options)
+        found.append((rows, getattr(algorithm, "weight", None), world.network.bytes_sent))
+    (first, weights, sent), (late, late_weights, late_sent) = found
+    assert len(first) == 6 * 125
+    assert [row[1:] for row in late] == [row[1:] for row in first]
+    assert [row[0] - 4.0 for row in late] == pytest.approx([row[0] for row in first])
+    assert (late_weights, late_sent) == (weights, sent)
+    # Some join later, at the same time: all are in one round from then on, and nobody is starved of weight.
+    world = make_world(6, topology=topology, outages={k: [Outage(0.0, 0.5)] for k in (2, 3, 5)})
+    algorithm, rows = run_without_numbers(kind, world, until=2.0, **options)
+    assert len({row[3] for row in rows if row[1] in (2, 3, 5) and row[0] < 0.51}) == 1
+    if kind == "sgp":
+        assert sum(algorithm.weight) + algorithm.flying == pytest.approx(6.0)
+        assert min(algorithm.weight) > 0.2
+
+
 @every
 def test_work_under_way_counts_as_far_as_it_has_come(kind, options):
     if kind == "gossip_learning":
