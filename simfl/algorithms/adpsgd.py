@@ -34,12 +34,12 @@ class ADPSGD(Algorithm):
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
 
-    def set_up(self, exchange: str = "atomic", pairing: str = "auto") -> None:
+    def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:
         """Take the options.
 
         Args:
-            exchange: "atomic": a pair averages in no time when the gradient is applied (the paper's
-                logical view); "messages": models travel over links while the gradient is computed.
+            exchange: "messages": models travel over links while the gradient is computed; "atomic": a
+                pair averages in no time when the gradient is applied (the paper's logical view).
             pairing: "senders": only one side of a bipartite graph starts exchanges (the paper's
                 appendix); "everyone" starts them; "auto": senders where the graph is bipartite.
         """

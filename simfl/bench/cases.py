@@ -28,7 +28,7 @@ class Case:
 
 
 def _case(data: str, model: str, workers: int, updates: int, algorithm: str = "adpsgd", **sections: Any) -> Case:
-    options = sections.pop("options", {})
+    options = {**({"exchange": "atomic"} if algorithm == "adpsgd" else {}), **sections.pop("options", {})}
     # More workers than the data can be divided among draw their examples from all of it.
     few = workers > 40 if data == "digits" else workers > 1_000
     part = {"kind": "resample", "size": 128} if few else {"kind": "iid"}

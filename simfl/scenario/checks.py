@@ -33,6 +33,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
 
 def warnings(scenario: Scenario) -> Iterator[str]:
     """Yield warnings of what will run, but perhaps not as hoped; one line each."""
+    yield from scenario.algorithm.warnings(scenario)
     privacy = scenario.privacy
     if privacy is None:
         return

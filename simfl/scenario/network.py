@@ -271,3 +271,12 @@ class Links(Config):
     downlink: Bandwidth | None = Field(
         default=None, description="a client's own capacity that all its incoming messages share; null: unlimited"
     )
+
+    @property
+    def cost(self) -> str | None:
+        """What a message costs here, in a word: a latency, a bandwidth, losses; None where it arrives at once."""
+        if not isinstance(self.latency, ConstantTime) or self.latency.value > 0:
+            return "a latency"
+        if not (self.bandwidth is self.uplink is self.downlink is None):
+            return "a bandwidth"
+        return "losses" if self.loss > 0 else None

@@ -77,7 +77,7 @@ algorithm:
   #step_size: {kind: warm_up, initial: 0.1, epochs: 2, then: 0.4}
   batch_size: 32
   #sampling: shuffle         # auto, poisson, shuffle or with_replacement
-  #exchange: messages        # averaging by messages that take time, instead of at once
+  #exchange: atomic          # averaging in no time, whatever the links are, instead of by messages
   #pairing: everyone         # auto, senders (on bipartite topologies) or everyone
 #algorithm: {kind: sync_sgd, step_size: 0.4}         # all-reduce: everybody waits for the slowest
 #algorithm: {kind: decentralized_sgd, step_size: 0.4}

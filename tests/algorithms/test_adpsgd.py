@@ -145,7 +145,7 @@ def test_gossip_in_pairs_contracts_at_the_rate_of_its_second_moment():
     squares = []
     for trial in range(trials):
         world = make_world(K, topology="complete", seed=trial)
-        algorithm = make_algorithm("adpsgd", world, tape, training)
+        algorithm = make_algorithm("adpsgd", world, tape, training, exchange="atomic")
         begin_apart(algorithm, start[trial])
         algorithm.start()
         snapshots = []

@@ -33,7 +33,7 @@ from tests.helpers import (
 NEEDED = {"fedbuff": {"buffer_size": 1}}
 #: Other ways of an algorithm than that of its defaults.
 OTHER_WAYS = [
-    ("adpsgd", {"exchange": "messages"}),
+    ("adpsgd", {"exchange": "atomic"}),
     ("async_sgd", {"delays": "cyclic"}),
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),

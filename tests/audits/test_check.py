@@ -28,7 +28,7 @@ name: claim
 data: {data}
 clients: {{count: {count}}}
 topology: complete
-algorithm: {{kind: adpsgd, batch_size: {batch_size}}}
+algorithm: {{kind: adpsgd, exchange: atomic, batch_size: {batch_size}}}
 privacy: {privacy}
 stop: {stop}
 """

@@ -14,7 +14,7 @@ ALGORITHMS = {
     "fedbuff": {"kind": "fedbuff", "buffer_size": 4, "local_steps": 3},
     "fedasync": {"kind": "fedasync", "local_steps": 2, "proximal": 0.1},
     "async_sgd": {"kind": "async_sgd"},
-    "adpsgd": {"kind": "adpsgd"},
+    "adpsgd": {"kind": "adpsgd", "exchange": "atomic"},
     "mapa": {"kind": "mapa", "step_size": None, "second_moment": "paper", "smoothness": 0.1, "sampling_std": 0.1},
 }
 PRIVACY = {"mapa": {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsilon_per_release": 1e4}}

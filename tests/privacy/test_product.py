@@ -34,7 +34,7 @@ BATCH, DELTA, UPDATES = 8, 1e-5, 60
 #: Ways of algorithms whose gradients are clipped example by example.
 EXAMPLE = {
     "adpsgd": ("adpsgd", {}),
-    "adpsgd by messages": ("adpsgd", {"exchange": "messages"}),
+    "adpsgd at once": ("adpsgd", {"exchange": "atomic"}),
     "async_fl": ("async_fl", {"sizes": (5, 0.25)}),
     "async_fl, rounds larger than the data": ("async_fl", {"sizes": (50, 9.0)}),
     "async_sgd": ("async_sgd", {}),

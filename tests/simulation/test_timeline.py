@@ -29,8 +29,8 @@ record: {{messages: true, timeline: {timeline}}}
 
 ALGORITHMS = {
     "sync": "{kind: sync_sgd, batch_size: 16}",
-    "atomic": "{kind: adpsgd, batch_size: 16}",
-    "messages": "{kind: adpsgd, batch_size: 16, exchange: messages}",
+    "atomic": "{kind: adpsgd, batch_size: 16, exchange: atomic}",
+    "messages": "{kind: adpsgd, batch_size: 16}",
     "gossip": "{kind: decentralized_sgd, batch_size: 16}",
     "server": "{kind: async_sgd, batch_size: 16, staleness_bound: {bound: 1, policy: wait}}",
     "rounds": "{kind: fedbuff, batch_size: 16, local_steps: 3, buffer_size: 2}",

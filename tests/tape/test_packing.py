@@ -80,7 +80,7 @@ def test_a_sum_of_many_gradients_is_wide_and_not_a_chain():
 
 @pytest.mark.parametrize(
     ("kind", "options", "lanes"),
-    [("adpsgd", {}, 0.6), ("adpsgd", {"exchange": "messages"}, 0.5), ("sync_sgd", {}, 0.6)],
+    [("adpsgd", {"exchange": "atomic"}, 0.6), ("adpsgd", {}, 0.5), ("sync_sgd", {}, 0.6)],
 )
 def test_a_long_run_fills_lanes_and_keeps_the_bank_small(kind, options, lanes):
     K = 32

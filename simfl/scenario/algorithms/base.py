@@ -50,6 +50,10 @@ class AlgorithmConfig(Config):
         """Yield what does not fit the other sections of a scenario, each with its full key path."""
         return iter(())
 
+    def warnings(self, scenario: Scenario) -> Iterator[str]:
+        """Yield what will run beside the other sections of a scenario, but perhaps not as hoped."""
+        return iter(())
+
     step_size: StepSize = Field(
         default=ConstantStep(value=0.4),
         description="step size on the mean gradient of a mini-batch: a number or a schedule",

@@ -31,8 +31,9 @@ class AdPsgd(AlgorithmConfig):
 
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = Field(
-        default="atomic",
-        description="pairs average at once (atomic), or by messages that travel over the links (messages)",
+        default="messages",
+        description="pairs average by messages that travel over the links (messages), or in no time, whatever the "
+        "links are (atomic), as papers write it down",
     )
     pairing: Literal["auto", "senders", "everyone"] = Field(
         default="auto",
@@ -48,6 +49,14 @@ class AdPsgd(AlgorithmConfig):
             expected = f"auto or everyone, because topology '{topology.kind}' of {count} clients is not bipartite"
             advice = "use pairing: everyone, or an even ring"
             yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))
+
+    def warnings(self, scenario: Scenario) -> Iterator[str]:
+        """Exchanges that take no time beside links that do."""
+        if self.exchange == "atomic" and (cost := scenario.links.cost):
+            yield (
+                f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages, "
+                "or links: {latency: 0 s, bandwidth: null}"
+            )
 
 
 class GossipLearning(AlgorithmConfig):
