@@ -279,6 +279,7 @@ class RunWithoutNumbers:
 
     def __init__(self, problem, **options):
         self.size = problem.model.size
+        self.whole = problem.evaluated.size
         self.evaluations = 0
 
     def submit(self, window):
@@ -297,6 +298,9 @@ class RunWithoutNumbers:
         found = Future()
         found.set_result(Evaluation(loss, loss, 1.0 - loss / 2, 0.1, each, each))
         return found
+
+    def mean(self, rows, coefs):
+        return np.zeros(self.whole, dtype=np.float32)
 
     def zeroed(self):
         return 0

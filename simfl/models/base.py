@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 Array: TypeAlias = jax.Array
 """An array on the device (or a tracer of one)."""
+
+Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names and shapes of the parts of a flat vector, in the order in which they lie in it, each by rows."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,32 @@ class AbstractModel(ABC):
     @abstractmethod
     def size(self) -> int:
         """Number of parameters, d."""
+
+    @property
+    def layout(self) -> Layout:
+        """The parts that the parameters are made of; one, `parameters`, unless the model says more."""
+        return (("parameters", (self.size,)),)
+
+    def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return the parts of parameters [..., d] by name, each [..., *shape]: views, as far as NumPy can."""
+        found: dict[str, NDArray[Any]] = {}
+        start = 0
+        for name, shape in self.layout:
+            end = start + math.prod(shape)
+            found[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
+            start = end
+        return found
+
+    def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return parts of the right names and shapes as parameters, f32[d].
+
+        Raises:
+            ValueError: they are not those of this model.
+        """
+        found = {name: tuple(part.shape) for name, part in parts.items()}
+        if found != dict(self.layout):
+            raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(found)}")
+        return np.concatenate([np.ravel(parts[name]).astype(np.float32) for name, _ in self.layout])
 
     @abstractmethod
     def init(self, key: Array | np.ndarray) -> Array:
@@ -159,6 +189,12 @@ class AbstractModel(ABC):
             return self.losses(w, x_i[None], y_i[None])[0]
 
         return jax.vmap(jax.grad(single), in_axes=(None, 0, 0))(params, x, y)
+
+
+def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
+    """Return names with shapes in words; of many the first ones."""
+    named = [f"{name} {list(shape)}" for name, shape in shapes.items()]
+    return ", ".join(named[:most] + [f"{len(named) - most} more"] * (len(named) > most)) or "none"
 
 
 def masked(x: Array, weight: Array) -> Array:

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simfl.models.base import Array
+from simfl.models.base import Array, Layout
 
 PRECISION = lax.Precision.HIGHEST
 """Full float32 products. The default on a GPU rounds inputs to 10 bits, and a clipping bound must hold."""
@@ -42,8 +42,13 @@ class AbstractLayer(ABC):
 
     @property
     @abstractmethod
+    def layout(self) -> Layout:
+        """Names and shapes of its parameters, in the order in which they lie in the flat vector."""
+
+    @property
     def size(self) -> int:
         """Number of parameters."""
+        return sum(math.prod(shape) for _, shape in self.layout)
 
     @abstractmethod
     def init(self, key: Array) -> Array:
@@ -116,9 +121,9 @@ class Dense(AbstractLayer):
     example_first: bool = False
 
     @property
-    def size(self) -> int:
+    def layout(self) -> Layout:
         """`units * inputs` weights, then `units` biases."""
-        return self.units * (self.inputs + self.bias)
+        return (("weights", (self.units, self.inputs)), *((("bias", (self.units,)),) if self.bias else ()))
 
     def init(self, key: Array) -> Array:
         """Draw the weights; biases are 0."""
@@ -196,9 +201,10 @@ class Convolution(AbstractLayer):
         return Dense(self.channels * self.kernel**2, self.filters, self.bias, self.init_kind)
 
     @property
-    def size(self) -> int:
+    def layout(self) -> Layout:
         """`filters * channels * kernel^2` weights, then `filters` biases."""
-        return self._matrix.size
+        weights = ("weights", (self.filters, self.channels, self.kernel, self.kernel))
+        return (weights, *((("bias", (self.filters,)),) if self.bias else ()))
 
     def init(self, key: Array) -> Array:
         """Draw the weights; biases are 0."""
@@ -265,9 +271,9 @@ class GroupNorm(AbstractLayer):
     groups: int
 
     @property
-    def size(self) -> int:
+    def layout(self) -> Layout:
         """`channels` gains, then `channels` biases."""
-        return 2 * self.channels
+        return (("gain", (self.channels,)), ("bias", (self.channels,)))
 
     def init(self, key: Array) -> Array:
         """Gains 1, biases 0."""

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import AbstractModel, Array, clipping_scale, count_unbounded
+from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded
 from simfl.models.layers import AbstractLayer, Convolution
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -96,6 +96,15 @@ class AbstractNetwork(AbstractModel):
     def size(self) -> int:
         """Sum of the layers' sizes."""
         return sum(layer.size for layer in self.layers)
+
+    @property
+    def layout(self) -> Layout:
+        """The parts of its layers, as layer1.weights, layer1.bias, layer2.weights, ...; of one layer the bare names."""
+        layers = self.layers
+        if len(layers) == 1:
+            return layers[0].layout
+        numbered = enumerate(layers, start=1)
+        return tuple((f"layer{number}.{name}", shape) for number, layer in numbered for name, shape in layer.layout)
 
     def init(self, key: Array | np.ndarray) -> Array:
         """Draw each layer from a key of its own."""

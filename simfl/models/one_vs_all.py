@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import AbstractModel, Array, clipping_scale, count_unbounded, masked
+from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
 from simfl.models.layers import PRECISION, squares
 from simfl.models.logistic import Logistic
 
@@ -55,6 +55,11 @@ class OneVsAll(AbstractModel):
     def size(self) -> int:
         """Classes times the size of a task."""
         return self.num_classes * (self.num_features + self.intercept)
+
+    @property
+    def layout(self) -> Layout:
+        """One row for each task: its weights, then its b."""
+        return (("tasks", (self.num_classes, self.num_features + self.intercept)),)
 
     def init(self, key: Array | np.ndarray) -> Array:
         """Begin at zero."""

@@ -2,6 +2,7 @@
 
 from simfl.records.comparison import common_accuracy, compare, time_to_accuracy
 from simfl.records.folder import Manifest, RunFolder
+from simfl.records.models import read_models, write_models
 from simfl.records.progress import Progress
 from simfl.records.results import Run, read
 from simfl.records.tables import (
@@ -39,5 +40,7 @@ __all__ = [
     "common_accuracy",
     "compare",
     "read",
+    "read_models",
     "time_to_accuracy",
+    "write_models",
 ]

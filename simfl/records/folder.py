@@ -136,6 +136,10 @@ class RunFolder:
         """Where a table is, or would be."""
         return self.path / f"{name}.parquet"
 
+    def models_path(self, name: str) -> Path:
+        """Where models are, or would be: "model" or "client_models"."""
+        return self.path / f"{name}.npz"
+
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
         """Begin a table of `SCHEMAS` or `UNDIGESTED`, with further columns behind its own if there are any."""
         schema = (SCHEMAS | UNDIGESTED)[name]

@@ -7,8 +7,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder
+from simfl.records.models import read_models
 from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED
 
 if TYPE_CHECKING:
@@ -105,6 +109,16 @@ class Run:
         """One row per pair that talks with each other; a server has the number behind the last client's."""
         return self._table("edges")
 
+    @functools.cached_property
+    def model(self) -> dict[str, NDArray[np.float32]]:
+        """The model at the end, the mean of all or the server's: its parameter arrays by name."""
+        return self._models("model", "it was written by an older version of simfl, or ended before it had a model")
+
+    @functools.cached_property
+    def client_models(self) -> dict[str, NDArray[np.float32]]:
+        """Each client's own model at the end, where `record.client_models` was set: by name, arrays [K, ...]."""
+        return self._models("client_models", "set record.client_models: true")
+
     @property
     def status(self) -> str:
         """One of done, diverged, interrupted, failed."""
@@ -173,6 +187,12 @@ class Run:
     def _repr_html_(self) -> str:
         """Show the summary as a table in notebooks."""
         return str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+
+    def _models(self, name: str, advice: str) -> dict[str, NDArray[np.float32]]:
+        path = RunFolder(self.folder).models_path(name)
+        if not path.exists():
+            raise DataError(f"{path}: this run kept no such file; {advice}")
+        return read_models(path)
 
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd

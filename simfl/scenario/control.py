@@ -89,3 +89,6 @@ class Record(Config):
         default=False, description="one row per interval of a client's time: computing, waiting, communicating, away"
     )
     epsilon: Flag = Field(default=True, description="one row per client and evaluation, where epsilon is certified")
+    client_models: Flag = Field(
+        default=False, description="each client's own model at the end, beside the one that the run keeps in any case"
+    )

@@ -24,6 +24,7 @@ from simfl.errors import RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
+from simfl.records.models import write_models
 from simfl.records.tables import METRICS, MOST_EDGES
 from simfl.scenario import Scenario, load
 from simfl.simulation.assembly import assemble, build_algorithm
@@ -142,6 +143,7 @@ class Simulation:
         self._evaluated_at = -1.0
         self._evaluated_updates = -1
         self._tables: dict[str, TableWriter] = {}
+        self._models: dict[str, str] = {}
         # Rows of `metrics`, which learn at the end what epsilon is, and the newest ones of `client_epsilon`.
         self._rows: list[list[Any]] = []
         self._spent: dict[str, np.ndarray] | None = None
@@ -192,6 +194,7 @@ class Simulation:
             self._write_clients()
             if failure is None:
                 self._count_zeroed()
+                self._models = self.write_models(folder)
         except BaseException as error:
             failure = failure or error
             self.status, self.reason = "failed", str(failure)
@@ -205,6 +208,17 @@ class Simulation:
                 raise failure
             raise RunError(f"{setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
         return Run(folder.path)
+
+    def write_models(self, folder: RunFolder) -> dict[str, str]:
+        """Write the model as it is now, the clients' own where they are asked for; return a digest by name."""
+        tape, algorithm, model = self.tape, self.algorithm, self.setup.model
+        tape.flush()
+        mean = self.executor.mean(*tape.forms(algorithm.models()))
+        found = {"model": write_models(folder.models_path("model"), model.parts(mean))}
+        if self.setup.scenario.record.client_models:
+            own = tape.values(algorithm.client_models()).reshape(-1, model.size)
+            found["client_models"] = write_models(folder.models_path("client_models"), model.parts(own))
+        return found
 
     def release(self) -> None:
         """Stop the executor's thread and let go of the data.
@@ -479,6 +493,8 @@ class Simulation:
             "sampling": self.setup.training.sampling,
             "warnings": self.warnings,
         }
+        if self._models:
+            extra["models"] = self._models
         if self._zeroed is not None:
             extra["released_as_zero"] = self._zeroed
         if self.setup.ledger is not None:

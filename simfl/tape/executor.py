@@ -231,6 +231,11 @@ class Executor:
         """
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
+    def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the mean of models given as forms, f32 [d of a whole model]: the one that evaluations measure."""
+        result: NDArray[np.float32] = self._request(lambda: np.array(self._mean(rows, coefs)[0])).result()
+        return result
+
     def zeroed(self) -> int:
         """Return how many gradients (or updates, where these are clipped) were not finite, and so counted as zero.
 
@@ -362,19 +367,7 @@ class Executor:
     def _evaluate(
         self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
     ) -> Evaluation:
-        if self.problem.num_tasks > 1:
-            models = self._joined(rows, coefs)
-            mean = models.mean(axis=0)
-            distance = jax.numpy.sqrt(((models - mean) ** 2).sum(axis=1).mean())
-        else:
-            count = len(rows)
-            padded = -(-count // CHUNK_MODELS) * CHUNK_MODELS
-            places = np.full((padded, self.reads), self.bank.spare, dtype=np.int32)
-            places[:count] = self.bank.places(rows)
-            weights = np.zeros((padded, self.reads), dtype=np.float32)
-            weights[:count] = coefs
-            valid = (np.arange(padded) < count).astype(np.float32)
-            mean, distance = self._average(self._rows_bank, places, weights, valid)
+        mean, distance = self._mean(rows, coefs)
         train_loss, _ = self._measure(mean, self._train)
         test_loss, accuracy = self._measure(mean, self._test)
         client_loss = client_accuracy = None
@@ -389,6 +382,22 @@ class Executor:
                 client_loss[k], client_accuracy[k] = self._measure(model, self._test)
         measured = () if self._gradients is None else self._gradients(mean, clipping_norm)
         return Evaluation(train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, *measured)
+
+    def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
+        """Return the mean of models, f32 [d of a whole model], and how far they are from it, as in `Evaluation`."""
+        if self.problem.num_tasks > 1:
+            models = self._joined(rows, coefs)
+            mean = models.mean(axis=0)
+            return mean, jax.numpy.sqrt(((models - mean) ** 2).sum(axis=1).mean())
+        count = len(rows)
+        padded = -(-count // CHUNK_MODELS) * CHUNK_MODELS
+        places = np.full((padded, self.reads), self.bank.spare, dtype=np.int32)
+        places[:count] = self.bank.places(rows)
+        weights = np.zeros((padded, self.reads), dtype=np.float32)
+        weights[:count] = coefs
+        valid = (np.arange(padded) < count).astype(np.float32)
+        mean, distance = self._average(self._rows_bank, places, weights, valid)
+        return mean, distance
 
     def _joined(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
         """Return the numbers of models, f32 [k, d of a whole model], the rows of all tasks of a model joined."""

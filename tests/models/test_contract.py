@@ -188,3 +188,14 @@ def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(na
         found, count = all_clipped(model, broken, x, y, WEIGHT, np.float32(0.3))
         assert np.linalg.norm(found) <= 0.3 * WEIGHT.sum() * (1 + 1e-5), "0 times infinity would be NaN"
         assert found.any() or count == np.count_nonzero(WEIGHT) or model.kind == "svm", "a hinge has no gradient at NaN"
+
+
+@every_model
+def test_the_parts_of_a_model_are_its_vector(name: str) -> None:
+    model = MODELS[name]
+    params = np.arange(2 * model.size, dtype=np.float32).reshape(2, -1)
+    parts = model.parts(params)
+    assert {key: part.shape for key, part in parts.items()} == {key: (2, *shape) for key, shape in model.layout}
+    np.testing.assert_array_equal(model.joined({key: part[1] for key, part in parts.items()}), params[1], strict=True)
+    with pytest.raises(ValueError, match=f"of model {model.kind}, found none"):
+        model.joined({})

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from simfl.models import build_model
 from simfl.models.mlp import MLP
 
 from .cases import all_gradients, batch_of, outputs, params_of, quick_jit
@@ -45,3 +46,18 @@ def test_parts_under_vmap() -> None:
     for k in range(2):
         alone = all_gradients(model, params[k], x[k], y[k], weight[k], np.float32(0.7))[0]
         np.testing.assert_allclose(together[k], alone, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_are_named_after_layers() -> None:
+    mlp = build_model("mlp", input_shape=(6,), num_classes=3, hidden=(4,))
+    assert mlp.layout == (
+        ("layer1.weights", (4, 6)),
+        ("layer1.bias", (4,)),
+        ("layer2.weights", (3, 4)),
+        ("layer2.bias", (3,)),
+    )
+    softmax = build_model("softmax", input_shape=(2, 3), num_classes=4)
+    assert softmax.layout == (("weights", (4, 6)), ("bias", (4,)))
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    parts = {"weights": np.eye(4, 6, dtype=np.float32), "bias": np.full(4, 0.5, np.float32)}
+    np.testing.assert_array_equal(softmax.predict(softmax.joined(parts), x), [[0.5, 1.5, 2.5, 3.5]])

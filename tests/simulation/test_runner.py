@@ -16,6 +16,7 @@ from simfl.data import Dataset
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
+from simfl.records.models import digest_parts
 from simfl.scenario import loads
 from simfl.simulation.runner import Simulation, prepare, run
 from simfl.tape import Executor, Tape
@@ -338,3 +339,36 @@ def test_a_run_leaves_nothing_behind_in_its_process(tmp_path):
     with pytest.raises(RunError):
         run(scenario(algorithm="{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"), out=tmp_path)
     assert left() == before
+
+
+# -- the models that it keeps ------------------------------------------------------------------
+
+
+@pytest.mark.numbers
+def test_a_run_keeps_the_model_that_it_evaluated_last(tmp_path):
+    setup = prepare(
+        scenario("adpsgd", evaluate="{every: {updates: 40}, clients: true}", record="{client_models: true}")
+    )
+    model, dataset = setup.model, setup.dataset
+    found = run(setup, out=tmp_path)
+    assert {name: part.shape for name, part in found.model.items()} == dict(model.layout)
+    own = found.client_models
+    for name, part in found.model.items():
+        assert own[name].shape == (8, *part.shape)
+        np.testing.assert_allclose(own[name].mean(axis=0), part, atol=1e-6)
+    right = model.correct(model.joined(found.model), dataset.test_x, dataset.test_y)
+    assert float(right.mean()) == pytest.approx(found.metrics["test_accuracy"].iloc[-1])
+    third = model.joined({name: part[3] for name, part in own.items()})
+    last = found.client_metrics[found.client_metrics["client"] == 3].iloc[-1]
+    assert float(model.correct(third, dataset.test_x, dataset.test_y).mean()) == pytest.approx(last["test_accuracy"])
+    assert found.manifest.extra["models"] == {
+        "model": digest_parts(found.model),
+        "client_models": digest_parts(found.client_models),
+    }
+
+
+def test_client_models_are_kept_on_request_only(tmp_path):
+    found = run(scenario(stop="{updates: 8}"), out=tmp_path)
+    assert found.model["weights"].shape == (10, 64)
+    with pytest.raises(DataError, match=r"client_models\.npz: .*set record\.client_models: true"):
+        _ = found.client_models

@@ -1,0 +1,91 @@
+"""Models as files: the named parts of their parameters in a NumPy archive, and a digest of what is in it.
+
+`model.npz` of a run folder holds the model that the run evaluates, the mean or the server's; `client_models.npz`, where
+it was asked for (`record.client_models`), those of all clients, each part with one more axis [K] in front.
+
+A file is written beside its place and moved there when it is complete. Members carry no date, so that equal models give
+equal files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import DataError
+
+Parts = Mapping[str, NDArray[Any]]
+"""Name of a part -> its values."""
+
+LARGEST_BYTES = 16 * 2**30
+"""A file that says it holds more is refused before memory runs out."""
+
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError),
+)
+"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or not archives."""
+
+
+def write_models(path: Path, parts: Parts) -> str:
+    """Write parts as an archive, which is there as a whole or not at all, and return their digest."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+                for name, part in parts.items():
+                    # A name without a date is from 1980.
+                    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.asarray(part), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return digest_parts(parts)
+
+
+def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Read the parts back, in their order.
+
+    Raises:
+        DataError: there is no such file, or it is not an archive of arrays of real numbers.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > LARGEST_BYTES:
+                raise ValueError(f"more than {LARGEST_BYTES >> 30} GiB")
+            parts = {}
+            for member in members:
+                with archive.open(member) as stream:
+                    name = member.filename.removesuffix(".npy")
+                    parts[name] = np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected a model (.npz), found nothing there") from None
+    except _DAMAGED as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: expected an .npz archive of a model's parts, found {reason}") from None
+    for name, part in parts.items():
+        if part.dtype.kind not in "fiu":
+            raise DataError(f"{path}: {name}: expected numbers, found {part.dtype}")
+    return {name: part.astype(np.float32, copy=False) for name, part in parts.items()}
+
+
+def digest_parts(parts: Parts) -> str:
+    """Return the SHA-256 of names, shapes and values (as float32, by rows) in their order, in hexadecimal."""
+    found = hashlib.sha256()
+    for name, part in parts.items():
+        found.update(f"{name}:{list(part.shape)};".encode())
+        found.update(np.ascontiguousarray(part, dtype="<f4").data)
+    return found.hexdigest()

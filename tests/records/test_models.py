@@ -1,0 +1,83 @@
+"""Models as files."""
+
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+from simfl.errors import DataError
+from simfl.records.models import digest_parts, read_models, write_models
+
+PARTS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.float32([1.5, -2])}
+
+
+def test_what_is_written_is_read_in_its_order(tmp_path):
+    digest = write_models(tmp_path / "model.npz", PARTS)
+    found = read_models(tmp_path / "model.npz")
+    assert list(found) == ["weights", "bias"]
+    for name, part in PARTS.items():
+        np.testing.assert_array_equal(found[name], part, strict=True)
+    assert digest == digest_parts(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
+    # Any NumPy archive will do: users write them, too.
+    np.savez(tmp_path / "other.npz", weights=PARTS["weights"].astype(float), bias=[1.5, -2])
+    assert digest_parts(read_models(tmp_path / "other.npz")) == digest
+
+
+def test_equal_models_give_equal_files(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        write_models(tmp_path / name, PARTS)
+        monkeypatch.setattr("time.time", lambda: 2e9)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_the_digest_is_that_of_names_shapes_and_values():
+    turned = {"weights": PARTS["weights"].reshape(3, 2), "bias": PARTS["bias"]}
+    renamed = {"weight": PARTS["weights"], "bias": PARTS["bias"]}
+    changed = {"weights": PARTS["weights"], "bias": np.nextafter(PARTS["bias"], 9)}
+    assert len({digest_parts(parts) for parts in (PARTS, turned, renamed, changed)}) == 4
+
+
+def test_a_file_that_cannot_be_completed_leaves_the_one_before(tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    digest = write_models(path, PARTS)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_models(path, {"weights": np.zeros((2, 3), np.float32)})
+    assert digest_parts(read_models(path)) == digest
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.npz"]
+
+
+@pytest.mark.parametrize(
+    ("write", "found"),
+    [
+        (lambda path: None, "found nothing there"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.write_bytes(b""), "not a zip file"),
+        (lambda path: path.write_bytes(b"no archive"), "not a zip file"),
+        (lambda path: np.save(path.open("wb"), np.zeros(3)), "not a zip file"),
+        (lambda path: np.savez(path.open("wb"), w=np.array(["a"])), "w: expected numbers, found <U1"),
+        (lambda path: np.savez(path.open("wb"), w=np.array([None])), "allow_pickle=False"),
+        (lambda path: zipfile.ZipFile(path, "w").writestr("w.npy", b"\x93NUMPY\x01\x00\x05\x00{'a(\n"), "expected an"),
+        (lambda path: zipfile.ZipFile(path, "w").writestr("readme.txt", "hello"), "magic"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_a_line(write, found, tmp_path):
+    path = tmp_path / "model.npz"
+    write(path)
+    with pytest.raises(DataError, match=found) as refused:
+        read_models(path)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_more_than_fits_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    write_models(tmp_path / "model.npz", PARTS)
+    monkeypatch.setattr("simfl.records.models.LARGEST_BYTES", 100)
+    with pytest.raises(DataError, match="more than"):
+        read_models(tmp_path / "model.npz")
