@@ -291,7 +291,6 @@ class AsyncFL(ServerAlgorithm):
 
     def _permission(self, me: int, i: int, least: int) -> Generator[simpy.Event, Any, int]:
         """Wait until the gate lets the client compute `least` gradients of round i; return how many it does."""
-        began = self.clock.now
         while (allowed := self.gate.gradients(self.sizes, i, me, self.known[me])) < least:
             if self.known[me] >= i:
                 raise ConditionError(
@@ -300,7 +299,6 @@ class AsyncFL(ServerAlgorithm):
                 )
             news = self._news[me] = self.clock.event()
             yield news
-        self.times[me].wait_s += self.present_s(me, began, self.clock.now)
         return allowed
 
     def _size(self, me: int, i: int) -> int:

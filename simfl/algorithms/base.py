@@ -77,10 +77,9 @@ class Training:
 
 @dataclass(slots=True)
 class Times:
-    """What a client did with its time, in seconds of virtual time."""
+    """What a client did with its time, in seconds of virtual time; the rest of the time that it was there it waited."""
 
     compute_s: float = 0.0
-    wait_s: float = 0.0
     communicate_s: float = 0.0
 
 
@@ -179,7 +178,8 @@ class Algorithm(ABC):
             tape.releases.limits = training.allowances
         #: When each client had spent its privacy budget, in seconds of virtual time.
         self.exhausted_s: dict[int, float] = {}
-        self._busy_until = [0.0] * self.num_clients
+        #: When what each client computes comes to an end, by itself, by a crash or because it leaves.
+        self.busy_until = [0.0] * self.num_clients
         self.set_up(**options)
 
     @abstractmethod
@@ -243,13 +243,13 @@ class Algorithm(ABC):
         now = self._env.now
         if self._trivial:
             self.times[client].compute_s += seconds
-            self._busy_until[client] = now + seconds
+            self.busy_until[client] = now + seconds
             return self._timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not Outcome.DONE:
             seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
         self.times[client].compute_s += seconds
-        self._busy_until[client] = when
+        self.busy_until[client] = when
         return self.clock.timeout(when - now, outcome)
 
     def exhausted(self, client: int) -> bool:
@@ -272,9 +272,18 @@ class Algorithm(ABC):
 
     def computed_s(self, client: int) -> float:
         """Seconds that the client has computed up to now: lost work too, the mini-batch under way in part."""
-        now, until = self.clock.now, self._busy_until[client]
+        now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
         return self.times[client].compute_s - ahead
+
+    def waited_s(self, client: int) -> float:
+        """Seconds up to now in which the client was there, and neither computed nor communicated.
+
+        A message that is still on its way counts as waiting.
+        """
+        now = self.clock.now
+        waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self.times[client].communicate_s
+        return waited if waited > 1e-11 * now else 0.0  # what is left of rounding
 
     def present_s(self, client: int, start: float, end: float) -> float:
         """Seconds of [start, end] in which the client is there."""

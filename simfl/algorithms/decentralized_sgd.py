@@ -99,11 +99,9 @@ class DecentralizedSGD(Algorithm):
             if outcome is Outcome.GONE:
                 self._leave(me)
                 return
-            computed_at = self.clock.now
             while self._missing(me, round_num):
                 self._waiting[me] = self.clock.event()
                 yield self._waiting[me]
-            self.times[me].wait_s += self.present_s(me, computed_at, self.clock.now)
             if not (self._trivial or (yield from self.until_back(me))):
                 return
             step_size = self.step_size()

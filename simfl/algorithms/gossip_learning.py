@@ -121,10 +121,8 @@ class GossipLearning(Algorithm):
         yield self.joined(me)
         while True:
             if self._from[me] < 0:
-                since = self.clock.now
                 self._waiting[me] = self.clock.event()
                 yield self._waiting[me]
-                self.times[me].wait_s += self.present_s(me, since, self.clock.now)
             source, self._from[me] = self._from[me], -1
             gradient = self.gradient(self.model[me], me)
             size, read_at = gradient.size, self.updates

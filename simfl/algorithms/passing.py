@@ -181,13 +181,11 @@ class PassedModels(Algorithm):
             idle.succeed()
 
     def take(self, me: int) -> Generator[simpy.Event, Any, Any]:
-        """Wait for the node's next job, which is the result; the time counts as waiting."""
+        """Wait for the node's next job, which is the result."""
         jobs = self._jobs[me]
         if not jobs:
-            began = self.clock.now
             idle = self._idle[me] = self.clock.event()
             yield idle
-            self.times[me].wait_s += self.present_s(me, began, self.clock.now)
         return jobs.popleft()
 
     def working(self, me: int) -> Generator[simpy.Event, Any, bool]:

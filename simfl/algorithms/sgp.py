@@ -159,11 +159,9 @@ class SGP(Algorithm):
             self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
             self.updated(me, 0, size, step_size, round_num=round_num)
             self.push(me, round_num)
-            since = self.clock.now
             while self._missing(me, round_num - self.overlap):
                 self._waiting[me] = self.clock.event()
                 yield self._waiting[me]
-            self.times[me].wait_s += self.present_s(me, since, self.clock.now)
             if not (self._trivial or (yield from self.until_back(me))):
                 return
             self._came[me] = {key for key in self._came[me] if key[0] > round_num - self.overlap}

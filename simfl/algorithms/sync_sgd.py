@@ -52,8 +52,6 @@ class SyncSGD(Algorithm):
                 continue
             gradients = {k: self.gradient(self.model, k) for k in members}
             sizes = {k: gradient.size for k, gradient in gradients.items()}
-            begin = {k: self.times[k].compute_s for k in members}
-            started = self.clock.now
             barrier = Countdown(self.clock.event(), len(members))
             for k in members:
                 self._compute_until_done(k, barrier)
@@ -61,9 +59,6 @@ class SyncSGD(Algorithm):
             finished = sorted(barrier.done)
             if not finished:
                 continue
-            for k in finished:
-                computed = self.times[k].compute_s - begin[k]
-                self.times[k].wait_s += max(0.0, self.present_s(k, started, self.clock.now) - computed)
             seconds = self.all_reduce_s(finished)
             if seconds > 0.0:
                 started = self.clock.now

@@ -474,7 +474,7 @@ class Simulation:
                 "updates": np.array(algorithm.client_updates, dtype=np.int64),
                 "dropped": np.array(algorithm.client_dropped, dtype=np.int64),
                 "compute_s": np.array([algorithm.computed_s(k) for k in range(count)]),
-                "wait_s": np.array([t.wait_s for t in algorithm.times]),
+                "wait_s": np.array([algorithm.waited_s(k) for k in range(count)]),
                 "communicate_s": np.array([t.communicate_s for t in algorithm.times]),
                 "offline_s": np.array([world.availability.offline_s(k, now) for k in range(count)], dtype=float),
                 "bytes": np.array([t.sent_bytes for t in world.network.traffic[:count]], dtype=np.int64),

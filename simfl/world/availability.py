@@ -15,8 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world.compute import Sampler
+
+#: Absences of a client in one go, beyond which its times must be a mistake.
+MOST_OUTAGES = 2**20
 
 
 class Outcome(enum.Enum):
@@ -53,6 +57,8 @@ class _Timeline:
         self._scripted = _merged(outages)
         self._drawn: list[Outage] = []
         self._known = 0.0 if random else math.inf
+        #: From when on the client is away for good: what is drawn beyond it says nothing.
+        self._leaves_s = next((o.start_s for o in self._scripted if math.isinf(o.end_s)), math.inf)
         self._merge()
 
     def _merge(self) -> None:
@@ -62,9 +68,17 @@ class _Timeline:
 
     def until(self, time: float) -> list[Outage]:
         """Outages known at least up to `time`."""
+        time = min(time, self._leaves_s)
         if self._known <= time and self._random is not None:
-            enough = max(8, 2 * len(self._drawn))  # twice as many each time: merging stays cheap in long runs
+            before = len(self._drawn)
+            enough = max(8, 2 * before)  # twice as many each time: merging stays cheap in long runs
             while self._known <= time or len(self._drawn) < enough:
+                if len(self._drawn) - before > MOST_OUTAGES and self._known <= time:
+                    raise RunError(
+                        f"availability.random: expected at most {MOST_OUTAGES} absences of a client while it computes "
+                        f"once, found more, of {self._known / len(self._drawn):.3g} s each with the time between; "
+                        "choose longer times for up and down"
+                    )
                 start = self._known + float(self._random.up(self._generator, 1)[0])
                 end = start + float(self._random.down(self._generator, 1)[0])
                 self._drawn.append(Outage(start, end))
@@ -177,6 +191,22 @@ class Availability:
             return []
         outages = timeline.until(end)
         return outages[: bisect.bisect_left(outages, end, key=lambda o: o.start_s)]
+
+    def present(self, client: int, start: float, end: float) -> list[tuple[float, float]]:
+        """Return the intervals of [start, end) in which the client is there, in order of time."""
+        pieces = []
+        timeline = self._timelines.get(client)
+        if timeline is not None:
+            outages = timeline.until(end)
+            for outage in outages[bisect.bisect_right(outages, start, key=lambda o: o.end_s) :]:
+                if outage.start_s >= end:
+                    break
+                if outage.start_s > start:
+                    pieces.append((start, outage.start_s))
+                start = outage.end_s
+        if start < end:
+            pieces.append((start, end))
+        return pieces
 
     def offline_s(self, client: int, end: float) -> float:
         """Return how long the client was away up to `end`."""

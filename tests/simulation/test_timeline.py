@@ -28,6 +28,9 @@ record: {{messages: true, timeline: {timeline}}}
 """
 
 ALGORITHMS = {
+    "federated": "{kind: fedavg, batch_size: 16, local_steps: 2, deadline: 60 ms}",
+    "proximal": "{kind: fedprox, batch_size: 16, local_steps: 3, deadline: 60 ms}",
+    "broadcasts": "{kind: async_fl, sizes: 64}",
     "sync": "{kind: sync_sgd, batch_size: 16}",
     "atomic": "{kind: adpsgd, batch_size: 16, exchange: atomic}",
     "messages": "{kind: adpsgd, batch_size: 16}",
@@ -54,8 +57,20 @@ def test_intervals_add_up_to_the_sums(tmp_path, algorithm):
         assert own.get("compute", 0) + own.get("lost", 0) == pytest.approx(sums["compute_s"], rel=1e-9)
         for activity in ("wait", "communicate", "offline"):
             assert own.get(activity, 0.0) == pytest.approx(sums[f"{activity}_s"], rel=1e-9, abs=1e-9), activity
+        assert sum(own.values()) == pytest.approx(made.manifest.time_s, rel=1e-9), "all of its time"
     for client, own in table.sort_values(["start_s", "end_s"]).groupby("client"):
         assert (own["start_s"].to_numpy()[1:] >= own["end_s"].to_numpy()[:-1]).all(), client
+
+
+def test_random_outages_before_a_crash_without_return(tmp_path):
+    """By rounding, what is computed seems to go on for 1e-17 s beyond the crash; there is nothing beyond."""
+    base = BASE.format(algorithm=ALGORITHMS["atomic"], timeline="true")
+    churn = (
+        "  - {all: true, random: {up: {kind: exponential, mean: 50 ms}, down: {kind: exponential, mean: 10 ms}}}\nstop"
+    )
+    made = simfl.run(loads(base.replace("stop", churn, 1), "t"), out=tmp_path)
+    seconds = (made.timeline["end_s"] - made.timeline["start_s"]).groupby(made.timeline["client"]).sum()
+    assert seconds.to_numpy() == pytest.approx([made.manifest.time_s] * 4)
 
 
 def test_what_a_crash_threw_away_is_told_apart(tmp_path):
