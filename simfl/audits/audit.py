@@ -311,6 +311,7 @@ class Audit:
             train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, codes))),
             train_y=labels,
             test_x=with_codes(dataset.test_x, ORDINARY),
+            groups=None,  # who holds what is settled
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped
 

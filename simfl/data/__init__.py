@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simfl.data import cifar, digits, idx, libsvm, npz, synthetic
+from simfl.data import cifar, csv, digits, idx, libsvm, npz, synthetic
 from simfl.data.base import Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
@@ -20,7 +20,7 @@ __all__ = ["DATASETS", "PARTITIONS", "SIZES", "Dataset", "Loader", "Partition", 
 
 DATASETS: dict[str, Loader] = {
     loader.kind: loader
-    for loader in (digits.LOADER, idx.LOADER, cifar.LOADER, libsvm.LOADER, npz.LOADER, *synthetic.LOADERS)
+    for loader in (digits.LOADER, idx.LOADER, cifar.LOADER, libsvm.LOADER, npz.LOADER, csv.LOADER, *synthetic.LOADERS)
 }
 """The data sets by the word that names them in a scenario; `summary` of each is one line about it."""
 

@@ -6,8 +6,9 @@ Nothing here reads a file. The formats are beside this module, one a file; all o
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from simfl.errors import DataError, ScenarioError
 
 FloatArray = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32] | npt.NDArray[np.float32]
+Step = Callable[[FloatArray], FloatArray]
+"""What is done to the features of each part of a set alike, [n, ...] to [n, ...]."""
 
 MEMORY_LIMIT_BYTES = 16 * 2**30
 """Largest dense array that a loader builds; a file that asks for more is refused before memory runs out."""
@@ -38,6 +41,10 @@ class Dataset:
         optimum: the minimiser of the training loss, f32 [d] in the order of the model's flat parameters, where known.
         optimal_loss: the training loss there, l2 part included.
         curvature: the diagonal of H, f32 [d], of a quadratic problem.
+        labels: what the classes are called where the set comes from, by their numbers; None: as they are numbered.
+        groups: whose example each training example is, [n] of any values, where a column of the file was to say so.
+        loaded_shape: shape of an example before the steps; None where there were none.
+        steps: what was done to the features since they were loaded, in this order.
     """
 
     name: str
@@ -50,12 +57,18 @@ class Dataset:
     optimum: FloatArray | None = None
     optimal_loss: float | None = None
     curvature: FloatArray | None = None
+    labels: tuple[float | str, ...] | None = None
+    groups: npt.NDArray[Any] | None = None
+    loaded_shape: tuple[int, ...] | None = None
+    steps: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the parts fit together and make the arrays read-only."""
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             if len(x) != len(y):
                 raise ValueError(f"{self.name}: {part}: expected one label per example, found {len(x)} and {len(y)}")
+        if self.groups is not None and len(self.groups) != len(self.train_x):
+            raise ValueError(f"{self.name}: found {len(self.train_x)} examples and {len(self.groups)} groups")
         if self.train_x.shape[1:] != self.test_x.shape[1:]:
             raise ValueError(f"{self.name}: examples are {self.train_x.shape[1:]}, tests {self.test_x.shape[1:]}")
         for array in (self.train_x, self.train_y, self.test_x, self.test_y, self.optimum, self.curvature):
@@ -66,6 +79,51 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return self.train_x.shape[1:]
+
+    @property
+    def class_labels(self) -> tuple[float | str, ...]:
+        """What the classes are called, by their numbers; none of a regression."""
+        return tuple(range(self.num_classes)) if self.labels is None else self.labels
+
+    def through(self, step: Step, **changes: Any) -> Dataset:
+        """Return the set after a step, and after changes of further fields."""
+        return replace(
+            self,
+            train_x=step(self.train_x),
+            test_x=step(self.test_x),
+            loaded_shape=self.loaded_shape or self.input_shape,
+            steps=(*self.steps, step),
+            **changes,
+        )
+
+    def training_part(self, chosen: npt.NDArray[Any]) -> Dataset:
+        """Return the set with some of its training examples, given as a mask or as positions."""
+        groups = None if self.groups is None else self.groups[chosen]
+        return replace(self, train_x=self.train_x[chosen], train_y=self.train_y[chosen], groups=groups)
+
+    def prepared(self, x: npt.ArrayLike, where: str = "x") -> FloatArray:
+        """Return other examples after the same steps, as the model is given them.
+
+        Args:
+            x: [n, ...], as the loader of this set gives them: pixels from 0 to 1 of the sets of images, the values of a
+                file as they are. An example may also be flat.
+            where: how messages call them.
+
+        Raises:
+            DataError: they are of another shape, or not finite.
+        """
+        shape = self.loaded_shape or self.input_shape
+        try:
+            found = np.asarray(x, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
+        if found.ndim < 1 or found.size != len(found) * math.prod(shape):
+            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found.shape[1:]}")
+        check_features(where, found)
+        found = found.reshape(len(found), *shape)
+        for step in self.steps:
+            found = step(found)
+        return found
 
 
 @dataclass(frozen=True)
@@ -104,20 +162,23 @@ def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
         raise DataError(f"{where}: example {row}: features must be finite, found NaN or infinity; remove the example")
 
 
-def class_labels(where: str | Path, *parts: npt.NDArray[Any]) -> tuple[list[npt.NDArray[np.int32]], int]:
+def class_labels(
+    where: str | Path, *parts: npt.NDArray[Any]
+) -> tuple[list[npt.NDArray[np.int32]], tuple[float | str, ...]]:
     """Map the labels of a file to 0..c-1, in sorted order of all labels found in the parts together.
 
-    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0.
+    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words.
 
     Args:
         where: the file, for the message.
         parts: labels as read, one array per part (training, test).
 
     Returns:
-        The parts as int32, and the number of classes c >= 2.
+        The parts as int32, and the c >= 2 labels as they were found, in their order.
     """
     together = np.concatenate([np.asarray(part).ravel() for part in parts])
-    bad = ~np.isfinite(together) | (together != np.round(together))
+    words = together.dtype.kind in "OUS"
+    bad = np.zeros(0, bool) if words else ~np.isfinite(together) | (together != np.round(together))
     if bad.any():
         found = together[int(np.argmax(bad))]
         raise DataError(
@@ -126,10 +187,15 @@ def class_labels(where: str | Path, *parts: npt.NDArray[Any]) -> tuple[list[npt.
         )
     values = np.unique(together)
     if len(values) < 2:
-        raise DataError(f"{where}: expected at least two classes, found the single label {values[0]:g}")
+        raise DataError(f"{where}: expected at least two classes, found the single label {show_label(values[0])}")
     if len(values) > max(2, len(together) // 2):
         raise DataError(f"{where}: found {len(values)} labels in {len(together)} examples; these are not classes")
-    return [np.searchsorted(values, part).astype(np.int32) for part in parts], len(values)
+    return [np.searchsorted(values, part).astype(np.int32) for part in parts], tuple(values.tolist())
+
+
+def show_label(label: float | str) -> str:
+    """Return a label as a message shows it."""
+    return repr(str(label)) if isinstance(label, str) else f"{label:g}"
 
 
 def split(

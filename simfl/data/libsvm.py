@@ -55,17 +55,17 @@ def load_libsvm(
     parts = _read(files, features)
     xs = [x for x, _ in parts]
     ys: list[Labels]
-    num_classes = 0
+    names: tuple[float | str, ...] = ()
     if regression:
         ys = [y.astype(np.float32) for _, y in parts]
     else:
-        classes, num_classes = class_labels(train_file, *(y for _, y in parts))
+        classes, names = class_labels(train_file, *(y for _, y in parts))
         ys = list(classes)
     name = plain_name(train_file)
     if test_file is not None:
-        return Dataset(name, xs[0], ys[0], xs[1], ys[1], num_classes)
+        return Dataset(name, xs[0], ys[0], xs[1], ys[1], len(names), labels=names)
     train, test = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
-    return Dataset(name, xs[0][train], ys[0][train], xs[0][test], ys[0][test], num_classes)
+    return Dataset(name, xs[0][train], ys[0][train], xs[0][test], ys[0][test], len(names), labels=names)
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:

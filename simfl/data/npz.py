@@ -1,5 +1,6 @@
 """NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`, as `numpy.savez` writes them.
 
+A further array [n] may say whose each training example is (`data.partition: {kind: by_column, column: user}`).
 Values are taken as they are, only converted to float32: scaling is the author's, or `normalize`'s, choice.
 """
 
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset, Labels, Loader, check_features, class_labels, split
+from simfl.data.base import Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
 from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
@@ -33,6 +35,7 @@ def load_npz(
     test_path: str | Path | None = None,
     test_fraction: float = 0.2,
     regression: bool = False,
+    group: str | None = None,
 ) -> Dataset:
     """Load an .npz archive.
 
@@ -45,12 +48,14 @@ def load_npz(
         test_path: another archive with `x_test, y_test` or `x, y`.
         test_fraction: share to set aside where there is no test part.
         regression: keep the labels as float targets instead of mapping them to classes.
+        group: key of an array [n] that says whose training example each one is.
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of an .npz file, found none")
-    file, arrays = _read(path, root, "data.path")
+    file, arrays = _read(path, root, "data.path", () if group is None else (group,))
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)
+    groups = None if group is None else _groups(file, arrays, group, len(x))
     test_file: Path | None = None
     if test_path is not None:
         test_file, test_arrays = _read(test_path, root, "data.test_path")
@@ -63,23 +68,36 @@ def load_npz(
         raise DataError(f"{test_file}: test examples have shape {test[0].shape[1:]}, training ones {x.shape[1:]}")
     image_shape = x.shape[1:] if x.ndim >= 3 else None
     labels = [y] if test_file is None else [y, test[1]]
-    num_classes = 0
+    names: tuple[float | str, ...] = ()
     ys: list[Labels]
     if regression:
         for target in labels:
             check_features(file, target)
         ys = [target.astype(np.float32) for target in labels]
     else:
-        classes, num_classes = class_labels(file, *labels)
+        classes, names = class_labels(file, *labels)
         ys = list(classes)
     if test_file is not None:
-        return Dataset(file.stem, _flat(x), ys[0], _flat(test[0]), ys[1], num_classes, image_shape)
-    chosen, rest = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
-    x = _flat(x)
-    return Dataset(file.stem, x[chosen], ys[0][chosen], x[rest], ys[0][rest], num_classes, image_shape)
+        data = Dataset(file.stem, _flat(x), ys[0], _flat(test[0]), ys[1], len(names), image_shape)
+    else:
+        chosen, rest = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
+        x = _flat(x)
+        groups = None if groups is None else groups[chosen]
+        data = Dataset(file.stem, x[chosen], ys[0][chosen], x[rest], ys[0][rest], len(names), image_shape)
+    return replace(data, labels=names or None, groups=groups)
 
 
-def _read(path: str | Path, root: Path | None, key: str) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
+def read_examples(path: str | Path, root: Path | None) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
+    """Return the file, the features and the labels as they stand there: x_test, y_test or x, y of an archive."""
+    file, arrays = _read(path, root, "data")
+    keys = ("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ("x", "y")
+    x, y = _pair(file, arrays, *keys)
+    return file, x, y
+
+
+def _read(
+    path: str | Path, root: Path | None, key: str, further: tuple[str, ...] = ()
+) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
     """Read the arrays of an archive; pickled objects are refused, since reading them runs their code."""
     places = candidates(path, root, "npz")
     file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
@@ -91,7 +109,8 @@ def _read(path: str | Path, root: Path | None, key: str) -> tuple[Path, dict[str
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
-            wanted = [name for name in archive.files if name in ("x", "y", "x_train", "y_train", "x_test", "y_test")]
+            known = ("x", "y", "x_train", "y_train", "x_test", "y_test", *further)
+            wanted = [name for name in archive.files if name in known]
             arrays = {name: archive[name] for name in wanted}
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is not an array")
@@ -128,6 +147,16 @@ def _pair(
         x = x.astype(np.float32)
     check_features(f"{file}: {x_key}", x)
     return x, y
+
+
+def _groups(file: Path, arrays: dict[str, npt.NDArray[Any]], key: str, n: int) -> npt.NDArray[Any]:
+    """Return whose example each of n examples is."""
+    if key not in arrays:
+        raise DataError(f"{file}: missing key {key}, which data.partition.column names; add an array of {n} values")
+    groups = arrays[key]
+    if groups.shape != (n,):
+        raise DataError(f"{file}: {key}: expected one value for each of {n} examples, found shape {groups.shape}")
+    return groups
 
 
 def _flat(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -345,11 +345,23 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
     return Partition(np.concatenate(drawn).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
 
 
+def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
+    """Give the examples of each group to a client of its own, clients in the sorted order of the groups' values."""
+    values, owners = np.unique(groups, return_inverse=True)
+    if len(values) != wanted.num_clients:
+        raise ScenarioError(
+            f"clients.count: expected {len(values)}, the number of different values of column {column!r} in the "
+            f"training examples, found {wanted.num_clients}; set clients.count: {len(values)}"
+        )
+    return _gather(np.arange(len(y)), owners.reshape(-1), len(values))
+
+
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": _iid,
     "dirichlet": _dirichlet,
     "shards": _shards,
     "by_label": _by_label,
     "resample": _resample,
+    "by_column": _by_column,
 }
 """The kinds: (labels, between whom and in which sizes, **options) -> the division."""

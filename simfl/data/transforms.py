@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simfl.data.base import Dataset, FloatArray
+from simfl.data.base import Dataset, FloatArray, Step
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
@@ -54,17 +54,15 @@ def transform(
     if fit_on is not None:
         data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
     if pca is not None:
-        train, test, *fitted = reduce_dimension(data.train_x, data.test_x, pca, public)
-        public = None if public is None else fitted[0]
-        data = replace(data, train_x=train, test_x=test, image_shape=None)
+        project = principal_axes(data.train_x if public is None else public, pca)
+        public = None if public is None else project(public)
+        data = data.through(project, image_shape=None)
     if normalize == "unit_sphere":
-        data = replace(data, train_x=project_to_sphere(data.train_x), test_x=project_to_sphere(data.test_x))
+        data = data.through(project_to_sphere)
     elif normalize == "unit_sphere_with_constant":
-        train, test = with_constant(data.train_x), with_constant(data.test_x)
-        data = replace(data, train_x=train, test_x=test, image_shape=None)
+        data = data.through(with_constant, image_shape=None)
     elif normalize == "standard":
-        train, test = standardize(data.train_x, data.test_x, public)
-        data = replace(data, train_x=train, test_x=test)
+        data = data.through(standard_scale(data.train_x if public is None else public))
     return data
 
 
@@ -77,7 +75,7 @@ def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tupl
         )
     chosen = np.zeros(n, bool)
     chosen[generator.choice(n, count, replace=False)] = True
-    return replace(data, train_x=data.train_x[~chosen], train_y=data.train_y[~chosen]), data.train_x[chosen]
+    return data.training_part(~chosen), data.train_x[chosen]
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
@@ -100,37 +98,34 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     numbers = np.full(data.num_classes, -1, np.int32)
     numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
     parts = []
-    for part, x, labels in (("training", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
+    for part, labels in (("training", data.train_y), ("test", data.test_y)):
         found = numbers[labels.astype(np.int32)]
         if not (found >= 0).any():
             raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
-        parts.append((x[found >= 0], found[found >= 0]))
-    (train_x, train_y), (test_x, test_y) = parts
+        parts.append(found)
+    train, test = (found >= 0 for found in parts)
     return replace(
-        data, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, num_classes=len(classes)
-    )  # fmt: skip
+        data.training_part(train),
+        train_y=parts[0][train],
+        test_x=data.test_x[test],
+        test_y=parts[1][test],
+        num_classes=len(classes),
+        labels=tuple(data.class_labels[kept] for kept in classes),
+    )
 
 
-def reduce_dimension(
-    train: FloatArray, test: FloatArray, components: int, public: FloatArray | None = None
-) -> tuple[FloatArray, ...]:
-    """Project to principal axes, without whitening.
+def principal_axes(fitted: FloatArray, components: int) -> Step:
+    """Return the projection to principal axes, without whitening, [n, ...] to f32 [n, k].
 
     z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues.
 
     Args:
-        train: [n, ...], flattened to [n, p].
-        test: [m, ...], flattened likewise.
-        components: k, from 1 to min(n, p) of what it is fitted on.
-        public: [q, ...], on which it is fitted; None: on the training part.
-
-    Returns:
-        All parts that are there, f32 [n, k], [m, k] (and [q, k]).
+        fitted: [n, ...], flattened to [n, p]: what mean and axes are taken from.
+        components: k, from 1 to min(n, p).
     """
     from sklearn.decomposition import PCA
 
-    parts = [part.reshape(len(part), -1) for part in (train, test, public) if part is not None]
-    flat = parts[0] if public is None else parts[2]
+    flat = fitted.reshape(len(fitted), -1)
     n, p = flat.shape
     if not 1 <= components <= min(n, p):
         raise ScenarioError(
@@ -139,7 +134,7 @@ def reduce_dimension(
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
     solver.fit(flat.astype(np.float64))
-    return tuple(solver.transform(part).astype(np.float32) for part in parts)
+    return lambda x: solver.transform(x.reshape(len(x), -1)).astype(np.float32)
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
@@ -161,13 +156,9 @@ def with_constant(x: FloatArray) -> FloatArray:
     return project_to_sphere(together)
 
 
-def standardize(train: FloatArray, test: FloatArray, public: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-    """Bring each feature to mean 0 and deviation 1 over the training part, or `public`; a constant one becomes 0."""
+def standard_scale(fitted: FloatArray) -> Step:
+    """Return what brings each feature to mean 0 and deviation 1 over `fitted` [n, ...]; a constant one becomes 0."""
     from sklearn.preprocessing import StandardScaler
 
-    fitted = train if public is None else public
     scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))
-    return (
-        scaler.transform(train.reshape(len(train), -1)).astype(np.float32).reshape(train.shape),
-        scaler.transform(test.reshape(len(test), -1)).astype(np.float32).reshape(test.shape),
-    )
+    return lambda x: scaler.transform(x.reshape(len(x), -1)).astype(np.float32).reshape(x.shape)

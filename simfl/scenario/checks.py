@@ -9,7 +9,7 @@ from simfl.scenario.data import RealData, SyntheticData, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Linear, Model, ModelConfig
-from simfl.scenario.partitions import ByLabel, ListedSizes, Resample
+from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Resample
 from simfl.scenario.privacy import Accounted
 from simfl.scenario.problems import Problem, one_each, one_of
 
@@ -134,6 +134,9 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
     elif isinstance(partition, ByLabel) and num_classes and partition.labels_per_client > num_classes:
         expected = f"at most {num_classes}, the classes of data set '{data.set}'"
         yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
+    if isinstance(partition, ByColumn) and not data.columns:
+        expected = f"another kind for data set '{data.set}', which has no columns"
+        yield Problem(expected, "'by_column'", "use iid, or a set that is a file: csv or npz", (*at, "kind"))
     if not isinstance(data, SyntheticData):
         return
     if isinstance(partition, Resample):

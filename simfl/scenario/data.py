@@ -25,6 +25,8 @@ class DataConfig(Config):
     num_classes: ClassVar[int | None] = None
     images: ClassVar[bool | None] = False
     """Whether the examples are images, as convolutional models need them; None if only the file knows."""
+    columns: ClassVar[bool] = False
+    """Whether the file may say whose each example is."""
 
     partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
 
@@ -147,12 +149,27 @@ class Npz(SplitData):
     """Any NumPy archive with x_train, y_train (and x_test, y_test), or with x and y."""
 
     images: ClassVar[bool | None] = None
+    columns: ClassVar[bool] = True
 
     set: Literal["npz"] = variant("npz")
     path: Text = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
     test_path: Text | None = Field(
         default=None, description="archive of the test part; null if the same archive has one"
     )
+
+
+class Csv(SplitData):
+    """Any CSV file with a line of names, whose columns are features but for the label."""
+
+    columns: ClassVar[bool] = True
+
+    set: Literal["csv"] = variant("csv")
+    path: Text = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
+    test_path: Text | None = Field(
+        default=None, description="file of the test part with the same columns; null means test_fraction"
+    )
+    label: Text = Field(default="label", description="the column of labels, or of targets of a regression")
+    drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
 
 
 class SyntheticData(DataConfig):
@@ -222,6 +239,6 @@ class LinearData(SyntheticData):
 
 
 Data = Annotated[
-    Digits | Mnist | Cifar10 | Libsvm | Npz | QuadraticData | LogisticData | LinearData,
+    Digits | Mnist | Cifar10 | Libsvm | Npz | Csv | QuadraticData | LogisticData | LinearData,
     ByKind("set", default="digits"),
 ]

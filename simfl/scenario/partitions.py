@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.fields import ByKind, Config, Count, NonNegative, Positive, variant
+from simfl.scenario.fields import ByKind, Config, Count, NonNegative, Positive, Text, variant
 from simfl.scenario.problems import InvalidValueError, Problem
 
 
@@ -106,4 +106,17 @@ class Resample(PartitionConfig):
         return self
 
 
-Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample, ByKind(default="iid")]
+class ByColumn(Config):
+    """A column of the data says whose each example is: a user's, a hospital's, a writer's.
+
+    Clients are numbered in the sorted order of the values; `clients.count` has to be how many there are.
+    """
+
+    needs_labels: ClassVar[bool] = False
+    sizes: ClassVar[EqualSizes] = EqualSizes()
+
+    kind: Literal["by_column"] = variant("by_column")
+    column: Text = Field(description="the column of a csv file, or the key of an array [n] in an npz archive")
+
+
+Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample | ByColumn, ByKind(default="iid")]

@@ -11,6 +11,7 @@ from simfl.data import DATASETS, Dataset, Partition, load_dataset, partition
 from simfl.errors import DataError, ScenarioError
 from simfl.models import AbstractModel, build_model, model_options
 from simfl.scenario import Scenario
+from simfl.scenario.partitions import ByColumn
 from simfl.streams import Streams
 
 
@@ -27,6 +28,8 @@ def load_data(scenario: Scenario, streams: Streams) -> Dataset:
     # Some sets depend on the model that is trained: the optimum that is known, say, is its optimum.
     model = scenario.model
     told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": "regression" in model.tasks}
+    if isinstance(config.partition, ByColumn):
+        options["group"] = config.partition.column
     wanted = DATASETS[config.set].options
     options.update((name, value) for name, value in told.items() if name in wanted)
     root = data_root()
@@ -69,6 +72,8 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
     if sizes is not None:
         options["sizes"] = sizes.pop("kind")
         options.update(sizes)
+    if dataset.groups is not None:
+        options["groups"] = dataset.groups
     generator = streams.generator("partition")
     try:
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)

@@ -22,16 +22,16 @@ def test_dataset_is_read_only_and_fits_together() -> None:
 @pytest.mark.parametrize("spelling", [[-1, 1], [1, 2], list(range(1, 11)), [0.0, 5.0, 7.0]])
 def test_labels_are_mapped_in_sorted_order(spelling: list[float]) -> None:
     train = np.array((spelling * 3)[::-1], dtype=np.float64)
-    (first, second), count = class_labels("file", train, np.array(spelling[:1]))
-    assert count == len(spelling)
+    (first, second), labels = class_labels("file", train, np.array(spelling[:1]))
+    assert labels == tuple(spelling)
     assert first.dtype == np.int32
     np.testing.assert_array_equal(np.array(spelling)[first], train)
     np.testing.assert_array_equal(second, [0])
 
 
 def test_a_label_of_the_test_part_alone_counts_as_a_class() -> None:
-    (train, test), count = class_labels("file", np.array([3, 1, 3, 1]), np.array([2, 1]))
-    assert (count, train.tolist(), test.tolist()) == (3, [2, 0, 2, 0], [1, 0])
+    (train, test), labels = class_labels("file", np.array([3, 1, 3, 1]), np.array([2, 1]))
+    assert (labels, train.tolist(), test.tolist()) == ((1, 2, 3), [2, 0, 2, 0], [1, 0])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,13 @@ X = np.arange(24, dtype=np.float64).reshape(6, 4)
 Y = np.array([1, 2, 1, 2, 1, 2])
 
 
-def load(folder: Path, test_path: Path | None = None, regression: bool = False, **arrays: np.ndarray) -> Dataset:
+def load(
+    folder: Path,
+    test_path: Path | None = None,
+    regression: bool = False,
+    group: str | None = None,
+    **arrays: np.ndarray,
+) -> Dataset:
     np.savez(folder / "file.npz", **arrays)
     return load_dataset(
         "npz",
@@ -26,6 +32,7 @@ def load(folder: Path, test_path: Path | None = None, regression: bool = False, 
         test_path=test_path,
         test_fraction=0.5,
         regression=regression,
+        group=group,
     )
 
 
@@ -147,3 +154,14 @@ def test_a_single_array_and_missing_files(tmp_path: Path, streams: Streams) -> N
         load_dataset("npz", root=tmp_path, streams=streams, path="none.npz")
     with pytest.raises(ScenarioError, match=r"^data\.path: expected the name of an .npz file"):
         load_dataset("npz", root=tmp_path, streams=streams)
+
+
+def test_an_array_says_whose_each_example_is(tmp_path: Path) -> None:
+    users = np.array([7, 7, 3, 3, 9, 9])
+    data = load(tmp_path, x=X, y=Y, user=users, group="user")
+    assert data.groups is not None
+    assert data.groups.tolist() == [users[np.flatnonzero((X == x).all(axis=1))[0]] for x in data.train_x]
+    assert load(tmp_path, x_train=X, y_train=Y, x_test=X, y_test=Y, user=users, group="user").groups is not None
+    for arrays, message in (({}, "missing key user, which data.partition.column"), ({"user": users[:4]}, "each of 6")):
+        with pytest.raises(DataError, match=message):
+            load(tmp_path, x=X, y=Y, **arrays, group="user")

@@ -219,3 +219,13 @@ def test_ten_thousand_clients_take_no_time(kind: str, options: dict[str, float])
     result = partition(kind, y, 10_000, rng(), **options)
     assert time.perf_counter() - start < 3.0  # about 0.1 s; the rest is for a busy machine
     assert result.sizes.min() >= 1
+
+
+def test_each_group_is_a_client_in_the_order_of_its_name() -> None:
+    groups = np.array(["south", "north", "west", "north", "south", "north"])
+    found = partition("by_column", np.zeros(6, np.int32), 3, np.random.default_rng(0), groups=groups, column="hospital")
+    assert [found.of(client).tolist() for client in range(3)] == [[1, 3, 5], [0, 4], [2]]
+    with pytest.raises(
+        ScenarioError, match=r"^clients\.count: expected 3, .* column 'hospital' .*set clients\.count: 3"
+    ):
+        partition("by_column", np.zeros(6, np.int32), 4, np.random.default_rng(0), groups=groups, column="hospital")

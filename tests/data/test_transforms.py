@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from simfl.data import load_dataset
 from simfl.data.base import Dataset
-from simfl.data.transforms import keep_classes, project_to_sphere, reduce_dimension, standardize, transform
+from simfl.data.transforms import keep_classes, principal_axes, project_to_sphere, standard_scale, transform
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -20,7 +21,8 @@ def features(n: int, p: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(("n", "p", "k"), [(60, 8, 3), (60, 8, 8), (6, 10, 4)])
 def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
     train, test = features(n, p), features(5, p, seed=1)
-    reduced, mapped = reduce_dimension(train, test, k)
+    project = principal_axes(train, k)
+    reduced, mapped = project(train), project(test)
     mean = train.mean(axis=0, dtype=np.float64)
     _, singular, axes = np.linalg.svd(train - mean, full_matrices=False)
     # No whitening: the components keep their spread. Signs are free.
@@ -33,7 +35,7 @@ def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
 def test_pca_needs_that_many_features(components: int) -> None:
     message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), found {components}$"
     with pytest.raises(ScenarioError, match=message):
-        reduce_dimension(features(60, 8), features(5, 8), components)
+        principal_axes(features(60, 8), components)
 
 
 def test_sphere() -> None:
@@ -49,7 +51,8 @@ def test_sphere() -> None:
 def test_standard_uses_the_training_part_only() -> None:
     train, test = features(50, 3), features(5, 3, seed=1)
     train[:, 1] = 2.0
-    scaled, mapped = standardize(train, test)
+    scale = standard_scale(train)
+    scaled, mapped = scale(train), scale(test)
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(scaled.std(axis=0), [1.0, 0.0, 1.0], atol=1e-6)
     np.testing.assert_allclose(mapped[:, 0], (test[:, 0] - train[:, 0].mean()) / train[:, 0].std(), rtol=1e-4)
@@ -112,7 +115,8 @@ def test_what_is_fitted_comes_from_public_examples_that_nobody_holds() -> None:
     left = found.train_y
     assert len(left) == len(found.train_x) == 40
     public = x[np.setdiff1d(np.arange(60), left)]
-    reduced, mapped, axes = reduce_dimension(x[left], test, 3, public)
+    project = principal_axes(public, 3)
+    reduced, mapped, axes = project(x[left]), project(test), project(public)
     np.testing.assert_allclose(axes.mean(axis=0), 0.0, atol=1e-5)
     np.testing.assert_allclose(found.train_x, (reduced - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.test_x, (mapped - axes.mean(axis=0)) / axes.std(axis=0), rtol=1e-4, atol=1e-5)
@@ -124,3 +128,28 @@ def test_what_is_fitted_comes_from_public_examples_that_nobody_holds() -> None:
         replace(data, train_x=np.where(np.isin(np.arange(60), left)[:, None], 2 * x, x)), **options, streams=Streams(7)
     )
     np.testing.assert_array_equal(moved.test_x, found.test_x)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pca": 5, "normalize": "standard"},
+        {"normalize": "unit_sphere_with_constant"},
+        {"pca": 5, "normalize": "unit_sphere", "fit_on": {"public": 100}},
+        {"normalize": "none"},
+    ],
+)
+def test_other_examples_go_through_the_same_steps(streams: Streams, options: dict[str, Any]) -> None:
+    plain = load_dataset("digits", root=None, streams=streams)
+    data = load_dataset("digits", root=None, streams=streams, **options)
+    np.testing.assert_array_equal(data.prepared(plain.test_x), data.test_x)
+    np.testing.assert_array_equal(data.prepared(plain.test_x[:2].reshape(2, 8, 8).astype(float)), data.test_x[:2])
+    for wrong, message in (
+        (np.zeros((2, 63)), r"^x: expected examples of shape \(64,\), as in digits, found \(63,\)$"),
+        (np.full((2, 64), np.nan), "^x: example 0: features must be finite"),
+        ([["a"] * 64], "^x: expected examples as numbers"),
+        (np.zeros((0, 64)), "no examples"),
+        (3.0, "expected examples of shape"),
+    ):
+        with pytest.raises(DataError, match=message):
+            data.prepared(wrong)

@@ -157,7 +157,7 @@ BROKEN = [
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon), found "
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), found "
         "'everything'; "
         "remove it",
     ),
@@ -177,7 +177,7 @@ BROKEN = [
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
         "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, fit_on, test_fraction), "
-        "found 'path'; remove it, or choose set mnist, cifar10, libsvm or npz",
+        "found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz or csv",
     ),
     Broken(
         "unknown_kind",
@@ -193,9 +193,15 @@ BROKEN = [
         "random_walk_sgd or my_module:MyClass, found 'ad_psgd'; did you mean 'adpsgd'?",
     ),
     Broken(
+        "columns_of_no_file",
+        ADPSGD + "data: {set: digits, partition: {kind: by_column, column: writer}}\n",
+        "{file}: data.partition.kind: expected another kind for data set 'digits', which has no columns, found "
+        "'by_column'; use iid, or a set that is a file: csv or npz",
+    ),
+    Broken(
         "unknown_set",
         ADPSGD + "data: {set: minst}\n",
-        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, quadratic, logistic or linear, found "
+        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, csv, quadratic, logistic or linear, found "
         "'minst'; did you mean 'mnist'?",
     ),
     Broken(

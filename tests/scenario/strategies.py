@@ -116,6 +116,17 @@ problems = (
     )
     | section(
         {
+            "data": section(
+                {"set": "csv", "path": words},
+                label=words,
+                drop=st.lists(words, max_size=2),
+                partition=section({"kind": "by_column", "column": words}),
+            )
+        },
+        model=st.just("softmax"),
+    )
+    | section(
+        {
             "data": section({"set": "quadratic"}, dimension=counts, noise=non_negative, **synthetic),
             "model": st.just("quadratic"),
         }

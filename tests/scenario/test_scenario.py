@@ -66,7 +66,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
         "stop": {"time": None, "updates": None, "epochs": 20.0, "accuracy": None},
         "evaluate": {"every": {"time": None, "updates": None, "epochs": 1.0}, "clients": False, "gradients": 0},
         "execution": {"window": "auto", "width": "auto"},
-        "record": {"updates": True, "messages": False, "timeline": False, "epsilon": True},
+        "record": {"updates": True, "messages": False, "timeline": False, "epsilon": True, "client_models": False},
     }
 
 

@@ -1,0 +1,100 @@
+"""CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simfl.data import Dataset, load_dataset
+from simfl.data.csv import read_examples
+from simfl.errors import DataError
+from simfl.streams import Streams
+
+TABLE = """\
+age,hospital,pressure,label
+50,north,1.25,sick
+31,south,0.5,well
+44,north,0.1,well
+62,west,2e1,sick
+39,south,-3,sick
+57,west,1e-3,well
+"""
+
+
+def load(folder: Path, text: str = TABLE, **options: object) -> Dataset:
+    (folder / "file.csv").write_text(text, encoding="utf-8")
+    chosen: dict[str, object] = {"path": folder / "file.csv", "drop": ("hospital",), "test_fraction": 1 / 3, **options}
+    return load_dataset("csv", root=None, streams=Streams(0), **chosen)
+
+
+def test_columns_become_features_and_classes(tmp_path: Path) -> None:
+    data = load(tmp_path)
+    assert (data.name, data.num_classes, data.class_labels) == ("file", 2, ("sick", "well"))
+    assert (data.train_x.shape, data.test_x.shape) == ((4, 2), (2, 2))
+    rows = {tuple(x): y for x, y in zip(data.train_x.tolist(), data.train_y.tolist(), strict=True)}
+    rows |= {tuple(x): y for x, y in zip(data.test_x.tolist(), data.test_y.tolist(), strict=True)}
+    assert rows[50, 1.25] == rows[62, 20] == 0
+    assert rows[44, np.float32(0.1)] == rows[57, np.float32(1e-3)] == 1
+
+
+def test_a_column_says_whose_each_example_is(tmp_path: Path) -> None:
+    data = load(tmp_path, drop=(), group="hospital")
+    whose = {50: "north", 31: "south", 44: "north", 62: "west", 39: "south", 57: "west"}
+    assert data.groups is not None
+    assert data.groups.tolist() == [whose[int(x[0])] for x in data.train_x]
+    # What takes training examples away takes their groups away.
+    public = load(tmp_path, drop=(), group="hospital", normalize="standard", fit_on={"public": 2})
+    assert public.groups is not None
+    assert len(public.groups) == len(public.train_x) == 2
+
+
+def test_a_test_part_of_its_own_and_a_regression(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("x,y\n3,0.5\n", encoding="utf-8")
+    data = load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), label="y", test_path=tmp_path / "test.csv", regression=True)
+    assert (data.train_y.tolist(), data.test_y.tolist(), data.num_classes) == ([1.5, -2.0], [0.5], 0)
+    (tmp_path / "test.csv").write_text("z,y\n3,0.5\n", encoding="utf-8")
+    with pytest.raises(DataError, match="expected the features x in this order, found z"):
+        load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), label="y", test_path=tmp_path / "test.csv", regression=True)
+
+
+def test_examples_are_read_as_they_stand(tmp_path: Path) -> None:
+    load(tmp_path)
+    file, x, y = read_examples(tmp_path / "file.csv", None, drop=("hospital", "not there"))
+    assert (file, x.shape, y[:2].tolist()) == (tmp_path / "file.csv", (6, 2), ["sick", "well"])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (TABLE, {"drop": ()}, "hospital: expected a column of numbers, found words; encode it, or add it to data.drop"),
+        (TABLE, {"label": "lable"}, "expected a column 'lable', which data.label names, found age, .* mean 'label'"),
+        (TABLE, {"drop": ("clinic",)}, "expected a column 'clinic', which data.drop names"),
+        (TABLE, {"group": "clinic"}, "expected a column 'clinic', which data.partition.column names"),
+        (TABLE + "1,,2,well\n", {"group": "hospital"}, "hospital: example 6: found no value"),
+        (TABLE + "1,west,2,\n", {}, "label: example 6: found no value"),
+        (TABLE + "1,west,,well\n", {}, "example 6: features must be finite"),
+        (TABLE + "1,west,inf,well\n", {}, "example 6: features must be finite"),
+        (TABLE, {"regression": True}, "label: expected numbers, the targets of a regression, found words"),
+        ("a,label\n", {"drop": ()}, "found no examples"),
+        ("", {}, "not a CSV file in UTF-8, or damaged"),
+        ("\0\0", {}, "found no examples|not a CSV"),
+        ("a,label\n1,x\n2,x\n", {"drop": ()}, "at least two classes, found the single label 'x'"),
+        ('a,label\n"1,2\n', {}, "not a CSV file in UTF-8, or damaged"),
+        ("label\n1\n2\n", {"drop": ()}, "no examples with features"),
+    ],
+)
+def test_bad_contents(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message) as refused:
+        load(tmp_path, text, **options)
+    assert str(refused.value).startswith(str(tmp_path / "file.csv"))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^data\.path: .*nothing\.csv: no such file"):
+        load_dataset("csv", root=None, streams=Streams(0), path=tmp_path / "nothing.csv")
+    (tmp_path / "file.csv").write_bytes(b"a,label\n\xff\xfe,1\n")
+    with pytest.raises(DataError, match="not a CSV file in UTF-8"):
+        load_dataset("csv", root=None, streams=Streams(0), path=tmp_path / "file.csv")
