@@ -138,7 +138,7 @@ def _examples(
     found = [str(column) for column in features.columns]
     if names is not None and found != names:
         raise DataError(f"{file}: expected the features {', '.join(names)} in this order, found {', '.join(found)}")
-    for name, kind in features.dtypes.items():
+    for name, kind in zip(found, features.dtypes, strict=True):
         if kind.kind not in "biuf":
             raise DataError(
                 f"{file}: {name}: expected a column of numbers, found words; encode it, or add it to data.drop"

@@ -157,9 +157,8 @@ BROKEN = [
     Broken(
         "unknown_key_far",
         ADPSGD + "record: {everything: true}\n",
-        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), found "
-        "'everything'; "
-        "remove it",
+        "{file}: record.everything: expected a key of record (updates, messages, timeline, epsilon, client_models), "
+        "found 'everything'; remove it",
     ),
     Broken(
         "key_of_another_kind",
