@@ -17,8 +17,8 @@ from simfl.records.tables import (
     SCHEMAS,
     TIMELINE,
     UPDATES,
-    TableWriter,
 )
+from simfl.records.writer import TableWriter
 
 __all__ = [
     "ACTIVITIES",

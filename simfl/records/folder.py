@@ -5,6 +5,7 @@ It is made when everything has been validated and the run is about to begin, nev
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -14,16 +15,25 @@ import math
 import os
 import platform
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from simfl.errors import DataError, ScenarioError
-from simfl.records.tables import ROWS_PER_CHUNK, SCHEMAS, UNDIGESTED, TableWriter, digest_table
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records.locks import HeldError, held, is_held
+from simfl.records.tables import SCHEMAS, UNDIGESTED, digest_table
+from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, stream_of
 
-Status = Literal["running", "done", "diverged", "interrupted", "failed"]
+Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
+
+KILLED = "its process ended without a word; what it had written until then is here"
+"""Why a run is called killed: its manifest says that it is running, and nobody is."""
+
+ROOM_BYTES = 2**19
+"""So much of the disk is kept for the end of a run: its manifest and small tables."""
 
 _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
 
@@ -40,7 +50,8 @@ class Manifest:
     """What manifest.json says about a run.
 
     Args:
-        status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C); failed; running until it ends.
+        status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C, SIGTERM); failed; running until it
+            ends; killed where it says running and nobody is (never written, only read).
         seed: of the scenario.
         device: what the models were computed on, such as "cpu".
         reason: why it ended, in words.
@@ -92,8 +103,8 @@ class RunFolder:
         Args:
             root: the folder of all results.
             name: the scenario's name.
-            run_id: an existing folder of that name is written anew, table by table. None takes the next free number,
-                001 onwards, also when several processes ask at the same time.
+            run_id: an existing folder of that name is written anew. None takes the next free number, 001 onwards, also
+                when several processes ask at the same time.
 
         Raises:
             ScenarioError: a name that is no plain folder name, or a place that cannot be written to.
@@ -122,6 +133,35 @@ class RunFolder:
                 f"{parent}: cannot make a folder for results: {error.strerror}; choose --out"
             ) from error
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """Be the one who writes here, within a block; what an earlier run left is removed first.
+
+        Yields:
+            What makes room on the disk for the last files.
+
+        Raises:
+            ScenarioError: another process writes here, or nobody can.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                make_room = stack.enter_context(held(self.lock_path, ROOM_BYTES))
+                for pattern in ("manifest.json", "*model*.npz", "*.parquet", f"*{STREAM}", "*.partial"):
+                    for path in self.path.glob(pattern):
+                        path.unlink(missing_ok=True)
+            except HeldError as error:
+                raise ScenarioError(f"{self.path}: {error} is writing this run; wait for it") from None
+            except OSError as error:
+                raise ScenarioError(
+                    f"{self.path}: cannot write into this folder: {error.strerror}; choose --out"
+                ) from error
+            yield make_room
+
+    @property
+    def lock_path(self) -> Path:
+        """What whoever writes here holds."""
+        return self.path / "run.lock"
+
     @property
     def scenario_path(self) -> Path:
         """Where the resolved scenario is."""
@@ -140,6 +180,10 @@ class RunFolder:
         """Where models are, or would be: "model" or "client_models"."""
         return self.path / f"{name}.npz"
 
+    def stream_path(self, name: str) -> Path:
+        """Where the rows of a table are that is not complete."""
+        return stream_of(self.table_path(name))
+
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
         """Begin a table of `SCHEMAS` or `UNDIGESTED`, with further columns behind its own if there are any."""
         schema = (SCHEMAS | UNDIGESTED)[name]
@@ -148,18 +192,32 @@ class RunFolder:
 
     def write_scenario(self, text: str) -> None:
         """Keep the scenario as resolved, as YAML."""
-        replace_text(self.scenario_path, text)
+        self._write(self.scenario_path, text)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write or replace the manifest."""
-        replace_text(self.manifest_path, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+        self._write(self.manifest_path, json.dumps(dataclasses.asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+
+    def _write(self, path: Path, text: str) -> None:
+        try:
+            replace_text(path, text)
+        except OSError as error:
+            raise RunError(f"{path}: {cannot_write('the file', path, error)}") from error
 
     def read_manifest(self) -> Manifest:
-        """Read the manifest back.
+        """Read the manifest back. A run that says it is running, and is not, was killed.
 
         Raises:
             DataError: there is none, or it is damaged.
         """
+        manifest = self._written_manifest()
+        if manifest.status == "running" and is_held(self.lock_path) is False:
+            manifest = self._written_manifest()  # it may have ended just now
+            if manifest.status == "running":
+                return dataclasses.replace(manifest, status="killed", reason=KILLED)
+        return manifest
+
+    def _written_manifest(self) -> Manifest:
         try:
             values = json.loads(self.manifest_path.read_text(encoding="utf-8"))
             known = {entry.name for entry in dataclasses.fields(Manifest)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.models import read_models
 from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED
+from simfl.records.writer import read_flushed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +30,13 @@ _HOW_TO_RECORD = {
     "edges": f"only graphs of up to {MOST_EDGES:,} edges are kept, by this version of simfl and later ones",
     "client_epsilon": "add a privacy section whose epsilon can be certified, and set record.epsilon: true",
 }
+
+
+UNFINISHED = ("killed", "running")
+"""Statuses of runs whose tables end with what was flushed last."""
+
+ALWAYS = ("metrics", "clients")
+"""Tables that every run has; until something is flushed they are empty."""
 
 
 class Run:
@@ -56,8 +65,19 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        """How the run went: status, versions, seed, device, wall time, digest."""
-        return RunFolder(self.folder).read_manifest()
+        """How the run went: status, versions, seed, device, wall time, digest.
+
+        Of a run that was killed, or is under way, time and updates are those of its last evaluation that can be read.
+        """
+        manifest = RunFolder(self.folder).read_manifest()
+        if manifest.status not in UNFINISHED:
+            return manifest
+        try:
+            last = self.metrics.iloc[-1]
+        except (DataError, IndexError):
+            return manifest
+        time_s, updates, wall_s = float(last["time_s"]), int(last["updates"]), float(last["wall_s"])
+        return dataclasses.replace(manifest, time_s=time_s, updates=updates, wall_s=wall_s)
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
@@ -121,7 +141,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """One of done, diverged, interrupted, failed."""
+        """One of done, diverged, interrupted, failed, killed, running."""
         return self.manifest.status
 
     @property
@@ -197,8 +217,11 @@ class Run:
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
-        path = RunFolder(self.folder).table_path(name)
+        folder = RunFolder(self.folder)
+        path = folder.table_path(name)
         if not path.exists():
+            if folder.stream_path(name).exists() or (name in ALWAYS and folder.read_manifest().status in UNFINISHED):
+                return _flushed(folder, name)
             advice = _HOW_TO_RECORD.get(name, "run it again")
             raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
         try:
@@ -209,6 +232,15 @@ class Run:
         if missing:
             raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
         return frame
+
+
+def _flushed(folder: RunFolder, name: str) -> pd.DataFrame:
+    """Return the rows of a table that was not completed, as far as they can be read."""
+    import pyarrow as pa
+
+    batches = list(read_flushed(folder.stream_path(name)))
+    rows: pd.DataFrame = pa.Table.from_batches(batches, batches[0].schema if batches else SCHEMAS[name]).to_pandas()
+    return rows
 
 
 def read(folder: str | Path) -> Run:

@@ -1,9 +1,4 @@
-"""The tables of a run: their columns, and a writer that streams rows into Parquet.
-
-Rows of numbers arrive one by one from the event loop, millions of them, so `append` extends one flat list, and columns
-are formed from it a chunk at a time. A table is written beside its place and moved there when it is complete: a killed
-run leaves the complete table or the previous one. Row groups are cut at fixed row numbers and nothing carries a date,
-so equal rows give equal files.
+"""The tables of a run: their columns, their digests, and reading a part of one.
 
 Times end in `_s` and are virtual seconds, but for `wall_s`, which is host seconds. NaN means undefined: the accuracy of
 a regression, the epsilon of a run without noise.
@@ -12,15 +7,15 @@ a regression, the epsilon of a run without noise.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from simfl.records.writer import ROWS_PER_CHUNK
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -149,147 +144,6 @@ UNDIGESTED: dict[str, pa.Schema] = {"edges": EDGES}
 
 WALL_CLOCK_COLUMNS = ("wall_s",)
 """Columns that differ between two runs of the same scenario."""
-
-ROWS_PER_CHUNK = 65_536
-
-
-class TableWriter:
-    """Stream rows into one Parquet file, in bounded memory.
-
-    As a context manager it closes the table at the end of the block, and aborts where the block raised.
-
-    Args:
-        path: where the table will be once it is closed.
-        schema: its columns.
-        rows_per_chunk: rows kept in memory before they are written as one row group.
-    """
-
-    def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
-        if rows_per_chunk < 1:
-            raise ValueError(f"rows_per_chunk: expected at least 1, found {rows_per_chunk}")
-        self.path = Path(path)
-        self.schema = schema
-        self.rows_per_chunk = rows_per_chunk
-        self.num_rows_written = 0
-        self._flat: list[Any] = []  # the values of the collected rows, one row after the other
-        self._flat_limit = rows_per_chunk * len(schema)
-        self._columns: list[pa.Table] = []  # whole columns that came in between, not yet a full chunk
-        self._num_in_columns = 0
-        self._partial = self.path.with_name(self.path.name + ".partial")
-        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
-            self._partial,
-            schema,
-            compression="zstd",
-            use_dictionary=False,  # zstd alone is smaller and five times faster on these columns
-        )
-
-    def append(self, row: Sequence[Any]) -> None:
-        """Add one row, with its values in the order of the schema."""
-        flat = self._flat
-        flat.extend(row)
-        if len(flat) >= self._flat_limit:
-            self._gather_rows()
-
-    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add several rows."""
-        for row in rows:
-            self.append(row)
-
-    def extend_columns(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Add many rows at once, given as one array per column, all of the same length."""
-        if set(columns) != set(self.schema.names):
-            raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, found {sorted(columns)}")
-        self._gather_rows()
-        arrays = [pa.array(columns[field.name]).cast(field.type) for field in self.schema]
-        self._take(pa.table(arrays, schema=self.schema))
-
-    def close(self) -> None:
-        """Write what is left and move the table to its place; further calls do nothing."""
-        if self._writer is None:
-            return
-        try:
-            self._gather_rows()
-            if self._num_in_columns:
-                self._write(pa.concat_tables(self._columns))
-        except BaseException:
-            self.abort()
-            raise
-        self._writer.close()
-        self._writer = None
-        with open(self._partial, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(self._partial, self.path)
-        self._flat, self._columns = [], []
-
-    def abort(self) -> None:
-        """Throw away what was written; a previous table at the same place stays. Does nothing after `close`."""
-        if self._writer is None:
-            return
-        self._writer.close()
-        self._writer = None
-        self._partial.unlink(missing_ok=True)
-        self._flat, self._columns = [], []
-
-    def __enter__(self) -> TableWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-    def _gather_rows(self) -> None:
-        """Turn the collected rows into columns."""
-        if not self._flat:
-            return
-        flat, self._flat = self._flat, []
-        width = len(self.schema)
-        if len(flat) % width:
-            raise ValueError(f"{self.path.name}: expected rows of {width} values, found {len(flat)} in all")
-        # One pass over all values is four times faster than a column at a time. Whole numbers up to
-        # 2^53 go through float64 unchanged; larger ones, and fractions, are refused below.
-        values = np.fromiter(flat, dtype=np.float64, count=len(flat)).reshape(-1, width)
-        self._take(
-            pa.table([self._column(field, values[:, j]) for j, field in enumerate(self.schema)], schema=self.schema)
-        )
-
-    def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
-        """Return one column, refusing what its type cannot hold exactly."""
-        if pa.types.is_floating(field.type):
-            return pa.array(np.ascontiguousarray(values), field.type)
-        kind = np.dtype(field.type.to_pandas_dtype())
-        fits = (np.abs(values) < min(2.0**53, float(np.iinfo(kind).max) + 1.0)) & (np.trunc(values) == values)
-        if not fits.all():
-            raise ValueError(f"{self.path.name}: {field.name}: expected {kind} numbers, found {values[~fits][0]!r}")
-        return pa.array(values.astype(kind), field.type)
-
-    def _take(self, table: pa.Table) -> None:
-        """Collect columns, and write full chunks, so that row groups do not depend on how the rows came."""
-        gaps = [field.name for field in self.schema if not field.nullable and table[field.name].null_count]
-        if gaps:  # Parquet would write something else in silence
-            raise ValueError(f"{self.path.name}: a value is missing in {', '.join(gaps)}")
-        self._columns.append(table)
-        self._num_in_columns += len(table)
-        if self._num_in_columns < self.rows_per_chunk:
-            return
-        collected = pa.concat_tables(self._columns)
-        start = 0
-        while len(collected) - start >= self.rows_per_chunk:
-            self._write(collected.slice(start, self.rows_per_chunk))
-            start += self.rows_per_chunk
-        rest = collected.slice(start)
-        # A slice keeps all of the memory: copy what is left, which is less than a chunk.
-        left = [pa.concat_batches(rest.to_batches())] if len(rest) else []
-        self._columns = [pa.Table.from_batches(left, self.schema)]
-        self._num_in_columns = len(rest)
-
-    def _write(self, table: pa.Table) -> None:
-        assert self._writer is not None, f"{self.path.name} is closed"
-        self._writer.write_table(table.combine_chunks(), row_group_size=self.rows_per_chunk)
-        self.num_rows_written += len(table)
 
 
 def read_between(path: Path, first: str, last: str, begin: float, end: float) -> Iterator[tuple[Any, ...]]:

@@ -8,24 +8,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import signal
-import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
+from simfl import signals
 from simfl.errors import RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.records.models import write_models
-from simfl.records.tables import METRICS, MOST_EDGES
+from simfl.records.tables import MOST_EDGES
+from simfl.records.writer import Amend
 from simfl.scenario import Scenario, load
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.setup import Setup
@@ -37,8 +37,12 @@ from simfl.world.engine import Process
 
 #: A mark that no number of updates reaches.
 NEVER = 2**62
-#: Where columns of `metrics` are in a row.
-TIME, UPDATES, EPSILON = (METRICS.names.index(name) for name in ("time_s", "updates", "epsilon"))
+#: Host seconds after which rows are handed to the system, or a share of those that the run has taken if that is more:
+#: so much of a run is lost with its process at most, and small pieces do not add up.
+FLUSH_S = 1.0
+FLUSH_SHARE = 0.001
+#: A second signal within so many host seconds belongs to the first: a key that bounced, or a whole group was told.
+SAME_SIGNAL_S = 1.0
 
 
 def prepare(scenario: Scenario | str | Path, device: str | None = None) -> Setup:
@@ -144,17 +148,62 @@ class Simulation:
         self._evaluated_updates = -1
         self._tables: dict[str, TableWriter] = {}
         self._models: dict[str, str] = {}
-        # Rows of `metrics`, which learn at the end what epsilon is, and the newest ones of `client_epsilon`.
-        self._rows: list[list[Any]] = []
-        self._spent: dict[str, np.ndarray] | None = None
+        #: What rows learn at the end, by table.
+        self._amendments: dict[str, Amend] = {}
         self._started = 0.0
-        self._told = 0.0
+        self._told = self._flushed = 0.0
+        self._closing = False
+        self._signal: int | None = None
 
     # -- the run -----------------------------------------------------------------------------
 
     def run(self, folder: RunFolder) -> Run:
-        """Run to the end and write everything into `folder`."""
-        setup, clock = self.setup, self.world.clock
+        """Run to the end and write everything into `folder`.
+
+        Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
+        """
+        with folder.held() as make_room, self._interruptible():
+            failure = self._simulate(folder)
+            self._closing = True
+            make_room()
+            refused = self._complete(folder)
+            failure = failure or refused
+        if failure is not None:
+            if isinstance(failure, SimflError | KeyboardInterrupt):
+                raise failure
+            raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+        return Run(folder.path)
+
+    def _simulate(self, folder: RunFolder) -> BaseException | None:
+        """Let the world run and take down what happens; return what went wrong."""
+        failure: BaseException | None = None
+        try:
+            self._begin(folder)
+            with tuned_interpreter():
+                self._arm()
+                self.world.clock.run(self.setup.scenario.stop.time)
+                self._finish()
+                self._collect(wait=True)
+                self._count_zeroed()
+                self._models = self.write_models(folder)
+        except KeyboardInterrupt:
+            self.status, self.reason = "interrupted", "interrupted a second time"
+        except BaseException as error:
+            failure = error
+            self.status, self.reason = "failed", str(error)
+        self._closing = True  # from here on a signal changes nothing
+        try:
+            self._collect(wait=False)
+            if self._tables:
+                self._write_clients()
+        except BaseException as error:
+            failure = failure or error
+            self.status, self.reason = "failed", str(failure)
+        return failure
+
+    def _begin(self, folder: RunFolder) -> None:
+        """Write what is known before anything happens, and open the tables."""
+        setup = self.setup
         folder.write_scenario(setup.scenario.to_yaml())
         folder.write_manifest(self._manifest("running"))
         record = setup.scenario.record
@@ -177,37 +226,23 @@ class Simulation:
         if len(edges) <= MOST_EDGES:
             with folder.table("edges") as table:
                 table.extend(edges)
-        self._started = time.perf_counter()
-        failure: BaseException | None = None
-        with tuned_interpreter(), self._interruptible():
+        self._started = self._flushed = time.perf_counter()
+
+    def _complete(self, folder: RunFolder) -> RunError | None:
+        """Complete the tables, the small ones first, and write the last manifest; return what the disk refused."""
+        failure: RunError | None = None
+        for name, table in sorted(self._tables.items(), key=lambda item: item[1].num_rows):
             try:
-                self._arm()
-                clock.run(self.setup.scenario.stop.time)
-                self._finish()
-            except KeyboardInterrupt:
-                self.status, self.reason = "interrupted", "interrupted a second time"
-            except BaseException as error:
-                failure = error
-                self.status, self.reason = "failed", str(error)
+                table.close(self._amendments.get(name))
+            except Exception as error:  # the other tables are as good as they were
+                if self.status != "failed":
+                    self.status, self.reason = "failed", str(error)
+                failure = failure or RunError(str(error))
         try:
-            self._collect(wait=failure is None)
-            self._write_clients()
-            if failure is None:
-                self._count_zeroed()
-                self._models = self.write_models(folder)
-        except BaseException as error:
+            folder.write_manifest(self._manifest(self.status, folder.digests()))
+        except RunError as error:
             failure = failure or error
-            self.status, self.reason = "failed", str(failure)
-        self._write_rows()
-        for table in self._tables.values():
-            table.close()
-        digests = folder.digests()
-        folder.write_manifest(self._manifest(self.status, digests))
-        if failure is not None:
-            if isinstance(failure, SimflError) or not isinstance(failure, Exception):
-                raise failure
-            raise RunError(f"{setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
-        return Run(folder.path)
+        return failure
 
     def write_models(self, folder: RunFolder) -> dict[str, str]:
         """Write the model as it is now, the clients' own where they are asked for; return a digest by name."""
@@ -286,7 +321,7 @@ class Simulation:
         """The world has come to an end: say why, and evaluate the last state."""
         clock, stop = self.world.clock, self.setup.scenario.stop
         if clock.interrupted:
-            self.status, self.reason = "interrupted", "interrupted by the user"
+            self.status, self.reason = "interrupted", signals.describe(self._signal or signal.SIGINT)
         elif self.status == "running":
             if stop.time is not None and clock.now >= stop.time:
                 self.status, self.reason = "done", "time"
@@ -370,32 +405,32 @@ class Simulation:
     def _record_epsilon(self, spent: np.ndarray) -> None:
         """Write what each client has spent up to now."""
         releases, count = self.algorithm.releases, self.world.num_clients
-        if self._spent is not None:
-            self._tables["client_epsilon"].extend_columns(self._spent)
-        self._spent = {
-            "time_s": np.full(count, self.world.clock.now),
-            "client": np.arange(count, dtype=np.int32),
-            "releases": np.array([releases.total(k) for k in range(count)], dtype=np.int64),
-            "epsilon": spent,
-        }
+        self._tables["client_epsilon"].extend_columns(
+            {
+                "time_s": np.full(count, self.world.clock.now),
+                "client": np.arange(count, dtype=np.int32),
+                "releases": np.array([releases.total(k) for k in range(count)], dtype=np.int64),
+                "epsilon": spent,
+            }
+        )
 
-    def _finalise(self, epsilon: np.ndarray) -> None:
-        """Put the final epsilons, float [K], into rows that were taken at the end.
+    def _finalise(self, final: np.ndarray) -> None:
+        """Let rows that were taken at the end have the final epsilons, float [K].
 
         What was released before is a part of that: rows of earlier times are no larger.
         """
-        now, largest = self.world.clock.now, float(epsilon.max())
-        for row in self._rows:
-            last = row[TIME] == now and row[UPDATES] == self.algorithm.updates
-            if last or row[EPSILON] > largest:
-                row[EPSILON] = largest
-        if self._spent is not None and self._spent["time_s"][0] == now:
-            self._spent["epsilon"] = epsilon
+        now, updates, largest = self.world.clock.now, self.algorithm.updates, float(final.max())
+        releases = np.array([self.algorithm.releases.total(k) for k in range(len(final))], dtype=np.int64)
 
-    def _write_rows(self) -> None:
-        self._tables["metrics"].extend(self._rows)
-        if self._spent is not None:
-            self._tables["client_epsilon"].extend_columns(self._spent)
+        def metrics(rows: dict[str, np.ndarray]) -> np.ndarray:
+            last = (rows["time_s"] == now) & (rows["updates"] == updates)
+            return np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
+
+        def clients(rows: dict[str, np.ndarray]) -> np.ndarray:
+            last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
+            return np.where(last, final[rows["client"]], rows["epsilon"])
+
+        self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
 
     def _collect_one(self) -> Evaluation:
         """Wait for the oldest evaluation and write its row."""
@@ -403,7 +438,7 @@ class Simulation:
         evaluation = future.result()
         time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
         gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm if np.isfinite(norm) else np.nan)
-        self._rows.append(
+        self._tables["metrics"].append(
             [
                 time_s,
                 updates,
@@ -517,10 +552,14 @@ class Simulation:
     # -- the user ----------------------------------------------------------------------------
 
     def _tell(self, force: bool = False) -> None:
-        """Report progress, a few times a second at most."""
+        """Report progress, a few times a second at most, and hand rows to the system now and then."""
+        now = time.perf_counter()
+        if now - self._flushed >= max(FLUSH_S, FLUSH_SHARE * (now - self._started)) and not self._closing:
+            for table in self._tables.values():
+                table.flush()
+            self._flushed = time.perf_counter()
         if self._progress is None:
             return
-        now = time.perf_counter()
         if not force and now - self._told < 0.1:
             return
         self._told = now
@@ -543,22 +582,21 @@ class Simulation:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C ends the run before its next event; a second one ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        clock = self.world.clock
+        """Ctrl-C and SIGTERM end the run before its next event; a second one ends it at once.
 
-        def handle(number: int, frame: FrameType | None) -> None:
-            if clock.interrupted:
+        When tables are being written it is too late for either.
+        """
+        clock, first = self.world.clock, 0.0
+
+        def handle(number: int) -> None:
+            nonlocal first
+            if not clock.interrupted:
+                clock.interrupted, self._signal, first = True, number, time.monotonic()
+            elif not self._closing and time.monotonic() - first >= SAME_SIGNAL_S:
                 raise KeyboardInterrupt
-            clock.interrupted = True
 
-        before = signal.signal(signal.SIGINT, handle)
-        try:
+        with signals.handled(handle):
             yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
 
 def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:

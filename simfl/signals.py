@@ -1,0 +1,52 @@
+"""Signals that ask a program to end: Ctrl-C, SIGTERM (`kill`, `docker stop`, `scancel`), a terminal that is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+"""What is asked for with; not every system has all of them."""
+
+_last = 0
+
+
+@contextlib.contextmanager
+def handled(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call something with the number of such a signal instead of dying of it, within a block.
+
+    Only the main thread can; elsewhere the block runs as it is. A signal that the program was started to ignore
+    (`nohup`) stays ignored; SIGINT does not, which those who pass it on to processes without a terminal count on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def take(number: int, frame: FrameType | None) -> None:
+        global _last
+        _last = number
+        handle(number)
+
+    before = {}
+    for name in NAMES:
+        number = getattr(signal, name, None)
+        if number is not None and (name == "SIGINT" or signal.getsignal(number) is not signal.SIG_IGN):
+            before[number] = signal.signal(number, take)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)
+
+
+def exit_code() -> int:
+    """Return what a shell calls the end of a program by the last of these signals: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + (_last or signal.SIGINT)
+
+
+def describe(number: int) -> str:
+    """Return in words who ended a run."""
+    return "interrupted by the user" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

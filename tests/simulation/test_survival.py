@@ -1,0 +1,169 @@
+"""What is left of a run that was killed, told to end, or met a full disk: all that was written, and a word about it."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+
+import pandas as pd
+import pytest
+
+from simfl.errors import RunError, ScenarioError
+from simfl.records import RunFolder, read
+from simfl.records.folder import KILLED
+from simfl.simulation import runner
+from simfl.simulation.runner import run
+from tests.simulation.test_runner import ended, scenario
+
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
+NOISY = "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1.0, delta: 1.0e-5}"
+RECORDS = {"privacy": NOISY, "record": "{messages: true, timeline: true}", "evaluate": "{every: {updates: 20}}"}
+
+
+@pytest.fixture(autouse=True)
+def flush_always(monkeypatch):
+    monkeypatch.setattr(runner, "FLUSH_S", 0.0)
+
+
+@pytest.mark.parametrize("kind", ["adpsgd", "async_sgd"])
+def test_a_killed_run_reads_as_it_was_flushed(kind, tmp_path):
+    """What is on the disk at any moment is what is left after kill -9."""
+    left = []
+
+    def keep(progress):
+        left.append(tmp_path / f"left-{len(left)}")
+        shutil.copytree(tmp_path / "run" / "001", left[-1])
+        while_it_runs = read(tmp_path / "run" / "001")
+        assert while_it_runs.status == "running"
+
+    sections = {**RECORDS, "stop": "{updates: 200}"}
+    whole = run(scenario(kind, **sections), out=tmp_path, progress=keep)
+    assert len(left) > 5
+    grown = 0
+    for folder in left:
+        found = read(folder)
+        assert ended(found) == ("killed", KILLED)
+        for name in ("metrics", "updates", "messages", "timeline", "client_epsilon"):
+            if not RunFolder(folder).stream_path(name).exists():
+                continue
+            part, all_rows = getattr(found, name), getattr(whole, name)
+            changing = [column for column in ("epsilon",) if column in part.columns]
+            pd.testing.assert_frame_equal(
+                part.drop(columns=changing), all_rows.iloc[: len(part)].drop(columns=changing)
+            )
+            if changing:
+                assert (part["epsilon"] >= all_rows["epsilon"].iloc[: len(part)] - 1e-12).all(), "an upper bound"
+        if len(found.metrics):
+            assert found.manifest.updates == found.metrics["updates"].iloc[-1] >= grown
+            grown = found.manifest.updates
+    assert grown >= 150
+    assert not any(path.suffix in (".arrows", ".lock", ".partial") for path in whole.folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(signal.SIGTERM, "ended by SIGTERM"), (signal.SIGINT, "interrupted by the user")]
+)
+def test_a_signal_ends_a_run_in_good_order_also_when_it_comes_twice(number, reason, tmp_path):
+    def told(progress):
+        if progress.updates >= 100:
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=told)
+    assert ended(found) == ("interrupted", reason)
+    assert len(found.updates) == found.manifest.updates == found.metrics["updates"].iloc[-1] < 100_000
+    assert found.manifest.tables == RunFolder(found.folder).digests()
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_later_ends_it_at_once_and_keeps_what_there_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "SAME_SIGNAL_S", 0.0)
+
+    def press(progress):
+        if progress.updates >= 100:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    found = run(scenario(stop="{updates: 100000}"), out=tmp_path, progress=press)
+    assert ended(found) == ("interrupted", "interrupted a second time")
+    assert len(found.updates) == found.manifest.updates
+    assert found.clients["updates"].sum() == len(found.updates)
+
+
+def test_signals_that_come_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "SAME_SIGNAL_S", 0.0)
+    close = runner.RunFolder.digests
+
+    def press(folder):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        return close(folder)
+
+    monkeypatch.setattr(runner.RunFolder, "digests", press)
+    assert ended(run(scenario(), out=tmp_path)) == ("done", "updates")
+
+
+def test_a_full_disk_keeps_small_tables_and_says_so(tmp_path):
+    """No file may have more than 40 kB: messages need more, everything else less."""
+    wanted = scenario(
+        "async_sgd",
+        record="{updates: false, messages: true}",
+        stop="{updates: 20000}",
+        evaluate="{every: {updates: 2000}}",
+    )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
+    try:
+        with pytest.raises(RunError, match=r"messages\.parquet: cannot write the table: File too large; what was"):
+            run(wanted, out=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    found = read(tmp_path / "run" / "001")
+    assert found.status == "failed"
+    assert "File too large" in found.manifest.reason
+    assert len(found.messages) > 1000
+    assert found.metrics["updates"].is_monotonic_increasing
+    assert found.clients["updates"].sum() == found.manifest.updates > 100
+    assert "messages" not in found.manifest.tables
+
+
+def test_room_is_kept_for_the_end(tmp_path):
+    sizes = []
+
+    def look(progress):
+        sizes.append((tmp_path / "run" / "001" / "run.lock").stat().st_size)
+
+    run(scenario(), out=tmp_path, progress=look)
+    assert sizes[0] > 2**19
+    assert not (tmp_path / "run" / "001" / "run.lock").exists()
+
+
+def test_a_folder_that_vanishes_is_one_line(tmp_path):
+    def remove(progress):
+        if progress.updates >= 40:
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    with pytest.raises(RunError, match=r"run/001/\w+\.parquet: cannot write the table: its folder is gone"):
+        run(scenario(), out=tmp_path, progress=remove)
+
+
+def test_a_folder_belongs_to_one_run_at_a_time(tmp_path):
+    def begin_another(progress):
+        with pytest.raises(ScenarioError, match=rf"run/mine: process {os.getpid()} on .* is writing this run; wait"):
+            run(scenario(), out=tmp_path, run_id="mine")
+
+    first = run(scenario(), out=tmp_path, run_id="mine", progress=begin_another)
+    assert first.status == "done"
+    (first.folder / "timeline.arrows").write_bytes(b"of an earlier run")
+    again = run(scenario(), out=tmp_path, run_id="mine")
+    assert again.manifest.digest == first.manifest.digest
+    assert not (first.folder / "timeline.arrows").exists()
+
+
+def test_who_is_gone_is_not_running(make_run):
+    folder = make_run(status="running")
+    assert read(folder).status == "killed"
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
