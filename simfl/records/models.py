@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.errors import DataError
+from simfl.errors import DataError, RunError
+from simfl.records.writer import cannot_write, remove
 
 Parts = Mapping[str, NDArray[Any]]
 """Name of a part -> its values."""
@@ -37,7 +38,11 @@ _DAMAGED = (
 
 
 def write_models(path: Path, parts: Parts) -> str:
-    """Write parts as an archive, which is there as a whole or not at all, and return their digest."""
+    """Write parts as an archive, which is there as a whole or not at all, and return their digest.
+
+    Raises:
+        RunError: the disk does not take it.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -49,8 +54,10 @@ def write_models(path: Path, parts: Parts) -> str:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        remove(partial)
+        if isinstance(error, OSError):
+            raise RunError(f"{path}: {cannot_write('the model', path, error)}") from error
         raise
     return digest_parts(parts)
 

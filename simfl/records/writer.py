@@ -123,10 +123,10 @@ class TableWriter:
             self._stream_path.unlink(missing_ok=True)
         except OSError as error:
             self._closed = True
-            _remove(partial)
+            remove(partial)
             raise self._refused(error) from error
         except BaseException:
-            _remove(partial)
+            remove(partial)
             self.abort()
             raise
         self._closed = True
@@ -138,7 +138,7 @@ class TableWriter:
             return
         self._closed = True
         self._end_stream()
-        _remove(self._stream_path)
+        remove(self._stream_path)
         self._flat, self._columns = [], []
 
     def __enter__(self) -> TableWriter:
@@ -278,7 +278,8 @@ def _amended(rows: pa.Table, name: str, values: Callable[[dict[str, np.ndarray]]
     return rows.set_column(rows.schema.get_field_index(name), field, pa.array(found, field.type))
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, if it is there and can be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError:  # its folder is gone, or cannot be written to any more

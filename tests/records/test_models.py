@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from simfl.errors import DataError
+from simfl.errors import DataError, RunError
 from simfl.records.models import digest_parts, read_models, write_models
 
 PARTS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.float32([1.5, -2])}
@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_completed_leaves_the_one_before(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RunError, match="No space"):
         write_models(path, {"weights": np.zeros((2, 3), np.float32)})
     assert digest_parts(read_models(path)) == digest
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.npz"]

@@ -146,7 +146,7 @@ def test_a_folder_that_vanishes_is_one_line(tmp_path):
         if progress.updates >= 40:
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
-    with pytest.raises(RunError, match=r"run/001/\w+\.parquet: cannot write the table: its folder is gone"):
+    with pytest.raises(RunError, match=r"run/001/model\.npz: cannot write the model: its folder is gone"):
         run(scenario(), out=tmp_path, progress=remove)
 
 
