@@ -591,7 +591,8 @@ class Simulation:
         def handle(number: int) -> None:
             nonlocal first
             if not clock.interrupted:
-                clock.interrupted, self._signal, first = True, number, time.monotonic()
+                self._signal, first = number, time.monotonic()
+                clock.interrupt()
             elif not self._closing and time.monotonic() - first >= SAME_SIGNAL_S:
                 raise KeyboardInterrupt
 

@@ -6,6 +6,9 @@ a call is carried out with the virtual time at which it happened.
 
 from __future__ import annotations
 
+import _thread
+import math
+import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -17,6 +20,13 @@ from simfl.errors import RunError, SimflError
 Process = Generator[simpy.Event, Any, None]
 
 
+#: Events at one moment, beyond which time is taken to stand still: more than the messages of any world that fits into
+#: memory at one moment, and a few seconds.
+MOST_AT_ONCE = 2**22
+#: How long an event may take that is under way when the run is to end, in seconds of wall time.
+PATIENCE_S = 20.0
+
+
 class Clock:
     """Virtual time: starts processes, calls things at a time, runs until it is stopped."""
 
@@ -24,8 +34,10 @@ class Clock:
         self.env = simpy.Environment()
         self._stop = self.env.event()
         self._failure: BaseException | None = None
+        self._moment = math.nan  # when progress was checked last
         self.events = 0  # that have happened so far
-        self.interrupted = False  # set by a signal handler; the run ends before the next event
+        self.interrupted = False  # the run ends before the next event
+        self._insisting: threading.Timer | None = None
 
     @property
     def now(self) -> float:
@@ -84,8 +96,24 @@ class Clock:
         if not self._stop.triggered:
             self._stop.succeed()
 
+    def interrupt(self, patience_s: float = PATIENCE_S) -> None:
+        """End the run before its next event, for a signal handler; an event that does not end is broken off.
+
+        Args:
+            patience_s: wall time after which the main thread gets another Ctrl-C if the event is still under way.
+        """
+        self.interrupted = True
+        if self._insisting is None:
+            self._insisting = threading.Timer(patience_s, _thread.interrupt_main)
+            self._insisting.daemon = True
+            self._insisting.start()
+
     def run(self, until: float | None = None) -> None:
-        """Run until `stop`, until the time `until`, or until nothing is left to happen."""
+        """Run until `stop`, until the time `until`, or until nothing is left to happen.
+
+        Raises:
+            RunError: time stands still, or is infinite: a duration is too small to be added to it, or too large.
+        """
         if until is not None:
             self.call_at(until, self.stop)
         stop, step = self._stop, self.env.step
@@ -94,9 +122,24 @@ class Clock:
             while not (stop.triggered or self.interrupted):
                 step()
                 events += 1
+                if not events % MOST_AT_ONCE:
+                    self._check_progress()
         except simpy.core.EmptySchedule:
             pass
         finally:
             self.events += events
+            if self._insisting is not None:
+                self._insisting.cancel()
         if self._failure is not None:
             raise self._failure
+        if math.isinf(self.now):
+            raise RunError("virtual time: expected a finite time, found infinity: something takes too long; shorten it")
+
+    def _check_progress(self) -> None:
+        """Refuse to go on if so many events have happened at one moment."""
+        if self.now == self._moment:
+            raise RunError(
+                f"virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one moment; "
+                "something takes no time, or too little to be added to it: lengthen compute times, latencies or periods"
+            )
+        self._moment = self.now

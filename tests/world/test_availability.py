@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world import Availability
 from simfl.world import availability as availability_module
@@ -187,3 +188,38 @@ def test_looking_at_a_long_run_of_outages_merges_each_a_few_times_only(monkeypat
     drawn = len(availability._timelines[0].outages)
     assert drawn > 1900
     assert sum(merged) < 4 * drawn
+
+
+@QUICK
+@given(
+    outages=st.lists(st.builds(lambda begin, length: Outage(begin, begin + length), times, times), max_size=4),
+    start=times,
+    length=times,
+)
+def test_where_somebody_is_present_adds_up(outages, start, length):
+    availability = there(*outages)
+    end = start + length
+    pieces = availability.present(0, start, end)
+    assert all(start <= begin < until <= end for begin, until in pieces)
+    away_s = availability.offline_s(0, end) - availability.offline_s(0, start)
+    assert sum(until - begin for begin, until in pieces) == pytest.approx(length - away_s)
+    for begin, until in pieces:
+        assert availability.online(0, (begin + until) / 2)
+        assert begin == start or not availability.online(0, begin - 1e-9)
+        assert until == end or not availability.online(0, until)
+
+
+def test_random_absences_end_with_a_crash_without_return():
+    churn = RandomOutages(exponential(1.0), exponential(0.1))
+    availability = there(Outage(5.0, math.inf, crash=True), random=churn)
+    assert availability.present(0, 4.0, math.inf)[-1][1] <= 5.0
+    assert availability.finish(0, 0.0, math.inf) == (5.0, Outcome.GONE)
+    assert availability.gone(0, 6.0)
+
+
+def test_absences_without_number_are_refused(monkeypatch):
+    monkeypatch.setattr(availability_module, "MOST_OUTAGES", 1000)
+    availability = there(random=RandomOutages(constant(1e-9), constant(1e-9)))
+    assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
+    with pytest.raises(RunError, match=r"^availability\.random: expected at most 1000 absences .* of 2e-09 s each"):
+        availability.finish(0, 0.0, 1.0)

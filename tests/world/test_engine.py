@@ -1,3 +1,6 @@
+import math
+from time import sleep
+
 import pytest
 
 from simfl.errors import RunError, ScenarioError
@@ -134,3 +137,51 @@ def test_a_time_that_has_passed_by_rounding_is_now():
     clock.start(process())
     clock.run()
     assert seen == [0.3]
+
+
+def test_an_event_that_does_not_end_is_broken_off():
+    clock = Clock()
+
+    def endless():
+        clock.interrupt(patience_s=0.05)
+        while True:
+            pass
+
+    clock.call_at(1.0, endless)
+    with pytest.raises(KeyboardInterrupt):
+        clock.run()
+
+
+def test_an_event_that_ends_in_time_is_not():
+    clock, seen = Clock(), []
+    clock.call_at(1.0, lambda: (clock.interrupt(patience_s=0.2), seen.append(1)))
+    clock.call_at(2.0, lambda: pytest.fail("the run went on"))
+    clock.run()
+    sleep(0.3)
+    assert (seen, clock.now) == ([1], 1.0)
+
+
+def test_time_that_stands_still_ends_the_run(monkeypatch):
+    monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
+    clock, steps = Clock(), []
+
+    def process(step):
+        while len(steps) < 10_000:
+            steps.append(clock.now)
+            yield clock.timeout(step)
+
+    clock.start(process(1.0))
+    clock.run()
+    assert len(steps) == 10_000
+    steps.clear()
+    clock.start(process(1e-13))  # 1e4 s + 1e-13 s = 1e4 s
+    with pytest.raises(RunError, match=r"^virtual time 10000 s: expected it to go on, found 1000 events at"):
+        clock.run()
+    assert len(steps) < 3000
+
+
+def test_an_infinite_time_ends_the_run():
+    clock = Clock()
+    clock.call_at(1e308, lambda: clock.call_at(math.inf, lambda: None))
+    with pytest.raises(RunError, match=r"^virtual time: expected a finite time, found infinity"):
+        clock.run()
