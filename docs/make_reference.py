@@ -8,7 +8,7 @@ A test compares what it writes with the file, so that the reference is never beh
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -64,10 +64,8 @@ class Writer:
         self._written[members] = path
         yield f"\n{'#' * level} {path}\n"
         key = next((key for key in DISCRIMINATORS if key in members[0].model_fields), None)
-        about = [_sentence(field.description or "")]
-        if key is None:
-            summary = _summary(members[0])
-            about = [summary] if summary.startswith(about[0].rstrip(".")) else [*about, summary]
+        nullable = type(None) in get_args(field.annotation)  # then the description says what null means
+        about = [_summary(members[0]) if key is None and not nullable else _sentence(field.description or "")]
         if isinstance(choice := _marker(field), ByKind) and choice.scalar:
             about.append(f"A plain {'time' if choice.quantities else 'number'} is short for `{key}: {choice.scalar}`.")
         if (default := _default(field)) not in ("default `{}`", "default `null`", "default `[]`"):
@@ -163,7 +161,7 @@ def _describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     for mark in metadata:
         if isinstance(mark, WithJsonSchema):
             schema = mark.json_schema or {}
-            return str(schema["format"]) if "format" in schema else "auto or integer >= 1"
+            return _of_schema(schema)
         if isinstance(mark, Within):
             return mark.expected("integer" if annotation is int else "number").replace(str(2**64), "2^64")
         if isinstance(mark, Strict):
@@ -180,6 +178,25 @@ def _describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
             return f"list, each {_describe(inner[0])}"
         return f"pair [{', '.join(map(_describe, inner))}]"
     return {str: "text", dict: "mapping", float: "number", int: "integer"}[origin or annotation]
+
+
+_SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+
+
+def _of_schema(schema: Mapping[str, Any]) -> str:
+    """Return what a JSON schema allows, in words: "number > 0, or a list, each number > 0"."""
+    if "format" in schema:
+        return str(schema["format"])
+    if "anyOf" in schema:
+        plain = [part for part in schema["anyOf"] if part.get("type") != "array"]
+        lists = [part for part in schema["anyOf"] if part.get("type") == "array"]
+        return ", or a ".join([" or ".join(map(_of_schema, plain)), *map(_of_schema, lists)])
+    if "const" in schema or "enum" in schema:
+        return " or ".join(map(str, schema.get("enum", [schema.get("const")])))
+    if schema["type"] == "array":
+        return f"list, each {_of_schema(schema['items'])}"
+    bounds = [f"{sign} {schema[key]:g}" for key, sign in _SIGNS.items() if key in schema]
+    return " ".join([str(schema["type"]), " and ".join(bounds)]).strip()
 
 
 def _default(field: FieldInfo) -> str:

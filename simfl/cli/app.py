@@ -5,6 +5,7 @@ A command parses, calls and prints. What is heavy it imports when it is called, 
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated, NoReturn
 
@@ -19,11 +20,11 @@ from simfl.cli.plot import plot
 from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.run import run
-from simfl.cli.shared import BAD_INPUT, RUN_FAILED, say
+from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
 from simfl.cli.validate import validate
-from simfl.errors import DataError, RunError, ScenarioError
+from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
 
 app = typer.Typer(
@@ -35,22 +36,48 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (run, validate, list_, new, plot, trace, report, bench, sweep, compare, reproduce):
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    code: object = 0
     try:
-        app(prog_name="simfl")
+        code = app(prog_name="simfl", standalone_mode=False)
     except (ScenarioError, DataError) as error:
         say(str(error))
         sys.exit(BAD_INPUT)
     except RunError as error:
         say(str(error))
         sys.exit(RUN_FAILED)
-    sys.exit(0)
+    except Exception as error:
+        if type(error).__name__ == "Abort":  # Ctrl-C where nothing runs that could be ended well
+            say("interrupted")
+            sys.exit(INTERRUPTED)
+        if (line := _usage(error)) is None:
+            raise
+        say(line)
+        sys.exit(BAD_INPUT)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Exception) -> str | None:
+    """Return the line that a wrong command line owes, None where an error is something else.
+
+    Typer brings its own copy of Click's exceptions, which it does not hand out: they are known by what they can do.
+    """
+    message = getattr(error, "format_message", None)
+    if message is None:
+        return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return str(message())
+    text = str(message()).replace("Value error, ", "").rstrip(".")
+    found = re.search(r"'([^']*)' is not one of (.*)", text)
+    guess = nearest(found[1], re.findall(r"'([^']*)'", found[2])) if found else ""
+    command = getattr(getattr(error, "ctx", None), "command_path", "simfl")
+    return f"{command}: {text}{guess or f'; see {command} --help'}"
 
 
 def _print_version(wanted: bool) -> None:

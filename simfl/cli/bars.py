@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simfl.studies import Report
 
 _BEFORE_COMPILED = 2  # the first reports come before everything is compiled, and would spoil the speed
+_LEAST_BAR = 8  # characters
 _RECENT_S = 3.0  # over which speed is measured
 
 
@@ -44,7 +45,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
             recent.append(report)
         while len(recent) > 2 and report.wall_s - recent[1].wall_s >= _RECENT_S:
             recent.popleft()
-        state = describe(report, recent[0] if recent else None)
+        state = describe(report, recent[0] if recent else None, room_of(console, label))
         widest = max(widest, len(state))  # the bar keeps its length, mostly
         bar.update(task, completed=report.fraction, state=state.ljust(widest))
 
@@ -68,6 +69,8 @@ def sweep_progress(name: str, quiet: bool) -> Iterator[Callable[[Report], None] 
         left = f"  about {show_about(report.remaining_s)} left" if report.remaining_s else ""
         last = "" if report.run is None else f"  {report.run.label}"
         state = f"{report.finished}/{report.total}{last}{left}"
+        if len(state) > room_of(console, name):
+            state = f"{report.finished}/{report.total}{left}"
         bar.update(task, completed=report.finished, total=report.total, state=state)
 
     with _bar(console) as bar:
@@ -75,30 +78,42 @@ def sweep_progress(name: str, quiet: bool) -> Iterator[Callable[[Report], None] 
         yield show
 
 
+def room_of(console: Console, label: str) -> int:
+    """Return how many characters there are beside a label and a bar that can be seen."""
+    return console.width - min(len(label), console.width // 3) - _LEAST_BAR - 2
+
+
 def _bar(console: Console) -> bars.Progress:
     """Return a bar with a label before it and what the tasks' field `state` says behind it."""
-    cut = Column(no_wrap=True, overflow="ellipsis")
+    label = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
     return bars.Progress(
-        bars.TextColumn("{task.description}", style="bold", table_column=cut),
-        bars.BarColumn(bar_width=None),
-        bars.TextColumn("{task.fields[state]}", table_column=cut.copy()),
+        bars.TextColumn("{task.description}", style="bold", table_column=label),
+        bars.BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=_LEAST_BAR)),
+        bars.TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=console,
         transient=True,
         expand=True,
     )
 
 
-def describe(report: Progress, earlier: Progress | None = None) -> str:
-    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report."""
-    parts = [f"t = {show_time(report.time_s)}", f"{report.updates:,} updates"]
+def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
+    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report.
+
+    Where there is less room, what tells least is left out; the time left stays.
+    """
+    parts = {"time": f"t = {show_time(report.time_s)}", "updates": f"{report.updates:,} updates"}
     if report.accuracy is not None:
-        parts.append(f"acc. {report.accuracy:.1%}")
+        parts["accuracy"] = f"acc. {report.accuracy:.1%}"
     if earlier is not None and (pace := report.pace(earlier)) is not None:
         updates_per_s, remaining_s = pace
-        parts.append(f"{updates_per_s:,.0f}/s")
+        parts["speed"] = f"{updates_per_s:,.0f}/s"
         if remaining_s is not None:
-            parts.append(f"ETA {show_clock(remaining_s)}")
-    return "  ".join(parts)
+            parts["left"] = f"ETA {show_clock(remaining_s)}"
+    for least in ("speed", "updates", "time", "accuracy"):
+        if len("  ".join(parts.values())) <= room:
+            break
+        parts.pop(least, None)
+    return "  ".join(parts.values())
 
 
 def _say_run(report: Report) -> None:

@@ -71,4 +71,4 @@ def show_bench(results: Iterable[Mapping[str, Any]]) -> None:
     if rows:
         screen = console.output()
         cells = {name: [row[name] for row in rows] for name in rows[0]}
-        screen.print(console.table_of(cells, screen.width, text={"case", "device"}))
+        console.show_parts(console.tables_of(cells, screen.width, text={"case", "device"}), screen)

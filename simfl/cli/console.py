@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -13,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from simfl.plots.style import name_of
+from simfl.records.comparison import explain, speed_up_of
 from simfl.records.display import (
     NOTHING,
     show_bytes,
     show_count,
+    show_ending,
     show_factor,
     show_number,
     show_points,
@@ -50,32 +52,50 @@ def show_listing(title: str, entries: Mapping[str, str], console: Console) -> No
     console.print(table)
 
 
-def table_of(
-    cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = (), least_telling: Sequence[str] = ()
-) -> Table:
-    """Return a table with headings; they are broken, and what tells least is left out, until it fits into the width.
+def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = ()) -> list[Table]:
+    """Return a table with headings, in several parts, one below the other, where it is wider than there is room.
+
+    Every part begins with the first column, which names the rows; nothing is left out.
 
     Args:
-        cells: heading -> a cell for every row.
+        cells: heading -> a cell for every row; the columns that say most come first.
         width: characters that there are.
         text: columns that lean left; numbers lean right.
-        least_telling: how the headings begin that can be left out, one after the other.
     """
-    shown, broken = dict(cells), False
-    left_out = iter(least_telling)
-    while sum(_needs(name, values, broken) for name, values in shown.items()) + 3 * (len(shown) - 1) > width:
-        if not broken:
-            broken = True
-        elif (word := next(left_out, None)) is not None:
-            shown = {name: values for name, values in shown.items() if not name.startswith(word)}
-        else:
-            break
+    (head, names), *others = cells.items()
+    fits = sum(_needs(*column, broken=False) + 3 for column in cells.items()) - 3 <= width
+    least = max((_needs(*column, broken=True) for column in others), default=0) + 3
+    first = _needs(head, names, broken=not fits)
+    first = min(first, max(width * 2 // 5, width - least))  # names may be folded, where numbers need the room
+    parts: list[dict[str, list[str]]] = [{}]
+    room = width - first
+    for heading, values in others:
+        needed = _needs(heading, values, broken=not fits) + 3
+        if needed > room and parts[-1]:
+            parts.append({})
+            room = width - first
+        parts[-1][heading] = values
+        room -= needed
+    return [_table({head: names, **part}, first, text, broken=not fits) for part in parts]
+
+
+def show_parts(parts: Sequence[Table], console: Console) -> None:
+    """Print the parts of a table, with a line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part)
+
+
+def _table(cells: Mapping[str, list[str]], first: int, text: Collection[str], broken: bool) -> Table:
     table = Table(show_edge=False, pad_edge=False)
-    for name, values in shown.items():
+    for position, (name, values) in enumerate(cells.items()):
         heading = "\n".join(textwrap.wrap(name, _needs(name, values, broken)))
-        table.add_column(heading, justify="left" if name in text else "right", overflow="fold")
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*map(_styled, shown, row))
+        table.add_column(
+            heading, justify="left" if name in text else "right", overflow="fold", max_width=None if position else first
+        )
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*map(_styled, cells, row))
     return table
 
 
@@ -90,12 +110,20 @@ def _styled(heading: str, value: str) -> Text:
 
 # -- runs --------------------------------------------------------------------------------------
 
-_TEXT_OF_RUNS = {"scenario", "algorithm", "noise", "status", "folder"}
+_TEXT_OF_RUNS = {"algorithm", "noise", "status", "folder"}
 
-# Folders begin with the scenario's name, and a status that is not done is said in a line of its own.
-_LEAST_OF_RUNS = (
-    "scenario", "updates/s of wall time", "epochs", "wall time", "status", "sent", "updates", "noise", "virtual time"
-)  # fmt: skip
+#: What says most where every run is a row: the folder begins with the name of the scenario.
+_IN_ROWS = (
+    "folder",
+    "algorithm",
+    "noise",
+    "test accuracy",
+    "test loss",
+    "time to",
+    "epsilon",
+    "virtual time",
+    "updates",
+)
 
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
@@ -133,14 +161,22 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     if len(runs) <= SIDE_BY_SIDE and room >= _LEAST_ROOM + 3:
         console.print(_side_by_side(cells))
     else:
-        console.print(table_of(cells, console.width, text=_TEXT_OF_RUNS, least_telling=_LEAST_OF_RUNS))
+        del cells["scenario"]
+        if set(cells["status"]) == {"done"}:  # of others there is a line below
+            del cells["status"]
+        order = sorted(
+            cells, key=lambda name: next((i for i, begin in enumerate(_IN_ROWS) if name.startswith(begin)), 99)
+        )
+        show_parts(tables_of({name: cells[name] for name in order}, console.width, text=_TEXT_OF_RUNS), console)
     # An epsilon is never shown without what it protects from whom: the ledger's own words, once each.
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
     for statement in filter(None, dict.fromkeys(statements)):
         console.print(Text(f"privacy: {statement}"))
     for run in runs:
         if run.status != "done":
-            console.print(Text(f"{run.name}: {run.status}: {run.manifest.reason}", _STATUS_STYLES.get(run.status, "")))
+            console.print(
+                Text(f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, ""))
+            )
 
 
 def _side_by_side(cells: Mapping[str, list[str]]) -> Table:
@@ -170,52 +206,51 @@ _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
     "bytes_sent": ("sent", show_bytes),
     "epsilon": ("epsilon", show_number),
 }
-_LEAST_OF_GROUPS = ("epochs to", "updates to", "runs", "epsilon to", "sent to", "epsilon at", "time to")
 
 
 def show_comparison(table: pd.DataFrame) -> None:
     """Print a comparison of groups: mean ± half of the 95% interval over seeds."""
     console = output()
+    show_parts(tables_of(_compared(table), console.width, text={""}), console)
+    for line in explain(table):
+        console.print(Text(line, "dim"))
+
+
+def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the cells of a comparison, the columns that say most first."""
     target = float(table["target"].iloc[0])
     rows = [row for _, row in table.iterrows()]
+    cells: dict[str, list[str]] = {"": list(table["label"])}
     has_accuracy = table["test_accuracy"].notna().any()
-    cells: dict[str, list[str]] = {
-        "": list(table["label"]),
-        "runs": [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows],
-    }
     if has_accuracy:
         cells["test accuracy"] = _column(table, "test_accuracy", show_share)
     else:
         cells["test loss"] = _column(table, "test_loss", show_number)
+    costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
-        if table[f"to_target_{column}"].notna().any():
-            cells[f"{name} to {show_share(target)}"] = [
-                cell if row["reached"] == row["runs"] - row["diverged"] else f"reached by {row['reached']}"
+        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
+            costs[f"{name} to {show_share(target)}"] = [
+                cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
                 for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
             ]
-    if table["epsilon"].notna().any():
-        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
+    for name in list(costs)[:1]:
+        cells[name] = costs.pop(name)
     if "baseline" in table:
-        cells["speed-up"] = [show_factor(*(row[f"speedup{end}"] for end in ("", "_low", "_high"))) for row in rows]
+        speed_ups = map(speed_up_of, rows)
+        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
         if has_accuracy:
             cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
-    console.print(table_of(cells, console.width, text={""}, least_telling=_LEAST_OF_GROUPS))
-    for line in _explain(table):
-        console.print(Text(line, "dim"))
+    if table["epsilon"].notna().any():
+        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
+    cells |= {name: costs[name] for name in sorted(costs, key=lambda name: not name.startswith("sent"))}
+    cells["runs"] = [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows]
+    return cells
+
+
+def _reached(count: int) -> str:
+    return f"reached by {count}" if count else "not reached"
 
 
 def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
     halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
     return list(map(show, table[name], halves))
-
-
-def _explain(table: pd.DataFrame) -> Iterator[str]:
-    if table["runs"].max() > 1:
-        yield "mean ± half of the 95% interval over seeds (Student's t)"
-    if "baseline" in table:
-        names = list(table["baseline"].dropna().unique())
-        against = names[0] if len(names) == 1 else "the baseline that is like it otherwise"
-        yield (
-            f"speed-up: how many times less virtual time to the target than {against}; it and the difference are over "
-            "pairs of runs of one seed, the speed-up is a geometric mean"
-        )

@@ -31,7 +31,7 @@ def fetch(
         Path | None, typer.Option("--to", help="The folder of data sets; by default the one that SIMFL_DATA names.")
     ] = None,
 ) -> None:
-    """Download data sets: checked, and going on where an earlier attempt broke off."""
+    """Download and check data sets, going on where an earlier attempt broke off."""
     from simfl.cli.bars import download_bar
     from simfl.data import fetch as downloads
     from simfl.data.sources import SOURCES

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Catalogue(enum.StrEnum):
-    """What can be listed."""
-
-    algorithms = "algorithms"
-    models = "models"
-    data = "data"
-    topologies = "topologies"
+Catalogue = Literal["algorithms", "models", "data", "topologies"]
+CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies")
 
 
 def list_(
     what: Annotated[
-        Catalogue | None, typer.Argument(help="One of the four; all by default.", show_default=False)
+        Catalogue | None, typer.Argument(metavar="[WHAT]", help="One of the four; all by default.", show_default=False)
     ] = None,
 ) -> None:
     """List algorithms, models, data sets and topologies, with one line about each."""
     from simfl.cli import console
 
     screen = console.output()
-    for catalogue in Catalogue if what is None else [what]:
-        console.show_listing(catalogue.value, _entries(catalogue), screen)
+    for catalogue in CATALOGUES if what is None else [what]:
+        console.show_listing(catalogue, _entries(catalogue), screen)
 
 
 def _entries(catalogue: Catalogue) -> Mapping[str, str]:
     """Return names with a line about each; only the catalogue that is asked for is imported."""
-    if catalogue is Catalogue.algorithms:
+    if catalogue == "algorithms":
         from simfl.algorithms import ALGORITHMS
 
         return {kind: algorithm.summary for kind, algorithm in ALGORITHMS.items()}
-    if catalogue is Catalogue.models:
+    if catalogue == "models":
         from simfl.models import MODELS
 
         return {kind: model.summary for kind, model in MODELS.items()}
-    if catalogue is Catalogue.data:
+    if catalogue == "data":
         from simfl.data import DATASETS
 
         return {kind: loader.summary for kind, loader in DATASETS.items()}

@@ -11,7 +11,7 @@ from simfl.cli.shared import write_text
 
 
 def new(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("scenario.yaml"),
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("scenario.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a commented scenario to start from."""

@@ -19,7 +19,7 @@ def reproduce(
     papers: Annotated[
         list[str] | None, typer.Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of up to an hour: fewer settings.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,

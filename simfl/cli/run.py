@@ -25,7 +25,7 @@ def run(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run scenarios one after the other, compare them in a table and a figure.
+    """Run scenarios one after the other, and compare them in a table and a figure.
 
     All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured.
     """

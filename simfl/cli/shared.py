@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +57,12 @@ Target = Annotated[
         help="The test accuracy whose cost is compared; by default the best that all reached.",
     ),
 ]
+
+
+def help_of(command: Callable[..., object]) -> str:
+    """Return a command's docstring as its help: a line breaks where the terminal ends, not where it does here."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def say(text: str) -> None:

@@ -28,12 +28,12 @@ def sweep(
     out: Results = Path("results"),
     device: Device = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and exit.")] = False,
-    keep_compiled: Annotated[
-        bool, typer.Option("--keep-compiled/--no-keep-compiled", help="Share compiled programs through a folder.")
-    ] = True,
+    compile_anew: Annotated[
+        bool, typer.Option("--no-keep-compiled", help="Share no compiled programs through a folder of the results.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study: every combination of its settings and seeds, those that are missing.
+    """Run every combination of a study's settings and seeds that has not been run yet.
 
     Everything is checked before the first run starts. Ctrl-C ends the runs under way; the same command goes on later.
     """
@@ -51,7 +51,7 @@ def sweep(
         return
     with sweep_progress(plan.study.name, quiet) as tell:
         swept = run_sweep(
-            plan, out=out, jobs=jobs, cluster=cluster, device=device, keep_compiled=keep_compiled, tell=tell
+            plan, out=out, jobs=jobs, cluster=cluster, device=device, keep_compiled=not compile_anew, tell=tell
         )
     if swept.finished:
         groups, baseline = open_groups([swept.folder])

@@ -26,7 +26,8 @@ def _summary(setup: Setup) -> str:
     scenario = setup.scenario
     parts = [scenario.algorithm.kind, f"{scenario.clients.count} clients", scenario.topology.kind]
     if scenario.algorithm.uses_topology:
-        parts.append(f"spectral gap {setup.topology.spectral_gap(scenario.topology.mixing):.3g}")
+        rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
+        parts.append(f"spectral gap {setup.topology.spectral_gap(rule):.3g}")
     return ", ".join(parts)
 
 

@@ -102,7 +102,7 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
             mean = f"{look.label}: mean {values.mean():.3g}, largest {values.max():,}"
             ax.stairs(heights, edges, color=look.color, linestyle=look.line, linewidth=1.6, label=mean, baseline=None)
         ax.set_xlabel("staleness (updates of all clients)")
-        ax.set_ylabel("share of updates" if width == 1 else f"share of updates, per {width}")
+        ax.set_ylabel("share of updates" if width == 1 else f"share of updates in each bin of {width}")
         ax.set_yscale("log")  # the few that are very stale are those that matter
         ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
         ax.set_xlim(edges[0], edges[-1])

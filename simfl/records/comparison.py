@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ScenarioError, nearest
+from simfl.records.display import show_share
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, labels_of
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCE = 0.95
+
+FEW = 4
+"""Seeds below which an interval of Student's t says little: figures and speed-ups then show the seeds themselves."""
+
+COARSE = 3
+"""Evaluations below which the cost of an accuracy is read off coarsely."""
 
 COSTS = {
     "time_s": "virtual time",
@@ -41,18 +48,31 @@ def common_accuracy(runs: Sequence[Run]) -> float:
 
 
 def time_to_accuracy(run: Run, accuracy: float) -> float:
-    """Return the virtual seconds until an evaluation first showed at least this test accuracy, NaN if none did."""
+    """Return the virtual seconds until the test accuracy was reached, as `cost_of_accuracy` does."""
     return cost_of_accuracy(run, accuracy)["time_s"]
 
 
+def evaluations_until(run: Run, accuracy: float) -> int | None:
+    """Return which evaluation, counted from 0, first showed at least this test accuracy; None if none did."""
+    reached = (run.metrics["test_accuracy"] >= accuracy).to_numpy()
+    return int(reached.argmax()) if reached.any() else None
+
+
 def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
-    """Return each of `COSTS` at the evaluation that first showed at least this test accuracy, NaN if none did."""
+    """Return each of `COSTS` where the test accuracy was reached, NaN if it never was.
+
+    That is between the first evaluation that shows it and the one before: on the line through both. An epsilon is not
+    interpolated: up to the later of the two, no more than that has been spent.
+    """
     metrics = run.metrics
-    reached = metrics["test_accuracy"] >= accuracy
-    if not reached.any():
+    first = evaluations_until(run, accuracy)
+    if first is None:
         return dict.fromkeys(COSTS, math.nan)
-    first = metrics[reached].iloc[0]
-    return {column: float(first[column]) for column in COSTS}
+    after, before = metrics.iloc[first], metrics.iloc[max(first - 1, 0)]
+    rise = float(after["test_accuracy"] - before["test_accuracy"])
+    share = (accuracy - float(before["test_accuracy"])) / rise if rise > 0 else 1.0  # NaN before: only what is measured
+    between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
+    return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
 
 
 def compare(runs: Sequence[Run]) -> pd.DataFrame:
@@ -118,6 +138,44 @@ def ratio_of(values: Sequence[float]) -> Interval:
     return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
 
 
+def speed_up_of(row: pd.Series[Any]) -> Interval:
+    """Return a speed-up of `compare_groups` with its interval, or of few seeds with the smallest and largest pair."""
+    ends = ("_least", "_most") if row["pairs"] < FEW else ("_low", "_high")
+    return Interval(*(float(row[f"speedup{end}"]) for end in ("", *ends)))
+
+
+def explain(table: pd.DataFrame) -> list[str]:
+    """Say what the numbers of a comparison are, and where they are not worth much: one line each."""
+    lines = []
+    target = float(table["target"].iloc[0])
+    if math.isnan(target):
+        lines.append("no target: there is no test accuracy that runs could be compared at")
+    else:
+        reached, runs = int(table["reached"].sum()), int((table["runs"] - table["diverged"]).sum())
+        by = "that every run reached" if reached == runs else f"that {reached} of {runs} runs reached"
+        lines.append(f"target: a test accuracy of {show_share(target)}, {by}; read off between two evaluations")
+        if table["evaluations"].min() < COARSE:
+            lines.append(
+                "coarse: the target was reached within the first evaluations of some runs; evaluate more often "
+                "(evaluate.every), or name a higher --target"
+            )
+    if table["runs"].max() > 1:
+        lines.append("mean ± half of the 95% interval over seeds (Student's t)")
+    if table["epsilon"].notna().any() and not math.isnan(target):
+        lines.append("epsilon: final at the end; an upper bound to the target")
+    if "baseline" in table:
+        names = list(table["baseline"].dropna().unique())
+        against = names[0] if len(names) == 1 else "the baseline that is like it otherwise"
+        several = table["pairs"].max() > 1
+        few = table["pairs"].max() < FEW
+        spread = "the smallest and the largest pair" if few else "its 95% interval"
+        lines.append(
+            f"speed-up: how many times less virtual time to the target than {against}"
+            + (f"; a geometric mean over pairs of runs of one seed ({spread})" if several else "")
+        )
+    return lines
+
+
 def target_of(groups: Sequence[Group]) -> float:
     """Return the accuracy that every run reached, those apart that diverged or failed; NaN where there is none."""
     return common_accuracy([run for group in groups for run in group.good.values()])
@@ -134,9 +192,11 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
 
     Returns:
         label, the settings, `runs`, `diverged`; for each x of `FINAL` the columns x, x_low, x_high; `target`, `reached`
-        (runs that did), and for each cost x: to_target_x, _low, _high, NaN unless every run reached it. With a baseline
-        also `baseline`, `pairs` (seeds that both have), `speedup` (how many times less virtual time to the target),
-        `byte_saving`, and `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
+        (runs that did), `evaluations` (how many it took, from the start to the first that shows the target, least over
+        runs: of few of them the costs are read off coarsely), and for each cost x: to_target_x, _low, _high, NaN unless
+        every run reached it. With a baseline also `baseline`, `pairs` (seeds that both have), `speedup` (how many times
+        less virtual time to the target; with _least and _most the smallest and largest of a pair), `byte_saving`, and
+        `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
 
     Raises:
         ScenarioError: no group has the baseline's label.
@@ -157,7 +217,8 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
         row["diverged"] = len(group.runs) - len(group.good)
         for column in FINAL:
             _put(row, column, interval_of([values[column] for values in last]))
-        row |= {"target": wanted, "reached": reached}
+        taken = [count for run in group.good.values() if (count := evaluations_until(run, wanted)) is not None]
+        row |= {"target": wanted, "reached": reached, "evaluations": min(taken, default=math.nan)}
         for column in COSTS:
             _put(row, f"to_target_{column}", interval_of([cost[column] for cost in own.values()]))
         if baseline is not None:
@@ -215,6 +276,8 @@ def _put_pairs(
     for name, column in (("speedup", "time_s"), ("byte_saving", "bytes_sent")):
         ratios = [_ratio(theirs[seed][column], ours[seed][column]) for seed in seeds]
         _put(row, name, ratio_of(ratios))
+        if name == "speedup":
+            row |= {"speedup_least": min(ratios, default=math.nan), "speedup_most": max(ratios, default=math.nan)}
     differences = [
         _last(group.good[seed])["test_accuracy"] - _last(reference.good[seed])["test_accuracy"]
         for seed in seeds

@@ -111,6 +111,11 @@ def show_about(seconds: float) -> str:
     return show_time(float(f"{seconds:.2g}"))
 
 
+def show_ending(status: str, reason: str) -> str:
+    """Write how a run ended and why, once where the reason says both: `interrupted by the user`."""
+    return reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
+
+
 def show_clock(seconds: float) -> str:
     """Write what is left of a run: minutes and seconds, hours before them."""
     minutes, seconds = divmod(round(seconds), 60)

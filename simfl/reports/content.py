@@ -17,7 +17,7 @@ from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
 from simfl.records.comparison import Interval, compare_groups, find_baselines, interval_of, target_of
 from simfl.records.differences import ABSENT, describe_differences
-from simfl.records.display import show_range, show_share, show_time
+from simfl.records.display import show_ending, show_range, show_share, show_time
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.scenario.syntax import write
 
@@ -388,17 +388,11 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
 
 def _failed(sweep: Sweep | None, runs: Sequence[tuple[str, Run]]) -> list[tuple[str, str]]:
     found = [
-        (describe_run(run), f"{run.status}: {run.manifest.reason}" if run.manifest.reason else run.status)
-        for _, run in runs
-        if run.status != "done"
+        (describe_run(run), show_ending(run.status, run.manifest.reason)) for _, run in runs if run.status != "done"
     ]
     if sweep is not None:
         finished = {run.folder for run in sweep.finished}
-        found += [
-            (run.folder, f"{run.status}: {run.reason}" if run.reason else run.status)
-            for run in sweep.runs
-            if run.folder not in finished
-        ]
+        found += [(run.folder, show_ending(run.status, run.reason)) for run in sweep.runs if run.folder not in finished]
     return found
 
 

@@ -58,7 +58,7 @@ class Churn(Config):
 
 
 class Crash(Config):
-    """A crash: what was under way is lost; the client comes back with its last model, or never."""
+    """Crashes, in order: what was under way is lost; the client comes back with its last model, or never."""
 
     at: Seconds = Field(description="virtual time of the crash")
     back: ReturnTime = Field(default=None, description="virtual time of the return, or never")

@@ -211,6 +211,7 @@ def _topology(scenario: Scenario) -> Iterator[Problem]:
     yield from impossible
     if impossible:
         return
-    if topology.mixing == "uniform" and topology.equal_degrees is False and count > 2:
+    unequal = topology.equal_degrees is False and count > 2
+    if topology.mixing == "uniform" and unequal and scenario.algorithm.mixes:
         expected = f"metropolis or max_degree for topology '{topology.kind}', whose degrees differ"
         yield Problem(expected, "'uniform'", "use metropolis", ("topology", "mixing"))

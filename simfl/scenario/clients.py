@@ -29,7 +29,10 @@ class Population(Config):
 
 
 class Slowdown(Config):
-    """Some clients compute slower, always or for a while. Name them by exactly one of clients, fraction and random."""
+    """Some clients compute slower, always or for a while; several rules on one client multiply.
+
+    They are named by exactly one of clients, fraction and random.
+    """
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")

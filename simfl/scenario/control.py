@@ -17,7 +17,9 @@ class Stop(Config):
     time: PositiveSeconds | None = Field(default=None, description="virtual time")
     updates: Count | None = Field(default=None, description="mini-batches of all clients together")
     epochs: Positive | None = Field(default=None, description="passes over the whole training set")
-    accuracy: Share | None = Field(default=None, description="test accuracy that is enough, checked at each evaluation")
+    accuracy: Share | None = Field(
+        default=None, description="test accuracy at which the run ends, looked at in each evaluation"
+    )
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -30,7 +32,7 @@ class Stop(Config):
 
 
 class Every(Config):
-    """A cadence: exactly one of time, updates and epochs."""
+    """How often: by exactly one of time, updates and epochs."""
 
     time: PositiveSeconds | None = Field(default=None, description="virtual time between evaluations")
     updates: Count | None = Field(default=None, description="updates of all clients together between evaluations")

@@ -161,7 +161,7 @@ def _unknown_key(spot: _Spot) -> Problem:
     key, valid = str(spot.path[-1]), spot.owner.keys()
     by = spot.key() if len(spot.siblings) > 1 else None
     if by is None:
-        where = spell(spot.path[:-1]) or "a scenario"
+        where = spell(spot.path[:-1]) or f"a {spot.owner.__name__.lower()}"
     else:
         named = [member for member in spot.siblings if not member.model_fields[by].is_required()]
         where = f"{by} {kind_of(spot.owner, by)}" if spot.owner in named else f"an external {by}"

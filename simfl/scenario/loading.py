@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from simfl.errors import ScenarioError
 from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.overrides import apply_override, parse_override
-from simfl.scenario.problems import Path, show, suggestion
+from simfl.scenario.problems import Path, Problem, show, suggestion
 from simfl.scenario.scenario import Scenario, name_from
 from simfl.scenario.syntax import MAX_CHARACTERS, read
 
@@ -52,6 +52,9 @@ def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> S
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
         raise ScenarioError(f"{source}: expected key: value pairs, found {found}; 'simfl new' writes an example")
+    if "base" in document.content and "algorithm" not in document.content:
+        advice = f"run it with 'simfl sweep {source}', or give the scenario that its base names"
+        raise ScenarioError(f"{source}: {Problem('a scenario', 'a study', advice)}")
     parsed = [parse_override(override) for override in overrides]
     for override in parsed:
         apply_override(document.content, override)

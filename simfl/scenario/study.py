@@ -56,8 +56,16 @@ def _changes(value: object) -> dict[str, Any]:
     return dict(value)
 
 
+def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse seeds among what groups differ in: they are what a group is averaged over."""
+    if "seed" in changes:
+        advice = "write seeds: [1, 2, 3], or how many, at the top of the study"
+        raise InvalidValueError(Problem("a key path other than seed", show(changes["seed"]), advice, ("seed",)))
+    return changes
+
+
 def _grid(value: object) -> dict[str, Any]:
-    for key, values in _changes(value).items():
+    for key, values in _no_seed(_changes(value)).items():
         if not isinstance(values, list | tuple | Mapping) or not values:
             advice = "write a list of values, or a mapping from labels to values"
             raise InvalidValueError(Problem("the values to try", show(values), advice, tuple(key.split("."))))
@@ -94,8 +102,8 @@ class StudyCase(Config):
     """One set of changes that belong together."""
 
     label: Text = Field(description="names these runs in tables and figures")
-    set: Annotated[dict[str, Any], BeforeValidator(_changes), _ANY_MAPPING] = Field(
-        default={}, description="key paths with the values they take"
+    set: Annotated[dict[str, Any], BeforeValidator(lambda value: dict(_no_seed(_changes(value)))), _ANY_MAPPING] = (
+        Field(default={}, description="key paths with the values they take")
     )
 
 
@@ -211,6 +219,9 @@ def load_study(
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
         raise ScenarioError(f"{path}: expected key: value pairs, found {found}; a study needs at least base: FILE")
+    if "base" not in document.content and "algorithm" in document.content:
+        advice = f"run it with 'simfl run {path}', or write a study with base: {file.name}"
+        raise ScenarioError(f"{path}: {Problem('a study', 'a scenario', advice)}")
     content = document.content if seeds is None else {**document.content, "seeds": seeds}
     try:
         study = Study.model_validate({"name": name_from(file.stem), **content})

@@ -15,6 +15,8 @@ import simfl
 from simfl.cli import bars, console
 from simfl.errors import RunError
 from simfl.records import Progress, Run, read
+from simfl.records.comparison import compare_groups
+from simfl.records.sweeps import Group
 
 TINY = """
 seed: 3
@@ -135,12 +137,12 @@ def test_many_runs_stand_in_rows(simfl_, fake_runs, scenario):
     code, out, _ = simfl_("run", *[scenario] * 5)
     assert code == 0
     header = next(line for line in out.splitlines() if "virtual time" in line)
-    assert re.split(r" *┃ *", header.strip())[:4] == ["scenario", "algorithm", "status", "virtual time"]
-    assert sum("tiny" in line and "SYNC" in line for line in out.splitlines()) == 5
+    assert re.split(r" *┃ *", header.strip())[:4] == ["folder", "algorithm", "test accuracy", "time to 95.00%"]
+    assert sum("tiny/" in line and "SYNC" in line for line in out.splitlines()) == 5
     assert "tiny-001-tiny-002-tiny-003-2-more.png" in out
 
 
-@pytest.mark.parametrize("width", [80, 100, 140, 240])
+@pytest.mark.parametrize("width", [50, 80, 100, 140, 240])
 def test_tables_of_any_number_of_runs_fit_into_the_terminal(make_run, tmp_path, monkeypatch, width):
     privacy = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-5}
     monkeypatch.chdir(tmp_path)
@@ -151,9 +153,12 @@ def test_tables_of_any_number_of_runs_fit_into_the_terminal(make_run, tmp_path, 
         shown = screen.file.getvalue()
         assert max(map(len, shown.splitlines())) <= width
         rows = [line for line in shown.splitlines() if "results/demo/00" in line]
-        assert sum(line.count("results/demo/00") for line in rows) == count  # none is folded
-        assert len(rows) in (1, count)
+        named = sum(line.count("results/demo/00") for line in rows)  # none is folded
+        parts = 1 if len(rows) == 1 else named // count
+        assert (named, len(rows) in (1, named)) == (parts * count, True)
         assert shown.count("A(DP)²SGD") == count
+        assert shown.count("2.5 at") == count, "nothing is left out"
+        assert shown.count("2,000") == count
 
 
 def test_epsilon_comes_with_delta_and_its_meaning(simfl_, fake_runs, scenario, tmp_path):
@@ -227,7 +232,7 @@ def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, sc
     code, out, _ = simfl_("run", scenario, scenario)
     assert code == 130
     assert len(asked) == 1
-    assert "tiny: interrupted: interrupted by the user" in out
+    assert "tiny: interrupted by the user" in out.splitlines()
 
 
 def test_ctrl_c_keeps_what_was_measured(scenario, tmp_path):
@@ -276,6 +281,52 @@ def test_speed_and_time_left_are_those_of_late():
     assert bars.describe(later, first) == "t = 90 s  5 updates  1/s  ETA 2:29:51"
     stuck = Progress(90.0, 5, 0.1, 0.5, 0.001, 13.0, 0.5)
     assert bars.describe(stuck, later) == "t = 90 s  5 updates  acc. 50.0%  0/s"
+
+
+@pytest.mark.parametrize("width", [40, 50, 80])
+def test_a_narrow_terminal_keeps_bar_and_time_left(width):
+    first, later = (Progress(t, int(40 * t), t, 0.875, t / 40, t, 40.0) for t in (10.0, 20.0))
+    screen = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    with bars._bar(screen) as bar:
+        state = bars.describe(later, first, bars.room_of(screen, "demo-adpsgd"))
+        bar.add_task("demo-adpsgd", total=1.0, completed=later.fraction, state=state)
+    shown = screen.file.getvalue()
+    assert re.search(r"demo-adpsgd ━{4}[━╸╺ ]{4,} +.*ETA 0:20", shown), shown
+    assert ("updates" in shown) == (width == 80)
+
+
+@pytest.mark.parametrize("width", [50, 80, 240])
+def test_a_comparison_keeps_its_columns_whatever_the_width(make_run, monkeypatch, capsys, width):
+    monkeypatch.setattr(console, "output", lambda: Console(width=width, highlight=False))
+    runs = {kind: read(make_run(algorithm=kind, rate=rate)) for kind, rate in (("adpsgd", 1.0), ("sync_sgd", 0.3))}
+    groups = [Group(f"{kind}, seen by nobody", {"algorithm": kind}, {1: run}) for kind, run in runs.items()]
+    console.show_comparison(compare_groups(groups, baseline="sync_sgd"))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    for value in ("95.00%", "10 s", "3 s", "3.33 x", "160 MB", "+4.23 points"):
+        assert value in shown, value
+    assert " ".join(shown.split()).count("target: a test accuracy of 90.77%, that every run reached;") == 1
+    assert (shown.count("seen by nobody") > 3) == (width < 240), "each part says whose numbers these are"
+    console.show_comparison(compare_groups(groups, target=0.99))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("not reached") == 2
+    assert "target: a test accuracy of 99.00%, that 0 of 2 runs reached" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["list", "modls"], "simfl list: Invalid value for '[WHAT]': 'modls' is not one of 'algorithms', 'models', "
+         "'data', 'topologies'; did you mean 'models'?"),
+        (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
+        (["rum"], "simfl: No such command 'rum'. Did you mean 'run'?; see simfl --help"),
+        (["privacy", "account", "--neighbors", "replace", "-z", "1", "--steps", "3"],
+         "simfl privacy account: Invalid value for '--neighbors': 'replace' is not one of 'add_or_remove', "
+         "'replace_one'; did you mean 'replace_one'?"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_one_line(simfl_, words, line):
+    assert simfl_(*words) == (2, "", line + "\n")
 
 
 def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):

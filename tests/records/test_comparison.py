@@ -13,9 +13,12 @@ from simfl.records import read
 from simfl.records.comparison import (
     compare_groups,
     cost_of_accuracy,
+    evaluations_until,
+    explain,
     find_baselines,
     interval_of,
     ratio_of,
+    speed_up_of,
     target_of,
     time_to_accuracy,
 )
@@ -53,14 +56,19 @@ def rates(write, **rates):
     return groups
 
 
-def test_the_cost_of_an_accuracy_is_read_where_it_was_first_measured(make_run):
-    run = read(make_run(rate=1.0))
-    cost = cost_of_accuracy(run, 0.5)
-    first = int(np.argmax(run.metrics["test_accuracy"] >= 0.5))
-    assert cost == {column: run.metrics[column].iloc[first] for column in cost if column != "epsilon"} | {
-        "epsilon": pytest.approx(math.nan, nan_ok=True)
-    }
-    assert cost["time_s"] == time_to_accuracy(run, 0.5) == first * 0.25
+def test_the_cost_of_an_accuracy_is_read_between_two_evaluations(make_run):
+    run = read(make_run(rate=1.0, privacy={"noise_multiplier": 2.0}))
+    metrics, cost = run.metrics, cost_of_accuracy(run, 0.5)
+    first = int(np.argmax(metrics["test_accuracy"] >= 0.5))
+    assert evaluations_until(run, 0.5) == first
+    for column in ("time_s", "updates", "rounds", "bytes_sent"):
+        assert cost[column] == pytest.approx(np.interp(0.5, metrics["test_accuracy"], metrics[column]))
+        assert metrics[column].iloc[first - 1] < cost[column] < metrics[column].iloc[first]
+    assert cost["epsilon"] == metrics["epsilon"].iloc[first], "never less than what may have been spent"
+    assert cost["time_s"] == time_to_accuracy(run, 0.5)
+    measured = float(metrics["test_accuracy"].iloc[first])
+    assert cost_of_accuracy(run, measured)["time_s"] == metrics["time_s"].iloc[first]
+    assert cost_of_accuracy(run, 0.05)["time_s"] == 0.0, "the first evaluation is at the start"
     assert math.isnan(cost_of_accuracy(run, 0.99)["updates"])
 
 
@@ -87,6 +95,24 @@ def test_groups_are_compared_at_what_every_run_reached(make_run):
     ]
     assert table.loc["adpsgd", "accuracy_difference"] == pytest.approx(np.mean(differences))
     assert table.loc["adpsgd", "accuracy_difference_low"] == pytest.approx(interval_of(differences).low)
+
+
+def test_few_seeds_show_themselves_and_coarse_times_say_so(make_run):
+    groups = rates(make_run, adpsgd=[1.0, 2.0], sync_sgd=[0.25, 0.3])
+    table = compare_groups(groups, target=0.5, baseline="sync_sgd").set_index("label", drop=False)
+    times = {group.label: [time_to_accuracy(run, 0.5) for run in group.runs.values()] for group in groups}
+    ratios = [slow / fast for slow, fast in zip(times["sync_sgd"], times["adpsgd"], strict=True)]
+    found = speed_up_of(table.loc["adpsgd"])
+    assert (found.low, found.high) == (min(ratios), max(ratios))
+    assert table.loc["adpsgd", "speedup_high"] > 10 * max(ratios), "an interval from two seeds says nothing"
+    lines = explain(table)
+    assert lines[0] == "target: a test accuracy of 50.00%, that every run reached; read off between two evaluations"
+    assert any("(the smallest and the largest pair)" in line for line in lines)
+    assert table["evaluations"].tolist() == [2, 9]
+    assert any(line.startswith("coarse: ") for line in lines)
+    late = compare_groups(groups, target=0.94)
+    assert not any(line.startswith("coarse: ") for line in explain(late))
+    assert explain(late)[0].startswith("target: a test accuracy of 94.00%, that 2 of 4 runs reached")
 
 
 def test_a_target_that_not_every_seed_reaches_has_no_mean(make_run):

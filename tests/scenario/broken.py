@@ -660,7 +660,7 @@ BROKEN = [
     ),
     Broken(
         "uniform_on_a_star",
-        ADPSGD + "topology: {kind: star, mixing: uniform}\n",
+        "algorithm: decentralized_sgd\ntopology: {kind: star, mixing: uniform}\n",
         "{file}: topology.mixing: expected metropolis or max_degree for topology 'star', whose degrees "
         "differ, found 'uniform'; use metropolis",
     ),

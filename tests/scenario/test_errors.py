@@ -51,7 +51,8 @@ def test_several_problems_come_in_the_order_of_the_file() -> None:
 
 
 def test_contradictions_between_sections_are_all_told_at_once() -> None:
-    text = ADPSGD + "topology: {kind: tree, mixing: uniform}\nslowdowns: [{clients: [16], factor: 2}]\nmodel: linear\n"
+    text = "algorithm: decentralized_sgd\ntopology: {kind: tree, mixing: uniform}\n"
+    text += "slowdowns: [{clients: [16], factor: 2}]\nmodel: linear\n"
     with pytest.raises(ScenarioError) as caught:
         loads(text, "f.yaml")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [

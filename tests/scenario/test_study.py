@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simfl.errors import ScenarioError
-from simfl.scenario import loads
+from simfl.scenario import load, loads
 from simfl.scenario.study import load_study, run_key
 
 BASE = {"seed": 5, "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": {"count": 4}, "stop": {"updates": 8}}
@@ -118,7 +118,7 @@ def test_overrides_and_seeds_from_the_command_line(plan):
         ({"base": "nowhere.yaml"}, "nowhere.yaml: expected a scenario file, found nothing there; check the path"),
         ({"base": {"clients": {"count": 4}}}, "my study.yaml: base.algorithm: expected a value"),
         ({"base": 3}, "my study.yaml: base: expected a scenario, found 3"),
-        ({"gird": {}}, "my study.yaml: gird: expected a key of a scenario, found 'gird'; did you mean 'grid'?"),
+        ({"gird": {}}, "my study.yaml: gird: expected a key of a study, found 'gird'; did you mean 'grid'?"),
         ({"grid": {"clients.count": 4}}, "my study.yaml: grid.clients.count: expected the values to try, found 4"),
         ({"grid": {"clients..count": [4]}}, "my study.yaml: grid: expected a key path, found 'clients..count'"),
         ({"grid": {"seed.x": [1]}}, "my study.yaml: grid.seed.x.0: expected a mapping or list at seed, found 5"),
@@ -130,13 +130,39 @@ def test_overrides_and_seeds_from_the_command_line(plan):
             "my study.yaml: baseline: expected a label of this study, found 'our'; did you mean 'ours'?",
         ),
         ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes or eps"),
-        ({"grid": {"seed": list(range(400)), "links.loss": [0.1] * 400}}, "my study.yaml: grid: expected at most"),
+        ({"grid": {"links.latency": [1.0] * 400, "links.loss": [0.1] * 400}}, "my study.yaml: grid: expected at most"),
+        (
+            {"grid": {"seed": [1, 2, 3]}},
+            "my study.yaml: grid.seed: expected a key path other than seed, found [1, 2, 3]; write seeds: [1, 2, 3]",
+        ),
+        (
+            {"list": [{"label": "x", "set": {"seed": 3}}]},
+            "my study.yaml: list.0.set.seed: expected a key path other than seed, found 3; write seeds: ",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_where_it_was_written(plan, tmp_path, study, line):
     found = refused(plan, tmp_path, **study)
     assert found[0].startswith(line), found
     assert "; " in found[0], "what to do about it"
+
+
+def test_a_scenario_in_the_place_of_a_study_and_the_reverse_is_one_line(tmp_path):
+    scenario, study = tmp_path / "one.yaml", tmp_path / "many.yaml"
+    scenario.write_text("algorithm: {kind: adpsgd, batch_size: 8}\nseed: 3\nlinks: {loss: 0.1}\n")
+    study.write_text("base: one.yaml\nseeds: 3\ngrid: {links.loss: [0, 0.1]}\n")
+    with pytest.raises(ScenarioError) as error:
+        load_study(scenario)
+    assert str(error.value) == (
+        f"{scenario}: expected a study, found a scenario; run it with 'simfl run {scenario}', or write a study with "
+        "base: one.yaml"
+    )
+    with pytest.raises(ScenarioError) as error:
+        load(study, ["links.loss=0"])
+    assert str(error.value) == (
+        f"{study}: expected a scenario, found a study; run it with 'simfl sweep {study}', or give the scenario that "
+        "its base names"
+    )
 
 
 def test_one_mistake_in_the_base_is_told_once(plan, tmp_path):

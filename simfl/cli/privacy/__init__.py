@@ -8,13 +8,13 @@ from a theorem (`shared.OptionsOf`) are read when their command is called.
 from __future__ import annotations
 
 import importlib
-import inspect
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simfl.cli.privacy.shared import one_line_errors, with_options
+from simfl.cli.shared import help_of
 
 _COMMANDS: tuple[str, ...] = (
     "account",
@@ -41,14 +41,14 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        return TyperCommand(cmd_name, help=inspect.getdoc(_function(cmd_name)))
+        return TyperCommand(cmd_name, help=help_of(_function(cmd_name)))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
         alone = typer.Typer(add_completion=False)
-        alone.command(name)(one_line_errors(name, with_options(_function(name))))
+        alone.command(name, help=help_of(_function(name)))(one_line_errors(name, with_options(_function(name))))
         return name, typer.main.get_command(alone), rest
 
 

@@ -30,8 +30,10 @@ def command(
     canaries: Annotated[int, typer.Option("--canaries", help="m, examples of the auditor's in one client's data.")] = (
         1000
     ),
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the lower bound and of a refutation.")] = 0.95,
-    client: Annotated[int, typer.Option("--client", help="Whose data the canaries join.")] = 0,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="That of the lower bound and of a refutation.")
+    ] = 0.95,
+    client: Annotated[int, typer.Option("--client", help="The client whose data the canaries join.")] = 0,
     in_place: Annotated[
         bool,
         typer.Option(
@@ -51,7 +53,7 @@ def command(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of coins and canaries; that of the scenario by default.")
+        int | None, typer.Option("--seed", help="That of coins and canaries; the scenario's by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -61,8 +61,8 @@ def command(
 ) -> None:
     """Proactive DP: choose clipping, noise, batch and rounds before training, and write the scenario that runs them.
 
-    Planned is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and rounds
-    from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
+    The plan is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and
+    rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
     """
     from simfl.privacy import checks
     from simfl.simulation import planning

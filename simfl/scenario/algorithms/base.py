@@ -22,6 +22,8 @@ class AlgorithmConfig(Config):
     # kind in `simfl.simulation.kinds` makes something else of them.
 
     uses_topology: ClassVar[bool] = True
+    #: Whether models are averaged by the weights of `topology.mixing`.
+    mixes: ClassVar[bool] = False
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class DecentralizedSgd(AlgorithmConfig):
     """D-PSGD: synchronous rounds of one gradient step and one averaging with the neighbors."""
+
+    mixes: ClassVar[bool] = True
 
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
