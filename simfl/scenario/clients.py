@@ -29,10 +29,7 @@ class Population(Config):
 
 
 class Slowdown(Config):
-    """Some clients compute slower, always or for a while; several rules on one client multiply.
-
-    They are named by exactly one of clients, fraction and random.
-    """
+    """Clients that compute slower, named by exactly one of clients, fraction and random; several rules multiply."""
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
