@@ -53,6 +53,7 @@ GUESTS = {
     ("simulation.timeline", "simpy"): "listens to the events that algorithms wait for",
     ("simulation.world", "pandas"): "reads a trace of speeds",
     ("studies.tasks", "jax"): "processes share a cache of compiled programs",
+    ("tape.measures", "sklearn"): "F1 scores and areas under curves",
     ("theory.proactive_dp.utility", "jax"): "evaluates models under noise",
 }
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from simfl.plots.curves import Y_AXES
 from simfl.plots.style import name_of
 from simfl.records.comparison import explain, speed_up_of
 from simfl.records.display import (
@@ -25,6 +26,7 @@ from simfl.records.display import (
     show_share,
     show_time,
 )
+from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,6 +228,9 @@ def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
         cells["test accuracy"] = _column(table, "test_accuracy", show_share)
     else:
         cells["test loss"] = _column(table, "test_loss", show_number)
+    for column in METRICS:
+        if column in table:
+            cells[Y_AXES[column]] = _column(table, column, show_share)
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
         if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did

@@ -13,6 +13,7 @@ from simfl.plots.style import LINE_STYLES, color_of, name_of, style
 from simfl.records import Run, read
 from simfl.records.claims import RELATIONS
 from simfl.records.display import Scale, scale_bytes, scale_time
+from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,11 @@ Y_AXES = {
     "gradient_norm": "norm of the mean gradient, as clipped",
     "clipped_share": "share of gradients that are clipped",
     "clipping_norm": "clipping norm",
+    "macro_f1": "macro F1",
+    "balanced_accuracy": "balanced accuracy",
+    "auc": "area under the ROC curve",
+    "worst_decile": "accuracy on own data, worst tenth of clients",
+    "worst_decile_models": "accuracy of own models, worst tenth of clients",
 }
 """Column of metrics -> label."""
 
@@ -115,7 +121,8 @@ def check_measured(runs: Iterable[Run], y: str) -> None:
     """Refuse runs whose metrics lack a column that is only there where it was asked for."""
     for run in runs:
         if y not in run.metrics.columns:
-            raise DataError(f"{run.folder}: this run measured no {Y_AXES[y]}; set evaluate.gradients: 1000")
+            how = f"evaluate.metrics: [{y}]" if y in METRICS else "evaluate.gradients: 1000"
+            raise DataError(f"{run.folder}: this run measured no {Y_AXES[y]}; set {how}")
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:

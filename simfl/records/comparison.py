@@ -15,6 +15,7 @@ from simfl.errors import ScenarioError, nearest
 from simfl.records.display import show_share
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, labels_of
+from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,11 +192,12 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
             and is like it otherwise.
 
     Returns:
-        label, the settings, `runs`, `diverged`; for each x of `FINAL` the columns x, x_low, x_high; `target`, `reached`
-        (runs that did), `evaluations` (how many it took, from the start to the first that shows the target, least over
-        runs: of few of them the costs are read off coarsely), and for each cost x: to_target_x, _low, _high, NaN unless
-        every run reached it. With a baseline also `baseline`, `pairs` (seeds that both have), `speedup` (how many times
-        less virtual time to the target; with _least and _most the smallest and largest of a pair), `byte_saving`, and
+        label, the settings, `runs`, `diverged`; for each x of `FINAL`, and of the `evaluate.metrics` that all runs
+        measured, the columns x, x_low, x_high; `target`, `reached` (runs that did), `evaluations` (how many it took,
+        from the start to the first that shows the target, least over runs: of few of them the costs are read off
+        coarsely), and for each cost x: to_target_x, _low, _high, NaN unless every run reached it. With a baseline also
+        `baseline`, `pairs` (seeds that both have), `speedup` (how many times less virtual time to the target; with
+        _least and _most the smallest and largest of a pair), `byte_saving`, and
         `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
 
     Raises:
@@ -208,14 +210,16 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
     wanted = target_of(groups) if target is None else target
     costs = {group.label: {seed: cost_of_accuracy(run, wanted) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
+    good = [run for group in groups for run in group.good.values()]
+    further = [name for name in METRICS if good and all(name in run.metrics.columns for run in good)]
     rows = []
     for group in groups:
         own = costs[group.label]
-        last = [_last(run) for run in group.good.values()]
+        last = [_last(run, further) for run in group.good.values()]
         reached = sum(not math.isnan(cost["time_s"]) for cost in own.values())
         row: dict[str, Any] = {"label": group.label, **group.settings, "runs": len(group.runs)}
         row["diverged"] = len(group.runs) - len(group.good)
-        for column in FINAL:
+        for column in (*FINAL, *further):
             _put(row, column, interval_of([values[column] for values in last]))
         taken = [count for run in group.good.values() if (count := evaluations_until(run, wanted)) is not None]
         row |= {"target": wanted, "reached": reached, "evaluations": min(taken, default=math.nan)}
@@ -257,9 +261,9 @@ def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key.split(".")[0] != root}
 
 
-def _last(run: Run) -> dict[str, float]:
+def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
     last = run.metrics.iloc[-1]
-    return {column: float(last[column]) for column in FINAL} | {"epsilon": run.epsilon_and_delta()[0]}
+    return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 
 def _put(row: dict[str, Any], name: str, found: Interval) -> None:

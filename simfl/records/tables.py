@@ -55,6 +55,12 @@ Without clipping, clipped_share is 0 and clipping_norm NaN. Where a run clips wh
 updates, and examples are not clipped: clipped_share is NaN.
 """
 
+
+def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
+    """Return the columns of `metrics` beside its own: `GRADIENTS`, and those of `evaluate.metrics`, by their names."""
+    return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
+
+
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
 """One row per client and evaluation, where each client's own model is evaluated (`evaluate.clients`)."""
 

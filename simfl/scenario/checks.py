@@ -29,6 +29,9 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
+    if scenario.evaluate.metrics and not _has_accuracy(scenario):
+        expected, found = f"none with model '{scenario.model.kind}', which has no classes", scenario.evaluate.metrics[0]
+        yield Problem(expected, repr(found), "remove it", ("evaluate", "metrics"))
 
 
 def warnings(scenario: Scenario) -> Iterator[str]:

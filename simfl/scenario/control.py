@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.fields import Config, Count, Flag, Index, Positive, PositiveSeconds, Share, Within
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 
 
 class Stop(Config):
@@ -46,6 +46,25 @@ class Every(Config):
         return self
 
 
+def _metrics(value: object) -> object:
+    """Refuse what is no list of different metrics, with all that there are."""
+    if not isinstance(value, list | tuple):
+        raise InvalidValueError(Problem(f"a list of {one_of(METRICS)}", show(value), "write it in brackets"))
+    for name in value:
+        if name not in METRICS:
+            raise InvalidValueError(
+                Problem(one_of(METRICS), show(name), suggestion(name, METRICS, "choose one of them"))
+            )
+    if len(set(value)) < len(value):
+        raise InvalidValueError(Problem("different metrics", show(list(value)), "list each once"))
+    return value
+
+
+Metric = Literal["macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models"]
+METRICS: tuple[str, ...] = get_args(Metric)
+"""What evaluations may measure beside loss and accuracy; `simfl.tape.measures` says what each is."""
+
+
 class Evaluate(Config):
     """When loss and accuracy are measured, and of which models."""
 
@@ -56,6 +75,21 @@ class Evaluate(Config):
         description="measure the gradients of so many training examples, the first ones, at the average model, clipped "
         "as the run clips them and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
     )
+    metrics: Annotated[tuple[Metric, ...], BeforeValidator(_metrics)] = Field(
+        default=(),
+        description="further columns of metrics, of classifiers: macro_f1, balanced_accuracy, auc (one against the "
+        "rest), worst_decile (accuracy on own training examples, mean of the lowest tenth of clients), "
+        "worst_decile_models (the same of clients' own models on the test set, with `clients`)",
+    )
+
+    @model_validator(mode="after")
+    def _own_models(self) -> Self:
+        if "worst_decile_models" in self.metrics and not self.clients:
+            advice = "set it, or choose worst_decile"
+            raise InvalidValueError(
+                Problem("true with metric 'worst_decile_models'", show(self.clients), advice, ("clients",))
+            )
+        return self
 
 
 def _auto_or_count(value: object) -> object:

@@ -107,16 +107,16 @@ class Resample(PartitionConfig):
 
 
 class ByColumn(Config):
-    """A column of the data says whose each example is: a user's, a hospital's, a writer's.
-
-    Clients are numbered in the sorted order of the values; `clients.count` has to be how many there are.
-    """
+    """A column of the data says whose each example is; clients are numbered in the sorted order of its values."""
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
 
     kind: Literal["by_column"] = variant("by_column")
-    column: Text = Field(description="the column of a csv file, or the key of an array [n] in an npz archive")
+    column: Text = Field(
+        description="the column of a csv file, or the key of an array [n] in an npz archive; `clients.count` has to be "
+        "the number of its different values"
+    )
 
 
 Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample | ByColumn, ByKind(default="iid")]

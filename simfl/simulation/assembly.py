@@ -116,7 +116,7 @@ def _problem(setup: Setup) -> LearningProblem:
         ),
         batches=Batches(setup.kind.sampling, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise")),
-        measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients),
+        measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
         noise=Noise(protection.sampler, setup.noisy)
         if protection.grid is None and max(protection.scales) > 0.0

@@ -21,10 +21,10 @@ import numpy as np
 from simfl import signals
 from simfl.errors import RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
-from simfl.records import GRADIENTS, Manifest, Progress, Run, RunFolder, TableWriter
+from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter
 from simfl.records.folder import combine_digests
 from simfl.records.models import write_models
-from simfl.records.tables import MOST_EDGES
+from simfl.records.tables import MOST_EDGES, further_metrics
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, load
 from simfl.simulation.assembly import assemble, build_algorithm
@@ -213,8 +213,9 @@ class Simulation:
         if setup.ledger is not None:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
             names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
-        measured = GRADIENTS if setup.problem.measured.gradient_examples else None
-        self._tables = {"metrics": folder.table("metrics", further=measured)}
+        measured = setup.problem.measured
+        further = further_metrics(bool(measured.gradient_examples), measured.further)
+        self._tables = {"metrics": folder.table("metrics", further=further)}
         self._tables.update({name: folder.table(name) for name in names})
         if record.updates:
             self.algorithm.on_update = self._tables["updates"].append
@@ -453,6 +454,7 @@ class Simulation:
                 epsilon,
                 time.perf_counter() - self._started,
                 *(gradients if self.setup.problem.measured.gradient_examples else ()),
+                *evaluation.further.values(),
             ]
         )
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
-from simfl.tape import kernels
+from simfl.tape import kernels, measures
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Window
@@ -42,6 +42,8 @@ CHUNK_EXAMPLES = 500
 #: The same for convolutional models, whose forward pass must fit into one piece to be shared by
 #: the loss and the accuracy.
 CHUNK_IMAGES = 100
+#: Examples that lie on the device at a time where a model answers for all of the training set.
+CHUNK_ANSWERS = 20_000
 #: Numbers that the gradients of a chunk of examples may have together, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
 
@@ -80,6 +82,7 @@ class Evaluation:
         client_loss, client_accuracy: float [K] of each model, or None when not asked for.
         gradient_norm, clipped_share: of gradients at the mean model, as `simfl.records.tables.GRADIENTS` says; NaN when
             not asked for.
+        further: the further measures that were asked for (`simfl.tape.problem.Measured.further`), by name.
     """
 
     train_loss: float
@@ -90,6 +93,7 @@ class Evaluation:
     client_accuracy: NDArray[np.float64] | None = None
     gradient_norm: float = float("nan")
     clipped_share: float = float("nan")
+    further: dict[str, float] = field(default_factory=dict)
 
     @property
     def finite(self) -> bool:
@@ -380,8 +384,38 @@ class Executor:
                 own = slice(k * tasks, (k + 1) * tasks)
                 model = self._joined(rows[own], coefs[own])[0]
                 client_loss[k], client_accuracy[k] = self._measure(model, self._test)
-        measured = () if self._gradients is None else self._gradients(mean, clipping_norm)
-        return Evaluation(train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, *measured)
+        nan = float("nan")
+        norm, share = (nan, nan) if self._gradients is None else self._gradients(mean, clipping_norm)
+        further = self._further(mean, client_accuracy) if self.problem.measured.further else {}
+        return Evaluation(
+            train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further
+        )
+
+    def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
+        """Return the further measures that were asked for."""
+        names, data = self.problem.measured.further, self.problem.data
+        found = {}
+        if any(name in measures.OF_SCORES for name in names):
+            found = measures.measure(names, data.test_y, self._answers(mean, self._test)[0][: len(data.test_y)])
+        if "worst_decile" in names:
+            # Chunk after chunk: the training set lies on the device once.
+            x, y = data.train_x, data.train_y
+            parts = [slice(at, at + CHUNK_ANSWERS) for at in range(0, len(x), CHUNK_ANSWERS)]
+            right = [self._answers(mean, self._padded(x[part], y[part]))[1][: len(y[part])] for part in parts]
+            own = np.concatenate(right).astype(np.float64)[data.indices]
+            found["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
+        if "worst_decile_models" in names and client_accuracy is not None:
+            found["worst_decile_models"] = measures.worst_decile(client_accuracy)
+        return {name: found[name] for name in names}
+
+    def _answers(
+        self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return what a model predicts of a padded set, and what of it is right."""
+        x, y, weight = examples
+        program = kernels.answers_program(weight.shape, self.problem.evaluated, min(self._chunk, len(weight)))
+        scores, right = program(params, x, y)
+        return np.asarray(scores), np.asarray(right)
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
         """Return the mean of models, f32 [d of a whole model], and how far they are from it, as in `Evaluation`."""

@@ -466,6 +466,21 @@ def evaluation_program(model: AbstractModel, chunk: int) -> Any:
 
 
 @kept
+def answers_program(model: AbstractModel, chunk: int) -> Any:
+    """Return (params, x, y) -> (what the model predicts [m, ...], f32[m] what is right) of a padded set of m."""
+
+    def run(params: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def answer(some: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return model.predict(params, some[0]), model.correct(params, *some)
+
+        xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
+        scores, right = jax.lax.map(answer, (xs, ys))
+        return scores.reshape(-1, *scores.shape[2:]), right.reshape(-1)
+
+    return jax.jit(run)
+
+
+@kept
 def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
     """Return (params, x, y, weight, clipping_norm) -> (norm of the mean gradient, share clipped).
 

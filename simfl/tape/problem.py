@@ -131,10 +131,12 @@ class Measured:
     Attributes:
         loss_examples: int [k], training examples that measure the training loss.
         gradient_examples: how many training examples, the first ones, measure gradients; 0: none.
+        further: names of `simfl.tape.measures`, of classifiers.
     """
 
     loss_examples: NDArray[np.int64]
     gradient_examples: int = 0
+    further: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

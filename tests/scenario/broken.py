@@ -198,6 +198,23 @@ BROKEN = [
         "'by_column'; use iid, or a set that is a file: csv or npz",
     ),
     Broken(
+        "unknown_metric",
+        ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
+        "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile or worst_decile_models, "
+        "found 'makro_f1'; did you mean 'macro_f1'?",
+    ),
+    Broken(
+        "metrics_of_no_classes",
+        ADPSGD + "data: quadratic\nmodel: quadratic\nevaluate: {metrics: [auc]}\n",
+        "{file}: evaluate.metrics: expected none with model 'quadratic', which has no classes, found 'auc'; remove it",
+    ),
+    Broken(
+        "own_models_that_nobody_evaluates",
+        ADPSGD + "evaluate: {metrics: [worst_decile_models]}\n",
+        "{file}: evaluate.clients: expected true with metric 'worst_decile_models', found false; set it, or choose "
+        "worst_decile",
+    ),
+    Broken(
         "unknown_set",
         ADPSGD + "data: {set: minst}\n",
         "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, csv, quadratic, logistic or linear, found "

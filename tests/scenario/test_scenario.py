@@ -64,7 +64,12 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
         },
         "privacy": None,
         "stop": {"time": None, "updates": None, "epochs": 20.0, "accuracy": None},
-        "evaluate": {"every": {"time": None, "updates": None, "epochs": 1.0}, "clients": False, "gradients": 0},
+        "evaluate": {
+            "every": {"time": None, "updates": None, "epochs": 1.0},
+            "clients": False,
+            "gradients": 0,
+            "metrics": [],
+        },
         "execution": {"window": "auto", "width": "auto"},
         "record": {"updates": True, "messages": False, "timeline": False, "epsilon": True, "client_models": False},
     }

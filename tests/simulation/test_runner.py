@@ -9,7 +9,9 @@ import threading
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.metrics import f1_score
 
 from simfl.algorithms import Algorithm
 from simfl.data import Dataset
@@ -365,6 +367,31 @@ def test_a_run_keeps_the_model_that_it_evaluated_last(tmp_path):
         "model": digest_parts(found.model),
         "client_models": digest_parts(found.client_models),
     }
+
+
+@pytest.mark.numbers
+def test_further_measures_are_columns_and_change_nothing_else(tmp_path):
+    plain = scenario(evaluate="{every: {updates: 40}, clients: true}", stop="{updates: 40}")
+    names = "macro_f1, auc, worst_decile, worst_decile_models"
+    more = scenario(evaluate=f"{{every: {{updates: 40}}, clients: true, metrics: [{names}]}}", stop="{updates: 40}")
+    before, setup = run(plain, out=tmp_path), prepare(more)
+    model, dataset = setup.model, setup.dataset
+    found = run(setup, out=tmp_path)
+    assert list(found.metrics.columns) == [*before.metrics.columns, *names.split(", ")]
+    for table in ("updates", "clients", "client_metrics"):
+        assert found.manifest.tables[table] == before.manifest.tables[table]
+    same = [column for column in before.metrics if column != "wall_s"]
+    pd.testing.assert_frame_equal(found.metrics[same], before.metrics[same])
+    last = found.metrics.iloc[-1]
+    params = model.joined(found.model)
+    scores = np.asarray(model.predict(params, dataset.test_x))
+    assert last["macro_f1"] == f1_score(dataset.test_y, scores.argmax(axis=1), average="macro")
+    own = [setup.shares.of(client) for client in range(8)]
+    accuracy = [float(model.correct(params, dataset.train_x[part], dataset.train_y[part]).mean()) for part in own]
+    assert last["worst_decile"] == pytest.approx(min(accuracy))
+    clients = found.client_metrics[found.client_metrics["updates"] == last["updates"]]
+    assert last["worst_decile_models"] == clients["test_accuracy"].min()
+    assert 0.5 < last["auc"] <= 1
 
 
 def test_client_models_are_kept_on_request_only(tmp_path):

@@ -1,0 +1,80 @@
+"""What evaluations may measure beside loss and accuracy: how well classes are told apart, and for whom worst.
+
+Of labels y [m] in 0..c-1 and scores z [m, c], what the model predicts; of two classes z may be [m], the score of
+class 1. A class that the examples do not have is left out of a mean over classes.
+
+- `macro_f1`: mean over classes of 2 P R / (P + R), with precision P and recall R.
+- `balanced_accuracy`: mean over classes of recall.
+- `auc`: area under the ROC curve, the probability that an example of a class is ranked above one of another class. Of
+  more than two classes, the mean over classes of each against the rest. Examples are ranked by log p_c - log(1 - p_c)
+  with p = softmax(z).
+- `worst_decile`: accuracy of the evaluated model on each client's own training examples, the mean over that tenth of
+  the clients for whom it is lowest (at least one).
+- `worst_decile_models`: accuracy of each client's own model on the test set, the mean over the lowest tenth likewise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float32]
+Classes = NDArray[np.int32]
+
+
+def worst_decile(accuracy: NDArray[np.float64]) -> float:
+    """Return the mean of the lowest tenth of the clients' accuracies [K], of one at least."""
+    count = max(1, len(accuracy) // 10)
+    return float(np.sort(accuracy)[:count].mean())
+
+
+def measure(names: tuple[str, ...], y: Classes, scores: Scores) -> dict[str, float]:
+    """Return those of `OF_SCORES` that are named; NaN where a score is not finite."""
+    wanted = [name for name in names if name in OF_SCORES]
+    if not np.isfinite(scores).all():
+        return dict.fromkeys(wanted, float("nan"))
+    each = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+    return {name: OF_SCORES[name](y, each) for name in wanted}
+
+
+def _macro_f1(y: Classes, scores: Scores) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(y, scores.argmax(axis=1), labels=np.unique(y), average="macro", zero_division=0.0))
+
+
+def _balanced_accuracy(y: Classes, scores: Scores) -> float:
+    from sklearn.metrics import balanced_accuracy_score
+
+    with warnings.catch_warnings():  # of predicted classes that the examples do not have
+        warnings.simplefilter("ignore", UserWarning)
+        return float(balanced_accuracy_score(y, scores.argmax(axis=1)))
+
+
+def _auc(y: Classes, scores: Scores) -> float:
+    from scipy.special import logsumexp
+    from sklearn.metrics import roc_auc_score
+
+    there = np.unique(y)
+    if len(there) < 2:
+        return float("nan")
+    z = scores.astype(np.float64)
+    if z.shape[1] == 2:
+        return float(roc_auc_score(y == 1, z[:, 1] - z[:, 0]))
+    others = [logsumexp(np.delete(z, label, axis=1), axis=1) for label in there]
+    areas = [roc_auc_score(y == label, z[:, label] - rest) for label, rest in zip(there, others, strict=True)]
+    return float(np.mean(areas))
+
+
+OF_SCORES: dict[str, Callable[[Classes, Scores], float]] = {
+    "macro_f1": _macro_f1,
+    "balanced_accuracy": _balanced_accuracy,
+    "auc": _auc,
+}
+"""Measures of labels int32 [m] and finite scores f32 [m, c]."""
+
+OF_CLIENTS = ("worst_decile", "worst_decile_models")
+"""Measures of all clients' accuracies."""

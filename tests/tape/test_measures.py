@@ -1,0 +1,65 @@
+"""Measures beside loss and accuracy, against plain counting."""
+
+import numpy as np
+import pytest
+
+from simfl.scenario.control import METRICS
+from simfl.tape.measures import OF_CLIENTS, OF_SCORES, measure, worst_decile
+
+GENERATOR = np.random.default_rng(3)
+Y = GENERATOR.integers(0, 4, 60).astype(np.int32)
+Y[Y == 2] = 1  # a class that the examples do not have
+Z = (GENERATOR.normal(size=(60, 4)) + 1.5 * np.eye(4)[Y]).astype(np.float32)
+
+
+def ranked_above(scores, positive):
+    """The share of pairs in which the positive example has the larger score; half a pair for equal ones."""
+    ahead = scores[positive][:, None] - scores[~positive][None, :]
+    return (np.sum(ahead > 0) + 0.5 * np.sum(ahead == 0)) / ahead.size
+
+
+def test_the_names_are_those_of_scenarios():
+    assert {*OF_SCORES, *OF_CLIENTS} == set(METRICS)
+
+
+def test_classes_count_alike():
+    answers = Z.argmax(axis=1)
+    recall, f1 = [], []
+    for label in (0, 1, 3):
+        hits = np.sum((answers == label) & (label == Y))
+        recall.append(hits / np.sum(label == Y))
+        f1.append(2 * hits / (np.sum(answers == label) + np.sum(label == Y)))
+    found = measure(("macro_f1", "balanced_accuracy"), Y, Z)
+    assert found == pytest.approx({"macro_f1": np.mean(f1), "balanced_accuracy": np.mean(recall)})
+
+
+def test_the_area_is_the_share_of_pairs_in_order():
+    chances = np.exp(Z) / np.exp(Z).sum(axis=1, keepdims=True)
+    expected = np.mean([ranked_above(chances[:, label], label == Y) for label in (0, 1, 3)])
+    assert measure(("auc",), Y, Z) == pytest.approx({"auc": expected})
+    binary = (Y > 0).astype(np.int32)
+    score = Z[:, 1] - Z[:, 0]
+    score[:10] = 0.0  # ties
+    expected = ranked_above(score, binary == 1)
+    assert measure(("auc",), binary, score)["auc"] == pytest.approx(expected)
+    assert measure(("auc",), binary, np.stack([-score, score], axis=1))["auc"] == pytest.approx(expected)
+    # Huge scores, whose chances are all 0 or 1, keep their order.
+    assert measure(("auc",), binary, 1e4 * score)["auc"] == pytest.approx(expected)
+
+
+def test_one_score_is_that_of_class_1():
+    found = measure(("macro_f1", "balanced_accuracy"), np.int32([0, 0, 1, 1]), np.float32([-1, 2, 3, 0.5]))
+    assert found == pytest.approx({"macro_f1": (2 / 3 + 4 / 5) / 2, "balanced_accuracy": 0.75})
+
+
+def test_what_cannot_be_measured_is_nan():
+    assert np.isnan(measure(("auc",), np.zeros(5, np.int32), Z[:5])["auc"])
+    broken = Z.copy()
+    broken[3, 1] = np.inf
+    assert all(np.isnan(value) for value in measure(tuple(OF_SCORES), Y, broken).values())
+
+
+def test_the_worst_tenth_of_clients():
+    assert worst_decile(np.array([0.5, 0.1, 0.9])) == 0.1
+    accuracy = GENERATOR.random(47)
+    assert worst_decile(accuracy) == pytest.approx(sorted(accuracy)[0:4] @ np.full(4, 0.25))
