@@ -41,9 +41,8 @@ from typing import Any, ClassVar
 import simpy
 
 from simfl.algorithms.aggregators import Aggregators, Bundle, Part
-from simfl.algorithms.round_sizes import Gate, RoundsGate, RoundSizes
+from simfl.algorithms.round_sizes import Gate, RoundsGate, RoundSizes, check_gate, check_size
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.errors import ConditionError
 from simfl.tape import Gradient, Model
 from simfl.theory.async_fl.sizes import ConstantSizes
 from simfl.world.availability import Outcome
@@ -293,21 +292,15 @@ class AsyncFL(ServerAlgorithm):
         """Wait until the gate lets the client compute `least` gradients of round i; return how many it does."""
         while (allowed := self.gate.gradients(self.sizes, i, me, self.known[me])) < least:
             if self.known[me] >= i:
-                raise ConditionError(
-                    f"gate: tau allows client {me} {allowed} gradients of round {i} although its model contains all "
-                    f"rounds before, and it needs {least}: nobody could go on; take a larger tau or smaller sizes"
-                )
+                check_gate(self.gate, self.sizes, i, me, least)
             news = self._news[me] = self.clock.event()
             yield news
         return allowed
 
     def _size(self, me: int, i: int) -> int:
         size, examples = self.sizes.of(i, me), int(self.training.sizes[me])
-        if size > examples and self.training.sampling in ("poisson", "without_replacement"):
-            raise ConditionError(
-                f"condition s_i <= N: in round {i} client {me} is to draw {size} of its {examples} examples; take "
-                "fewer rounds, smaller sizes, or sampling: with_replacement"
-            )
+        if self.training.sampling in ("poisson", "without_replacement"):
+            check_size(i, me, size, examples)
         return size
 
     def _batch_round(self, me: int) -> Generator[simpy.Event, Any, bool]:

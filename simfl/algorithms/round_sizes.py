@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from simfl.errors import ConditionError
 from simfl.streams import Streams
 from simfl.theory.async_fl.sizes import AbstractSizes
 
@@ -140,3 +141,35 @@ class DelayGate(Gate):
         if not size:  # what the last one of the round is asked
             return -1 if too_late(-1) else 0
         return bisect.bisect_left(range(size), True, key=too_late)
+
+
+def check_size(i: int, client: int, size: int, examples: int) -> None:
+    """Refuse a round that draws more examples than there are, where none may be drawn twice.
+
+    Raises:
+        ConditionError: it does.
+    """
+    if size > examples:
+        raise ConditionError(
+            f"condition s_i <= N: in round {i} client {client} is to draw {size} of its {examples} examples; take "
+            "fewer rounds, smaller sizes, or sampling: with_replacement"
+        )
+
+
+def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -> None:
+    """Refuse a gate that does not let a client begin a round although its model contains all rounds before.
+
+    Args:
+        gate, sizes: of the run.
+        i, client: round and client.
+        least: gradients that the client has to compute at once.
+
+    Raises:
+        ConditionError: nobody could go on.
+    """
+    allowed = gate.gradients(sizes, i, client, i)
+    if allowed < least:
+        raise ConditionError(
+            f"gate: tau allows client {client} {allowed} gradients of round {i} although its model contains all rounds "
+            f"before, and it needs {least}: nobody could go on; take a larger tau or smaller sizes"
+        )

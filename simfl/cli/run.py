@@ -11,7 +11,7 @@ import typer
 
 from simfl.cli.shared import INTERRUPTED, RUN_FAILED, Device, Overrides, Quiet, Results, Scenarios, Seed, say
 from simfl.cli.validate import load_all
-from simfl.errors import RunError
+from simfl.errors import RunError, SimflError
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -68,7 +68,9 @@ def _run_all(
         try:
             with progress_bar(label, quiet) as progress:
                 runs.append(runner.run(prepared, out=out, device=device, progress=progress))
-        except RunError as error:
+        except SimflError as error:
+            if single and not isinstance(error, RunError):
+                raise
             failed = True
             say(str(error))
         if runs and runs[-1].status == "interrupted":

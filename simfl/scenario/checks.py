@@ -12,9 +12,16 @@ from simfl.scenario.models import Linear, Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Resample
 from simfl.scenario.privacy import Accounted
 from simfl.scenario.problems import Problem, one_each, one_of
+from simfl.scenario.units import format_time
 
 if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
+
+
+#: Evaluations of a run: a table of so many rows says what there is to say.
+MOST_EVALUATIONS = 1_000_000
+#: Evaluations between two updates: the models do not change meanwhile.
+MOST_EVALUATIONS_PER_UPDATE = 1_000
 
 
 def contradictions(scenario: Scenario) -> Iterator[Problem]:
@@ -25,6 +32,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _topology(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from _privacy(scenario)
+    yield from _evaluations(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -73,6 +81,22 @@ def warnings(scenario: Scenario) -> Iterator[str]:
             f"algorithm.sampling: {sampling} has batches of a fixed size, which has no certified epsilon under "
             "neighbors: add_or_remove; use neighbors: replace_one, or sampling: auto or poisson"
         )
+
+
+def _evaluations(scenario: Scenario) -> Iterator[Problem]:
+    """There are not so many evaluations that nobody would wait for them."""
+    every_s, end_s = scenario.evaluate.every.time, scenario.stop.time
+    if every_s is None:
+        return
+    at, found, advice = ("evaluate", "every", "time"), format_time(every_s), "evaluate less often"
+    clients = scenario.clients
+    usual_s = scenario.algorithm.batch_size * clients.seconds_per_example / clients.count
+    if end_s is not None and end_s / every_s > MOST_EVALUATIONS:
+        expected = f"at most {MOST_EVALUATIONS:,} evaluations until stop.time, which is {format_time(end_s)}"
+        yield Problem(expected, found, advice, at)
+    elif end_s is None and usual_s / every_s > MOST_EVALUATIONS_PER_UPDATE:
+        expected = f"at most {MOST_EVALUATIONS_PER_UPDATE:,} evaluations from one update to the next, or a stop.time"
+        yield Problem(expected, found, advice, at)
 
 
 def _clients(scenario: Scenario) -> Iterator[Problem]:

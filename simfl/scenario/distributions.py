@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.fields import ByKind, Config, NonNegative, Positive, PositiveSeconds, Seconds, Text, variant
+from simfl.scenario.fields import ByKind, Config, Positive, PositiveSeconds, Seconds, Sigma, Text, variant
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_time
 
@@ -37,7 +37,7 @@ class LognormalFactor(Config):
     """Log-normal with mean 1: exp(N(-sigma²/2, sigma²))."""
 
     kind: Literal["lognormal"] = variant("lognormal")
-    sigma: NonNegative = Field(description="standard deviation of the logarithm, no unit")
+    sigma: Sigma = Field(description="standard deviation of the logarithm, no unit")
 
 
 class ExponentialFactor(Config):
@@ -105,7 +105,7 @@ class LognormalTime(Config):
 
     kind: Literal["lognormal"] = variant("lognormal")
     mean: PositiveSeconds = Field(description="mean time")
-    sigma: NonNegative = Field(description="standard deviation of the logarithm, no unit")
+    sigma: Sigma = Field(description="standard deviation of the logarithm, no unit")
 
 
 Duration = Annotated[

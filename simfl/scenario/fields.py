@@ -200,9 +200,17 @@ class Within:
         return handler(schema) | {name: bound for name, bound in names.items() if bound is not None}
 
 
-def _quantity(parse: Callable[[object], float], what: str, limits: Within) -> BeforeValidator:
+LONGEST_S = 1e12
+"""The longest time that a scenario may name: beside some 30,000 years, the times of mini-batches would vanish."""
+
+
+def _quantity(
+    parse: Callable[[object], float], what: str, limits: Within, longest: float = math.inf
+) -> BeforeValidator:
     def check(value: object) -> float:
         number = parse(value)
+        if longest < number < math.inf:
+            raise InvalidValueError(Problem(f"{what} of at most {longest:g} s", show(value), "choose a shorter time"))
         if not limits._holds(number) or not math.isfinite(number):
             raise InvalidValueError(Problem(limits.expected(what), show(value), "choose a value in this range"))
         return number
@@ -258,19 +266,20 @@ PositiveEach = Annotated[float | tuple[float, ...], _one_or_each(Within(above=0)
 Share = Annotated[float, Within(above=0, at_most=1)]
 OpenShare = Annotated[float, Within(above=0, below=1)]
 Probability = Annotated[float, Within(at_least=0, at_most=1)]
-Loss = Annotated[float, Within(at_least=0, below=1)]
+Loss = Annotated[float, Within(at_least=0, at_most=0.9999)]
+Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
 Clients = Annotated[tuple[Index, ...], AfterValidator(_distinct)]
 Seconds = Annotated[
     float,
-    _quantity(parse_time, "a time", Within(at_least=0)),
+    _quantity(parse_time, "a time", Within(at_least=0), LONGEST_S),
     PlainSerializer(format_time, return_type=str),
     WithJsonSchema({"type": ["string", "number"], "format": "time >= 0", "examples": ["10 ms"]}),
 ]
 PositiveSeconds = Annotated[
     float,
-    _quantity(parse_time, "a time", Within(above=0)),
+    _quantity(parse_time, "a time", Within(above=0), LONGEST_S),
     PlainSerializer(format_time, return_type=str),
     WithJsonSchema({"type": ["string", "number"], "format": "time > 0", "examples": ["10 ms"]}),
 ]

@@ -17,11 +17,12 @@ from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError
 from simfl.models import AbstractModel
 from simfl.scenario import Scenario
+from simfl.scenario.fields import LONGEST_S
 from simfl.simulation.data import load_data, model_of, share_out
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.privacy import privacy_warnings
 from simfl.simulation.setup import Setup
-from simfl.simulation.world import speeds, topology_of
+from simfl.simulation.world import longest_batch_s, topology_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
@@ -52,7 +53,6 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
     setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology_of(scenario, streams))
-    speeds(scenario, streams)  # a trace that cannot be read is an error now
     _check(setup)
     setup.protection = kind.protection(setup)
     setup.problem = _problem(setup)
@@ -91,6 +91,11 @@ def _check(setup: Setup) -> None:
     if asked > there:
         raise ScenarioError(
             f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
+        )
+    longest_s, where = longest_batch_s(scenario, setup.streams)
+    if not longest_s <= LONGEST_S:
+        raise ScenarioError(
+            f"{where}: expected mini-batches of at most {LONGEST_S:g} s, found one of {longest_s:.3g} s; lower it"
         )
     privacy = scenario.privacy
     if privacy is not None and privacy.partial and setup.noisy is None:

@@ -27,6 +27,7 @@ from simfl.records.models import write_models
 from simfl.records.tables import MOST_EDGES, further_metrics
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, load
+from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.setup import Setup
 from simfl.simulation.timeline import Timeline
@@ -308,6 +309,11 @@ class Simulation:
         count = 0
         while True:
             count += 1
+            if count > MOST_EVALUATIONS:
+                raise RunError(
+                    f"evaluate.every.time: expected at most {MOST_EVALUATIONS:,} evaluations, found more; "
+                    "evaluate less often"
+                )
             yield self.world.clock.timeout(count * every_s - self.world.clock.now)
             if self.world.clock.env.peek() == float("inf"):
                 return  # nobody else has anything left to do, and the clock must not go on for us alone

@@ -95,6 +95,23 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     return np.ones(count) if sampler is None else sampler(generator, count)
 
 
+def longest_batch_s(scenario: Scenario, streams: Streams) -> tuple[float, str]:
+    """Return how long the slowest client computes a mini-batch, all slowdowns together, and what that is due to most.
+
+    Infinite where floating point cannot hold it.
+    """
+    clients, factors = scenario.clients, [rule.factor for rule in scenario.slowdowns]
+    jitter = getattr(clients.jitter, "high", getattr(clients.jitter, "value", 1.0))
+    slowest = float(speeds(scenario, streams).max())
+    shares = {
+        "clients.seconds_per_example": scenario.algorithm.batch_size * clients.seconds_per_example,
+        "clients.speed": slowest,
+        "clients.jitter": jitter,
+        "slowdowns": math.prod(max(1.0, factor) for factor in factors),
+    }
+    return math.prod(shares.values()), max(shares, key=lambda name: shares[name])
+
+
 def _trace(path: Path, column: str) -> NDArray[np.float64]:
     """Read a column of positive factors from a CSV file."""
     import pandas as pd

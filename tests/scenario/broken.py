@@ -365,7 +365,7 @@ BROKEN = [
     Broken(
         "loss_one",
         ADPSGD + "links: {loss: 1}\n",
-        "{file}: links.loss: expected a number >= 0 and < 1, found 1; choose a value in this range",
+        "{file}: links.loss: expected a number >= 0 and <= 0.9999, found 1; choose a value in this range",
     ),
     Broken(
         "window_in_words",
@@ -686,6 +686,33 @@ BROKEN = [
         "algorithm: {kind: adpsgd, pairing: senders}\nclients: {count: 15}\n",
         "{file}: algorithm.pairing: expected auto or everyone, because topology 'ring' of 15 clients is not "
         "bipartite, found 'senders'; use pairing: everyone, or an even ring",
+    ),
+    Broken(
+        "evaluations_without_number",
+        ADPSGD + "stop: {time: 1 s}\nevaluate: {every: {time: 1.0e-12}}\n",
+        "{file}: evaluate.every.time: expected at most 1,000,000 evaluations until stop.time, which is 1 s, found "
+        "0.001 ns; evaluate less often",
+    ),
+    Broken(
+        "evaluations_between_updates",
+        ADPSGD + "evaluate: {every: {time: 1 ns}}\n",
+        "{file}: evaluate.every.time: expected at most 1,000 evaluations from one update to the next, or a stop.time, "
+        "found 1 ns; evaluate less often",
+    ),
+    Broken(
+        "times_without_end",
+        ADPSGD + "links: {latency: 1.0e+13}\n",
+        "{file}: links.latency: expected a time of at most 1e+12 s, found 10000000000000.0; choose a shorter time",
+    ),
+    Broken(
+        "a_distribution_that_never_shows_its_mean",
+        ADPSGD + "links: {latency: {kind: lognormal, mean: 1 ms, sigma: 1000}}\n",
+        "{file}: links.latency.sigma: expected a number >= 0 and <= 5, found 1000; choose a value in this range",
+    ),
+    Broken(
+        "more_replayed_than_remembered",
+        "algorithm: {kind: deep_q_sgd, memory: 5}\nmodel: {kind: one_vs_all}\n",
+        "{file}: algorithm.replay: expected at most memory, which is 5, found 10; lower it or raise memory",
     ),
     Broken(
         "schedule_values",

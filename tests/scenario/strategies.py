@@ -36,7 +36,7 @@ uniform = ordered(("low", "high"), positive).map(lambda bounds: {"kind": "unifor
 jitters = (
     positive
     | uniform
-    | section({"kind": "lognormal", "sigma": non_negative})
+    | section({"kind": "lognormal", "sigma": st.floats(0, 5)})
     | st.just("exponential")
     | section({"kind": "constant"}, value=positive)
 )
@@ -44,7 +44,7 @@ durations = (
     times
     | uniform
     | section({"kind": "exponential", "mean": times})
-    | section({"kind": "lognormal", "mean": times, "sigma": non_negative})
+    | section({"kind": "lognormal", "mean": times, "sigma": st.floats(0, 5)})
 )
 settled_steps = (
     non_negative

@@ -44,7 +44,7 @@ def test_several_problems_come_in_the_order_of_the_file() -> None:
         loads(text, "f.yaml")
     assert str(caught.value).splitlines() == [
         "f.yaml: stop.epochs: expected a number > 0, found 0; choose a value in this range",
-        "f.yaml: clients.jitter.sigma: expected a number >= 0, found -1; choose a value in this range",
+        "f.yaml: clients.jitter.sigma: expected a number >= 0 and <= 5, found -1; choose a value in this range",
         "f.yaml: clients.count: expected an integer >= 1, found 0; choose a value in this range",
         "f.yaml: algorithm.batch: expected a key of kind adpsgd, found 'batch'; did you mean 'batch_size'?",
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import (
@@ -149,6 +149,13 @@ class DeepQSgd(PassedModels):
     network: Literal["pair", "node"] = Field(
         default="pair", description="one network for each task of a node, or one for all tasks of a node"
     )
+
+    @model_validator(mode="after")
+    def _enough_memory(self) -> Self:
+        if self.replay > self.memory:
+            expected = f"at most memory, which is {self.memory}"
+            raise InvalidValueError(Problem(expected, str(self.replay), "lower it or raise memory", ("replay",)))
+        return self
 
     def usual_steps(self, l2: float) -> Schedule:
         """Return the step sizes of the paper's experiments: a >= explore_to / 2 (Remark 9)."""

@@ -6,15 +6,15 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes
-from simfl.errors import ScenarioError
+from simfl.algorithms.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
+from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Releases
@@ -46,6 +46,9 @@ from simfl.theory.async_fl.sizes import (
     ShiftedPowerSizes,
     StronglyConvexRecipe,
 )
+
+#: Rounds of clients that are looked at before a run, at most.
+MOST_CHECKS = 200_000
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
@@ -248,13 +251,54 @@ class AsyncFlKind(Kind[AsyncFl]):
                     "beside gradient, found another; use step_per: round"
                 )
             decay = schedule.initial, schedule.beta
+        gate = gate_of(self.scenario)
+        self._check_rounds(setup, sizes, gate, range(self._rounds_begun(sizes, setup.sizes, gate)[0]))
         return {
             **super().options(setup),
             "sizes": sizes,
-            "gate": gate_of(self.scenario),
+            "gate": gate,
             "rounds": last_round(self.scenario, sizes),
             "decay": decay,
         }
+
+    def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range) -> None:
+        """Refuse rounds that nobody can make.
+
+        Raises:
+            ConditionError: a round draws more examples than a client has, or the gate lets nobody begin it.
+        """
+        allowed, nominal = setup.training.allowances, self.config.batch_size
+        bounded = self.sampling in ("poisson", "without_replacement")
+        # Where all have rounds of one size, what holds for who has the fewest examples holds for all.
+        clients = [int(np.argmin(setup.sizes))] if sizes.each_client else range(len(setup.sizes))
+        for i in rounds[: max(1, MOST_CHECKS // len(clients))]:
+            for client in clients:
+                if allowed is not None and i >= allowed[client]:
+                    continue
+                size = sizes.of(i, client)
+                if bounded:
+                    check_size(i, client, size, int(setup.sizes[client]))
+                check_gate(gate, sizes, i, client, min(size, nominal) if self.local else size)
+
+    def _rounds_begun(self, sizes: RoundSizes, examples: NDArray[np.int64], gate: Gate) -> tuple[int, int]:
+        """Return how many rounds the run begins in any case, and how many it may begin."""
+        stop, last = self.scenario.stop, last_round(self.scenario, sizes)
+        ends = [] if stop.updates is None else [math.ceil(stop.updates / len(examples))]
+        if stop.epochs is not None:
+            ends.append(sizes.rounds_for(stop.epochs * float(examples.sum())))
+        if isinstance(gate, RoundsGate):  # who is fast is ahead by so much
+            ends = [end + gate.ahead for end in ends]
+        most = min([*ends, *([MOST_CHECKS] if last is None else [last])])
+        return 1 if stop.time is not None else most, most
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Yield what fails where a run that ends at a time comes far enough."""
+        sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
+        certain, most = self._rounds_begun(sizes, setup.sizes, gate)
+        try:
+            self._check_rounds(setup, sizes, gate, range(certain, most))
+        except ConditionError as error:
+            yield f"{error}; a run that is not over by then fails there"
 
     def releases_within(self, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:
         """Return how many releases each client may make within its budget, at most `most` or one per round."""

@@ -195,3 +195,29 @@ def test_diminishing_1_needs_a_schedule_that_counts_gradients():
         simfl.prepare(scenario(config))
     config["step_size"] = {"kind": "inverse", "initial": 0.2, "beta": 0.01, "count": "examples"}
     assert simfl.prepare(scenario(config)).options["decay"] == (0.2, 0.01)
+
+
+LARGE = {"sizes": {"kind": "polynomial", "a": 100}, "sampling": "without_replacement"}
+
+
+def test_rounds_that_draw_more_than_there_is_are_refused_before_the_run():
+    """Of 1437 digits each of 4 clients has 359; round i has 100 (i + 1) gradients, 25 (i + 1) at each client."""
+    long = {"stop": {"updates": 1000}}
+    with pytest.raises(ConditionError, match=r"s_i <= N: in round 14 client \d is to draw 375 of its 3(59|60)"):
+        simfl.prepare(scenario({**LARGE, "rounds": 20}, **long))
+    assert simfl.prepare(scenario({**LARGE, "rounds": 14}, **long)).warnings == []
+    # Who is fast is ahead by one round: 14 rounds are complete, and somebody is in the next.
+    assert simfl.prepare(scenario(LARGE, stop={"updates": 13 * 4})).warnings == []
+    with pytest.raises(ConditionError, match="in round 14"):
+        simfl.prepare(scenario(LARGE, stop={"updates": 14 * 4}))
+    # A time says nothing about rounds.
+    (warning,) = simfl.prepare(scenario(LARGE, stop={"time": 1.0})).warnings
+    assert warning.startswith("condition s_i <= N: in round 14 client")
+    assert warning.endswith("; a run that is not over by then fails there")
+    assert simfl.prepare(scenario({**LARGE, "sampling": "shuffle", "rounds": 20}, **long)).warnings == []
+
+
+def test_a_gate_that_lets_nobody_on_is_refused_before_the_run():
+    gate = {"kind": "delay", "offset": 60, "scale": 1e-6, "power": 0.5}
+    with pytest.raises(ConditionError, match=r"^gate: tau allows client 0 \d+ gradients of round 2"):
+        simfl.prepare(scenario({"sizes": {"kind": "polynomial", "a": 25}, "gate": gate, "rounds": 5}))
