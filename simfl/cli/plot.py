@@ -11,7 +11,9 @@ from simfl.errors import ScenarioError
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN|SWEEP", help="Folders of runs, or of sweeps.", show_default=False)
+    ],
     x: Annotated[
         str,
         typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="What to draw against."),
@@ -24,7 +26,7 @@ def plot(
         bool, typer.Option("--clients", help="With --y epsilon and one run: what each client spent over time.")
     ] = False,
 ) -> None:
-    """Draw runs that were made before, one curve each."""
+    """Draw runs that were made before, one curve each; with a sweep, one for each group of runs."""
     from simfl import plots
 
     plots.without_a_screen()

@@ -13,7 +13,7 @@ from simfl.errors import ScenarioError
 from simfl.plots.groups import looks_of
 from simfl.plots.style import style
 from simfl.records import Run, read
-from simfl.records.display import scale_time
+from simfl.records.display import show_time
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ _MANY = 40
 
 
 def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw where each client's virtual time went, as stacked bars: computing, communicating, waiting, offline.
+    """Draw which share of its virtual time each client spent computing, communicating, waiting and offline.
 
-    What is left up to the end of the run belongs to none of these: a client that has left for good, for example.
+    The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
+    belongs to none of these: a client that has left for good, for example.
     With more than forty clients they are sorted by their computing time, and not named.
 
     Args:
@@ -42,28 +43,30 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax: where to draw; new axes by default.
     """
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import PercentFormatter
 
     opened = run if isinstance(run, Run) else read(run)
     clients = opened.clients
     many = len(clients) > _MANY
     if many:
         clients = clients.sort_values("compute_s", ascending=False)
-    scale = scale_time(float(opened.manifest.time_s) or 1.0)
+    whole = float(opened.manifest.time_s) or 1.0
     places = np.arange(len(clients))
     with style():
         if ax is None:
             _, ax = plt.subplots(figsize=(6.4, min(7.0, 1.4 + 0.2 * len(clients))), layout="constrained")
         left = np.zeros(len(clients))
         for column, (word, color, hatch) in ACTIVITIES.items():
-            widths = clients[column].to_numpy(float) / scale.divisor
+            widths = clients[column].to_numpy(float) / whole
             if column in ("compute_s", "communicate_s", "wait_s") or widths.any():
                 ax.barh(
                     places, widths, left=left, height=1.0 if many else 0.8, color=color, label=word, hatch=hatch,
                     edgecolor="white", linewidth=0.0 if many else 0.4,
                 )  # fmt: skip
             left += widths
-        ax.set_xlim(0, opened.manifest.time_s / scale.divisor)
-        ax.set_xlabel(f"virtual time ({scale.unit})")
+        ax.set_xlim(0, 1)
+        ax.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        ax.set_xlabel(f"share of {show_time(whole)} of virtual time, in total")
         ax.set_ylabel("clients, those that compute most first" if many else "client")
         step = max(1, len(clients) // 20)
         ax.set_yticks([] if many else places[::step], None if many else clients["client"].to_numpy()[::step])
@@ -99,7 +102,7 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
             if not len(values):
                 continue
             heights = np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values)
-            mean = f"{look.label}: mean {values.mean():.3g}, largest {values.max():,}"
+            mean = f"{look.label} ({values.mean():.3g}, at most {values.max():,})"
             ax.stairs(heights, edges, color=look.color, linestyle=look.line, linewidth=1.6, label=mean, baseline=None)
         ax.set_xlabel("staleness (updates of all clients)")
         ax.set_ylabel("share of updates" if width == 1 else f"share of updates in each bin of {width}")
@@ -107,10 +110,11 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
         ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
         ax.set_xlim(edges[0], edges[-1])
         ax.set_ylim(top=1.5)
-        ax.legend(
-            loc="upper right" if len(groups) <= 4 else "lower left",
-            bbox_to_anchor=None if len(groups) <= 4 else (0, 1.0),
-        )
+        if len(groups) <= 2:
+            ax.legend(loc="upper right", title="mean, largest", title_fontsize=9)
+        else:  # too many to lie over the curves
+            ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, title="mean, largest")
+            ax.figure.set_size_inches(9.0, 4.0)  # type: ignore[union-attr]
     return ax
 
 

@@ -12,7 +12,7 @@ from simfl.errors import ScenarioError
 from simfl.plots.curves import scale_of, with_unit
 from simfl.plots.groups import looks_of
 from simfl.plots.style import style
-from simfl.records.comparison import COSTS, compare_groups, interval_of
+from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def plot_costs(
 ) -> Figure:
     """Draw what every group needed until a test accuracy, one panel per cost, with 95% intervals over seeds.
 
+    Fewer than four seeds are drawn as points instead: an interval from so few would say little.
+
     Args:
         groups: from `open_groups`.
         columns: some of `COSTS`.
@@ -46,6 +48,7 @@ def plot_costs(
     wanted = float(table["target"].iloc[0])
     looks = looks_of(groups)
     places = np.arange(len(groups))
+    seeds = [[cost_of_accuracy(run, wanted) for run in group.good.values()] for group in groups]
     with style():
         figure, axes = plt.subplots(
             1, len(columns), figsize=(1.6 + 3.2 * len(columns), 0.9 + 0.34 * len(groups)), layout="constrained",
@@ -57,7 +60,12 @@ def plot_costs(
             largest = float(np.nanmax(means)) if np.isfinite(means).any() else 0.0
             scale = scale_of(column, largest)
             ax.barh(places, means / scale.divisor, color=[look.color for look in looks], height=0.7)
-            known = np.isfinite(halves) & np.isfinite(means)
+            several = np.array([len(costs) >= FEW for costs in seeds])
+            known = several & np.isfinite(halves) & np.isfinite(means)
+            for place, costs, mean in zip(places, seeds, means, strict=True):
+                if 1 < len(costs) < FEW and math.isfinite(mean):
+                    own = [cost[column] / scale.divisor for cost in costs]
+                    ax.plot(own, [place] * len(own), "o", color="#222222", markersize=3.5, markerfacecolor="white")
             ax.errorbar(
                 means[known] / scale.divisor, places[known], xerr=halves[known] / scale.divisor, fmt="none",
                 ecolor="#222222", elinewidth=1.0, capsize=2.5,
@@ -66,7 +74,8 @@ def plot_costs(
                 if math.isnan(mean):
                     ax.text(0.0, float(place), " not reached by every run", va="center", fontsize=8, color="#666666")
             ax.set_xlabel(with_unit(COSTS[column], scale))
-            reach = np.where(known, means + np.nan_to_num(halves), means)
+            furthest = [max((cost[column] for cost in costs), default=math.nan) for costs in seeds]
+            reach = np.where(known, means + np.nan_to_num(halves), np.where(np.isfinite(means), furthest, math.nan))
             ax.set_xlim(0, 1.06 * min(np.nanmax(reach), 2.0 * largest) / scale.divisor if largest > 0 else 1.0)
             ax.grid(axis="y", visible=False)
             if column in {"rounds", "updates"}:

@@ -13,6 +13,7 @@ from simfl.plots.style import LINE_STYLES, color_of, name_of, style
 from simfl.records import Run, read
 from simfl.records.claims import RELATIONS
 from simfl.records.display import Scale, scale_bytes, scale_time
+from simfl.records.sweeps import is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ Y_AXES = {
 }
 """Column of metrics -> label."""
 
+BOUND = "largest ε over clients, before the end an upper bound"
+"""Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""
+
 FORMATS = (".png", ".pdf", ".svg")
 PNG_DPI = 200
 
@@ -70,7 +74,8 @@ def plot(
     An algorithm has the same colour in every figure; several runs of one algorithm differ in the style of the line.
 
     Args:
-        runs: one or several runs, or their folders.
+        runs: one or several runs, or their folders; with the folder of a sweep among them, the means of groups of runs
+            are drawn, as `plot_groups` does.
         x: one of `X_AXES`.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
@@ -80,6 +85,11 @@ def plot(
         The axes, to be changed further or given to `save`.
     """
     given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
+    folders = [run.folder if isinstance(run, Run) else Path(run) for run in given]
+    if labels is None and any(is_sweep(folder) for folder in folders):
+        from simfl.plots.groups import plot_groups  # which is made of what is here
+
+        return plot_groups(open_groups(folders)[0], x, y, ax=ax)
     opened = [run if isinstance(run, Run) else read(run) for run in given]
     if not opened:
         raise ScenarioError("plot: expected at least one run, found none")
@@ -211,7 +221,7 @@ def describe_epsilon(runs: Sequence[Run]) -> str:
         for run in runs
         if (privacy := run.privacy) is not None and not math.isnan(delta := run.epsilon_and_delta()[1])
     }
-    return Y_AXES["epsilon"] + ", before the end upper bounds" + (f"\n({terms.pop()})" if len(terms) == 1 else "")
+    return BOUND + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 
 
 def scale_of(column: str, largest: float) -> Scale:

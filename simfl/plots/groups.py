@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simfl.errors import ScenarioError, nearest
 from simfl.plots.curves import X_AXES, Y_AXES, arrange, check_measured, describe_epsilon, scale_of, with_unit
 from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
-from simfl.records.comparison import CONFIDENCE
+from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Band:
         x: float [n], the grid.
         mean, low, high: float [n]; low and high are NaN where there is one run alone.
         count: runs that it is the mean of.
+        each: float [count, n], their own curves.
     """
 
     x: NDArray[np.float64]
@@ -48,6 +49,7 @@ class Band:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     count: int
+    each: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear
     half = np.full_like(mean, math.nan)
     if count > 1:
         half = stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * values.std(axis=0, ddof=1) / math.sqrt(count)
-    return Band(grid, mean, mean - half, mean + half, count)
+    return Band(grid, mean, mean - half, mean + half, count, values)
 
 
 def _at(
@@ -141,7 +143,7 @@ def plot_groups(
     among: Sequence[Group] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the mean of every group with its 95% band over seeds.
+    """Draw the mean of every group with its 95% band over seeds; of fewer than four seeds, the seeds as thin lines.
 
     Args:
         groups: from `open_groups`.
@@ -179,7 +181,10 @@ def plot_groups(
                 ax.plot([], [], color=look.color, linestyle=look.line, label=f"{look.label}: nothing to draw")
                 continue
             places = band.x / x_scale.divisor
-            if band.count > 1:
+            if 1 < band.count < FEW:  # an interval from so few would say little
+                for own in band.each:
+                    ax.plot(places, own / y_scale.divisor, color=look.color, linewidth=0.6, alpha=0.7)
+            elif band.count > 1:
                 ax.fill_between(
                     places, band.low / y_scale.divisor, band.high / y_scale.divisor, color=look.color, alpha=0.18, lw=0
                 )
@@ -199,7 +204,10 @@ def plot_groups(
 def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
     import pandas as pd
 
-    curves = [pd.Series(np.where(np.isnan(band.low), band.mean, band.low)) for band in bands]
+    curves = [
+        pd.Series(band.each.min(axis=0) if band.count < FEW else np.where(np.isnan(band.low), band.mean, band.low))
+        for band in bands
+    ]
     arrange(ax, y, curves)
     if y == "consensus_distance" and bands:
         positive = [float(band.mean[band.mean > 0].min()) for band in bands if (band.mean > 0).any()]

@@ -29,6 +29,12 @@ _OF_THE_HOST = ["wall_s", "updates_per_s"]
 NONE = "null"
 """A section that a scenario does without, as `describe_differences` writes it."""
 
+_KINDS = ("kind", "set", "mechanism")
+"""The keys by which a section says which of several it is."""
+
+_LONGEST = 60
+"""Characters of a label."""
+
 
 @dataclass(frozen=True)
 class SweepRun:
@@ -251,7 +257,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
             for key in sorted(own, key=lambda key: key != "algorithm.kind")
             if (word := _word(key, own, run, runs, settings))
         ]
-        label = ", ".join(words) or run.algorithm
+        label = _joined(words) or run.algorithm
         group = groups.setdefault(tuple(own.items()), Group(label, own, {}))
         group.runs.setdefault(run.manifest.seed, run)
     return _told_apart(list(groups.values()))
@@ -268,7 +274,13 @@ def _word(
     value, last = own[key], key.rsplit(".", 1)[-1]
     if key == "algorithm.kind":
         return value
-    like = [other for other, its in zip(settings, runs, strict=True) if its.algorithm == run.algorithm]
+    # What all of one kind share tells nothing beside that kind: what a softmax regression has, and a network has not.
+    chosen = [f"{root}.{word}" for root in _roots(key) for word in _KINDS if f"{root}.{word}" in own]
+    like = [
+        other
+        for other, its in zip(settings, runs, strict=True)
+        if its.algorithm == run.algorithm and all(other[way] == own[way] for way in chosen if way != key)
+    ]
     below = [inner for inner in own if inner.startswith(f"{key}.")]
     if below and {other[key] for other in like} == {ABSENT, NONE}:
         having = [other for other in like if other[key] == ABSENT]
@@ -279,7 +291,20 @@ def _word(
         there -= {ABSENT}  # whoever lacks it lacks the whole section, which says so
         if value == ABSENT:
             return ""
+    if last in _KINDS:
+        section, nested = _roots(key)[-1], key.count(".") > 1
+        last, value = ("", value) if not nested else (section.rsplit(".", 1)[-1] + "=", value)
+        return f"{last}{value}" if len(there) > 1 else ""
     return f"{last}={value}" if len(there) > 1 else ""
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Return a label of the words, of which it names as many as one can read in a legend."""
+    label, left = "", list(words)
+    while left and len(label) + 2 + len(left[0]) <= _LONGEST:
+        label += (", " if label else "") + left.pop(0)
+    more = f"{len(left)} more" if left else ""
+    return label or words[0][: _LONGEST - 1] + "…" if words and not label else ", ".join(filter(None, (label, more)))
 
 
 def _roots(key: str) -> list[str]:

@@ -11,11 +11,20 @@ from pathlib import Path
 import numpy as np
 
 from simfl.errors import SimflError
-from simfl.plots.curves import X_AXES, Y_AXES, describe_noise
+from simfl.plots.curves import BOUND, X_AXES, Y_AXES, describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
-from simfl.records.comparison import Interval, compare_groups, find_baselines, interval_of, target_of
+from simfl.records.comparison import (
+    COARSE,
+    Interval,
+    compare_groups,
+    explain,
+    find_baselines,
+    interval_of,
+    speed_up_of,
+    target_of,
+)
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import show_ending, show_range, show_share, show_time
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
@@ -99,6 +108,7 @@ class Content:
         baseline: the label of what others are held against, empty if there is none.
         differing: key path -> the value of each part, where they differ.
         findings: sentences.
+        explained: what the numbers of the comparison are, a line each.
         privacy: one entry for each group with noise.
         failed: (run, why) for runs that are not among the parts.
         commands: that make the runs again.
@@ -113,6 +123,7 @@ class Content:
     baseline: str
     differing: dict[str, list[str]]
     findings: list[str]
+    explained: list[str]
     privacy: list[Privacy]
     failed: list[tuple[str, str]]
     commands: list[str]
@@ -154,7 +165,7 @@ def gather(
     target = target_of(groups) if target is None else target
     labels = labels if sweep is None else [group.label for group in groups]
     parts = _parts(groups, target, labels)
-    _hold_against(parts, target, baseline)
+    explained = _hold_against(parts, target, baseline)
     first = runs[0][1]
     names = list(dict.fromkeys(run.name for _, run in runs))
     if sweep is not None:
@@ -170,6 +181,7 @@ def gather(
         baseline=next((part.label for part in parts if part.group.label == baseline), baseline or ""),
         differing=_differing(parts),
         findings=_findings(parts, target, baseline),
+        explained=explained,
         privacy=[_privacy(part, check) for part in parts if part.group.private],
         failed=_failed(sweep, runs),
         commands=_commands(sweep, parts),
@@ -224,14 +236,14 @@ def _parts(groups: Sequence[Group], target: float, labels: Sequence[str]) -> lis
     return parts
 
 
-def _hold_against(parts: Sequence[Part], target: float, baseline: str | None) -> None:
-    """Add to the measures how much faster and better each part is than the baseline, over pairs of equal seeds."""
-    if baseline is None:
-        return
+def _hold_against(parts: Sequence[Part], target: float, baseline: str | None) -> list[str]:
+    """Add to the measures how much faster each part is than the baseline; return what the numbers are, in words."""
     table = compare_groups([part.group for part in parts], target, baseline)
-    for part, (_, row) in zip(parts, table.iterrows(), strict=True):
-        for name in ("speedup", "accuracy_difference"):
-            part.measures[name] = Interval(*(float(row[f"{name}{end}"]) for end in ("", "_low", "_high")))
+    if baseline is not None:
+        table["baseline"] = table["baseline"].map({part.group.label: part.label for part in parts})
+        for part, (_, row) in zip(parts, table.iterrows(), strict=True):
+            part.measures["speedup"] = speed_up_of(row)
+    return explain(table) if len(parts) > 1 else []
 
 
 def _measures(runs: Sequence[Run], target: float) -> dict[str, Interval]:
@@ -352,13 +364,14 @@ def _quoted(part: Part) -> str:
 
 
 def _times_faster(fast: Part, other: Part, target: float) -> str:
-    row = compare_groups([fast.group, other.group], target, other.group.label).iloc[0]
-    if not math.isfinite(row["speedup"]) or row["speedup"] <= 1.0:
+    table = compare_groups([fast.group, other.group], target, other.group.label)
+    found = speed_up_of(table.iloc[0])
+    if not math.isfinite(found.mean) or found.mean <= 1.0:
         return ""
-    if math.isnan(row["speedup_low"]):
-        return f": {row['speedup']:.3g} times faster"
-    interval = f"{row['speedup_low']:.3g} to {row['speedup_high']:.3g}"
-    return f": {row['speedup']:.3g} times faster ({interval}, over pairs of equal seeds)"
+    coarse = ", read off coarsely: within the first evaluations" if table["evaluations"].min() < COARSE else ""
+    if math.isnan(found.low) or found.low == found.high:
+        return f": {found.mean:.3g} times faster{coarse}"
+    return f": {found.mean:.3g} times faster ({found.low:.3g} to {found.high:.3g}, over pairs of equal seeds{coarse})"
 
 
 def describe_run(run: Run) -> str:
@@ -410,6 +423,6 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
 def axis_labels() -> dict[str, dict[str, str]]:
     """Return the names of axes and measures, for the page's menus."""
     return {
-        "x": {axis: label for axis, (_, label) in X_AXES.items()},
-        "y": {measure: Y_AXES[measure] for measure in MEASURES},
+        "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"epsilon": BOUND},
+        "y": {measure: Y_AXES[measure] for measure in MEASURES} | {"epsilon": BOUND},
     }

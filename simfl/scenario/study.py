@@ -182,7 +182,7 @@ class StudyPlan:
     """A study, ready to be run.
 
     Args:
-        study: as it was read.
+        study: as it was read, with the base and all overrides in it, so that it needs no other file.
         source: the file.
         beside: files beside which users' own modules are looked for.
         axes: the labels along every axis, in their order.
@@ -298,7 +298,15 @@ class _Planner:
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
         beside = (self.file, *([self.base_file] if self.base_file is not None else []))
-        return StudyPlan(self.study, self.file, beside, labels, tuple(runs.values()))
+        return StudyPlan(self._whole(), self.file, beside, labels, tuple(runs.values()))
+
+    def _whole(self) -> Study:
+        """Return the study with its base and the overrides in it: what can be run without the files around it."""
+        changed = dict(self.study.set)
+        for change in self.common[len(changed) :]:
+            changed.pop(spell(change.path), None)  # the last one counts, and comes last
+            changed[spell(change.path)] = change.value
+        return self.study.model_copy(update={"base": self.base, "set": changed})
 
     def _seeds(self) -> tuple[int, ...]:
         seeds = self.study.seeds

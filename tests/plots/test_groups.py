@@ -6,13 +6,14 @@ import pytest
 from scipy import stats
 
 from simfl.errors import ScenarioError
+from simfl.plots import plot
 from simfl.plots.clients import plot_staleness, plot_time_shares
 from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.groups import average, looks_of, plot_groups
 from simfl.plots.style import color_of, shade
 from simfl.records import read
-from simfl.records.comparison import compare_groups
-from simfl.records.sweeps import Group
+from simfl.records.comparison import compare_groups, cost_of_accuracy, target_of
+from simfl.records.sweeps import Group, Sweep, SweepRun
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def closed():
 
 @pytest.fixture
 def group(make_run):
-    def made(label="adpsgd", rates=(0.5, 1.0, 2.0), settings=None, **options):
+    def made(label="adpsgd", rates=(0.5, 0.8, 1.0, 2.0), settings=None, **options):
         runs = {
             seed: read(make_run(name=label, algorithm=label, rate=rate, **options)) for seed, rate in enumerate(rates)
         }
@@ -38,10 +39,10 @@ def test_a_band_is_students_interval_at_every_place(group):
     curves = np.array([run.metrics["test_accuracy"] for run in made.runs.values()])
     np.testing.assert_array_equal(band.x, made.runs[0].metrics["time_s"])
     np.testing.assert_allclose(band.mean, curves.mean(axis=0), rtol=1e-12)
-    half = stats.t.ppf(0.975, 2) * stats.sem(curves, axis=0)
+    half = stats.t.ppf(0.975, 3) * stats.sem(curves, axis=0)
     np.testing.assert_allclose(band.high - band.mean, half, atol=1e-12)
     np.testing.assert_allclose(band.mean - band.low, half, atol=1e-12)
-    assert band.count == 3
+    assert band.count == 4
     alone = average(group(rates=[1.0]), "time_s", "test_accuracy")
     assert np.isnan(alone.low).all()
 
@@ -74,7 +75,7 @@ def test_runs_that_diverged_are_left_out_and_told(group, make_run):
     assert average(made, "time_s", "test_accuracy").count == 2
     assert looks_of([made])[0].label == "AD-PSGD (1 of 3 diverged)"
     ax = plot_groups([made])
-    assert len(ax.lines) == 1
+    assert len(ax.lines) == 1 + 2, "the mean and two seeds"
     assert average(Group("x", {}, {9: made.runs[9]}), "time_s", "test_accuracy") is None
 
 
@@ -101,6 +102,33 @@ def test_the_figure_has_a_line_and_a_band_per_group_and_names_its_axes(group):
     assert distance.get_yscale() == "log"
     with pytest.raises(ScenarioError, match=r"plot: x: expected one of .*, found 'tme'; did you mean 'time'\?"):
         plot_groups([group()], "tme")
+
+
+def test_fewer_than_four_seeds_are_drawn_themselves(group):
+    few = [group(rates=[1.0, 2.0]), group("sync_sgd", rates=[0.2, 0.3, 0.4])]
+    ax = plot_groups(few)
+    assert len(ax.collections) == 0, "no band"
+    assert [len([line for line in ax.lines if line.get_linewidth() < 1]), len(ax.lines)] == [2 + 3, 2 + 3 + 2]
+    own = few[0].runs[0].metrics
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), own["test_accuracy"])
+    costs = plot_costs(few, ["time_s"]).axes[0]
+    target = target_of(few)
+    points = [line.get_xdata() for line in costs.lines]
+    assert [list(values) for values in points] == [
+        [cost_of_accuracy(run, target)["time_s"] for run in made.runs.values()] for made in few
+    ]
+
+
+def test_a_sweep_is_drawn_by_its_groups(tmp_path, group):
+    made = group(rates=[1.0, 2.0])
+    runs = [
+        SweepRun(str(run.folder), "ours", {"a": "ours"}, {}, seed, "k", status="done")
+        for seed, run in made.runs.items()
+    ]
+    Sweep(tmp_path, "s", "", "0", {}, {"a": ["ours"]}, tuple(runs)).write()
+    ax = plot(tmp_path)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours"]
+    assert len(ax.lines) == 3
 
 
 def test_bars_stand_for_the_cost_of_the_target(group):
@@ -137,8 +165,9 @@ def test_bars_of_clients_add_up(group):
     ax = plot_time_shares(run)
     assert len(ax.patches) == 3 * 4, "nobody was offline"
     widths = np.array([bar.get_width() for bar in ax.patches]).reshape(3, 4)
-    np.testing.assert_allclose(widths, [[8] * 4, [1] * 4, [1] * 4])
-    assert ax.get_xlim() == (0.0, 10.0)
+    np.testing.assert_allclose(widths, [[0.8] * 4, [0.1] * 4, [0.1] * 4])
+    assert ax.get_xlim() == (0.0, 1.0)
+    assert ax.get_xlabel() == "share of 10 s of virtual time, in total", "no course of events"
 
 
 def test_the_staleness_of_all_updates_is_shared_out(group):
@@ -146,4 +175,5 @@ def test_the_staleness_of_all_updates_is_shared_out(group):
     heights = ax.patches[0].get_data().values
     assert heights.sum() == pytest.approx(1.0)
     assert heights[3] == 1.0
-    assert "mean 3, largest 3" in ax.get_legend().get_texts()[0].get_text()
+    assert ax.get_legend().get_texts()[0].get_text() == "AD-PSGD (3, at most 3)"
+    assert ax.get_legend().get_title().get_text() == "mean, largest"

@@ -190,6 +190,35 @@ def test_a_section_that_some_runs_do_without_is_one_word(make_run):
     assert labels(0, 1, 2) == ["no privacy", "noise_multiplier=1.0", "noise_multiplier=2.0"]
 
 
+def test_what_one_kind_has_and_another_lacks_is_no_part_of_a_label(make_run):
+    models = {
+        "softmax": {"kind": "softmax", "l2": 0.0},
+        "mlp": {"kind": "mlp", "l2": 0.1, "hidden": [64, 32], "activation": "relu"},
+        "wide": {"kind": "mlp", "l2": 0.1, "hidden": [128, 32], "activation": "relu"},
+    }
+    many = {f"option_{i}": i for i in range(20)}
+
+    def labels(*models, **sections):
+        folders = []
+        for i, model in enumerate(models):
+            folder = make_run(name="same", algorithm="adpsgd")
+            own = {name: values[i] for name, values in sections.items()}
+            scenario = {"name": "a", "seed": 0, "algorithm": {"kind": "adpsgd"}, "model": model, **own}
+            (folder / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+            folders.append(folder)
+        return [group.label for group in open_groups(folders)[0]]
+
+    assert labels(models["softmax"], models["mlp"]) == ["softmax", "mlp"]
+    assert labels(models["softmax"], models["mlp"], models["wide"]) == [
+        "softmax", "mlp, hidden=[64, 32]", "mlp, hidden=[128, 32]"
+    ]  # fmt: skip
+    jitters = [{"jitter": {"kind": "constant", "value": 1}}, {"jitter": {"kind": "lognormal", "sigma": 0.1}}]
+    assert labels(models["mlp"], models["mlp"], clients=jitters) == ["jitter=constant", "jitter=lognormal"]
+    for label in labels(many, {key: value + 1 for key, value in many.items()}):
+        assert len(label) <= 70
+        assert label.endswith("16 more")
+
+
 def test_differences_name_the_key_paths():
     one = {"name": "a", "seed": 1, "links": {"latency": "1 ms", "loss": 0.0}, "slowdowns": []}
     other = {"name": "b", "seed": 2, "links": {"latency": "2 ms", "loss": 0.0}, "slowdowns": [{"factor": 2}]}

@@ -11,6 +11,7 @@ import yaml
 from simfl.errors import ScenarioError
 from simfl.scenario import load, loads
 from simfl.scenario.study import load_study, run_key
+from simfl.scenario.syntax import write
 
 BASE = {"seed": 5, "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": {"count": 4}, "stop": {"updates": 8}}
 
@@ -163,6 +164,22 @@ def test_a_scenario_in_the_place_of_a_study_and_the_reverse_is_one_line(tmp_path
         f"{study}: expected a scenario, found a study; run it with 'simfl sweep {study}', or give the scenario that "
         "its base names"
     )
+
+
+def test_a_study_is_kept_with_its_base_and_overrides_in_it(tmp_path):
+    (tmp_path / "base.yaml").write_text("algorithm: {kind: adpsgd, batch_size: 8}\nclients: {count: 4}\nseed: 3\n")
+    (tmp_path / "studies").mkdir()
+    written = tmp_path / "studies" / "s.yaml"
+    written.write_text("base: ../base.yaml\nset: {links.loss: 0.1}\nseeds: 2\ngrid: {clients.count: [4, 6]}\n")
+    plan = load_study(written, ["seed=9", "stop.updates=5", "links.loss=0.2"], seeds=3)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mailed.yaml").write_text(write(plan.study.model_dump(by_alias=True, mode="json")))
+    again = load_study(elsewhere / "mailed.yaml")
+    assert [run.key for run in again.runs] == [run.key for run in plan.runs]
+    assert [(run.seed, run.scenario.links.loss, run.scenario.stop.updates) for run in again.runs[::2]] == [
+        (seed, 0.2, 5) for seed in (9, 10, 11)
+    ]
 
 
 def test_one_mistake_in_the_base_is_told_once(plan, tmp_path):
