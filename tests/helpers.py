@@ -289,8 +289,8 @@ class RunWithoutNumbers:
     def fetch(self, rows, coefs):
         return np.zeros((len(rows), self.size), dtype=np.float32)
 
-    def probe(self, rows, coefs, clients, draws):
-        return self.fetch(rows, coefs), np.zeros(draws.shape, dtype=np.float32)
+    def probe(self, rows, coefs, clients, draws, decide):
+        return decide(self.fetch(rows, coefs), np.zeros(draws.shape, dtype=np.float32))
 
     def evaluate(self, rows, coefs, own, clipping_norm):
         self.evaluations += 1

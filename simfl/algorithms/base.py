@@ -197,6 +197,17 @@ class Algorithm(ABC):
     def models(self) -> Sequence[Model]:
         """The models whose mean is evaluated: one per client, or the one global model."""
 
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """What an algorithm keeps of numbers that it was told (`Tape.probe`): arrays by name, for a checkpoint.
+
+        All else follows again from playing the world again.
+        """
+        return {}
+
+    def remember(self, memory: dict[str, NDArray[Any]]) -> None:
+        """Take over what `memory` returned at the same moment of an earlier run."""
+        assert not memory, "an algorithm with a memory takes it over itself"
+
     def client_models(self) -> Sequence[Model]:
         """The clients' own models, where each is evaluated: those of `models` unless the algorithm says otherwise."""
         return self.models()

@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from simfl.algorithms.passing import PassedModels
 from simfl.algorithms.q_learning import QLearner, Settings
@@ -189,14 +190,25 @@ class DeepQSGD(PassedModels):
         """One look at the numbers of all pairs that are ready, one call to their networks."""
         pairs, self._ready = sorted(self._ready), []
         next_batch = np.array([self.used[pair] for pair in pairs])
-        models, losses = self.tape.probe(
-            [self._coming[pair] for pair in pairs], pairs, np.stack((next_batch - 1, next_batch), axis=1).tolist()
-        )
-        states = np.concatenate((models, losses[:, 1:]), axis=1)
-        rewards = -losses[:, 0] if self.reward == "after" else -self._losses[pairs]
-        self._losses[pairs] = losses[:, 1]
         first, last, part = self.explore
         length = np.array([max(1.0, part * self._batches[pair // self.num_tasks]) for pair in pairs])
         explore = first + (last - first) * np.minimum(1.0, next_batch / length)
-        actions = self.learner.decide(pairs, states, rewards, explore.astype(np.float32))
+
+        def decide(models: NDArray[np.float32], losses: NDArray[np.float32]) -> NDArray[np.int32]:
+            states = np.concatenate((models, losses[:, 1:]), axis=1)
+            rewards = -losses[:, 0] if self.reward == "after" else -self._losses[pairs]
+            self._losses[pairs] = losses[:, 1]
+            return self.learner.decide(pairs, states, rewards, explore.astype(np.float32))
+
+        draws = np.stack((next_batch - 1, next_batch), axis=1).tolist()
+        actions = self.tape.probe([self._coming[pair] for pair in pairs], pairs, draws, decide)
         self.decided.update(zip(pairs, actions.tolist(), strict=True))
+
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """What decisions left behind: what the networks have learnt, and the losses that they were told last."""
+        return {"losses": self._losses, **self.learner.memory()}
+
+    def remember(self, memory: dict[str, NDArray[Any]]) -> None:
+        """Take over what an earlier run of the same scenario remembered."""
+        self._losses = memory["losses"].copy()
+        self.learner.remember(memory)

@@ -136,6 +136,16 @@ class QLearner:
         )  # fmt: skip
         return np.asarray(actions)[:count]
 
+    def memory(self) -> dict[str, NDArray[Any]]:
+        """Return all that agents and networks keep from one decision to the next."""
+        known = {"networks": self._networks, "agents": self._agents, "decisions": self._decisions}
+        return {name: np.array(value) for name, value in known.items()}
+
+    def remember(self, memory: dict[str, NDArray[Any]]) -> None:
+        """Take over what `memory` returned."""
+        self._networks, self._agents = jnp.array(memory["networks"]), jnp.array(memory["agents"])
+        self._decisions = memory["decisions"].copy()
+
     def numbers(self) -> dict[str, NDArray[np.float32]]:
         """Return what the networks know, by name, f32 [networks, ...]: see `_layout`."""
         rows, at, found = np.array(self._networks), 0, {}

@@ -232,7 +232,7 @@ class Nothing:
         """Nothing has values here."""
         raise RunError("the world alone has no values")
 
-    def probe(self, rows: Any, coefs: Any, clients: Any, draws: Any) -> Any:
+    def probe(self, rows: Any, coefs: Any, clients: Any, draws: Any, decide: Any) -> Any:
         """Nothing has losses here."""
         raise RunError("the world alone has no losses")
 

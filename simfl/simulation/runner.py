@@ -1,6 +1,6 @@
 """Run a scenario: world, tape, executor and records joined, from the first event to the last table.
 
-`prepare` finds everything that is wrong before anything runs; `run` runs.
+`prepare` finds everything that is wrong before anything runs; `run` runs; `resume` goes on with a run that was killed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ from typing import Any
 import numpy as np
 
 from simfl import signals
-from simfl.errors import RunError, SimflError
+from simfl.errors import DataError, RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
-from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter
+from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
 from simfl.records.folder import combine_digests
 from simfl.records.models import write_models
+from simfl.records.sweeps import FINISHED
 from simfl.records.tables import MOST_EDGES, further_metrics
 from simfl.records.writer import Amend
-from simfl.scenario import Scenario, load
+from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.checks import MOST_EVALUATIONS
+from simfl.scenario.own_code import look_beside
 from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.checkpoint import EVERY, FILE, Checkpoint, Keeper, fingerprint, parse_interval
+from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.setup import Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import Evaluation, automatic_width, choose_device, tuned_interpreter
+from simfl.tape.journal import Journal
 from simfl.world.engine import Process
 
 #: A mark that no number of updates reaches.
@@ -63,6 +68,7 @@ def run(
     run_id: str | None = None,
     device: str | None = None,
     progress: Callable[[Progress], None] | None = None,
+    checkpoint_every: str | float | None = EVERY,
 ) -> Run:
     """Run a scenario and return its tables.
 
@@ -72,18 +78,59 @@ def run(
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
         progress: called now and then with how far the run is.
+        checkpoint_every: host time between checkpoints, from which `resume` goes on: "5 min", seconds, or "never".
 
     Raises:
         ScenarioError, DataError: bad input, before anything runs.
         RunError: the run failed; what was measured until then is in its folder.
     """
+    every_s = parse_interval(checkpoint_every)
     chosen = choose_device(device)
     setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device)
     # The algorithm may refuse its options: find out before there is a folder.
-    simulation = Simulation(setup, chosen, progress)
+    simulation = Simulation(setup, chosen, progress, every_s=every_s)
     try:
         folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
         return simulation.run(folder)
+    finally:
+        simulation.release()
+
+
+def resume(
+    folder: str | Path,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint_every: str | float | None = EVERY,
+) -> Run:
+    """Go on with a run that was killed or interrupted, from its checkpoint; its tables are those of one that was not.
+
+    Its world is played again up to the checkpoint, without arithmetic. It needs what `run` would need: the data, and
+    the user's own modules, which it imports.
+
+    Args:
+        folder: of the run.
+        progress, checkpoint_every: as of `run`.
+
+    Raises:
+        DataError: there is nothing to resume, or not with this version, device or data; one line says why.
+        RunError: the run failed.
+    """
+    every_s = parse_interval(checkpoint_every)
+    # Who was killed when it had just begun to be resumed has no manifest.
+    begun = (Path(folder) / FILE).exists() and not RunFolder(Path(folder)).manifest_path.exists()
+    found = Run(Path(folder)) if begun else read(folder)
+    if not begun and found.status in FINISHED:
+        raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
+    since = read_checkpoint(found.folder / FILE)
+    platform = since.print["device"].split()[0]
+    chosen = choose_device(platform)
+    if since.beside is not None:
+        look_beside([Path(since.beside) / "module"])
+    setup = assemble(from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path)))
+    simulation = Simulation(setup, chosen, progress, every_s=every_s, since=since)
+    try:
+        since.check(fingerprint(setup, chosen, simulation.width))
+        return simulation.run(RunFolder(found.folder))
     finally:
         simulation.release()
 
@@ -96,6 +143,8 @@ class Simulation:
         device: where to compute.
         progress: told how far the run is.
         tape: the class of the tape, or what builds one: a privacy audit listens to it.
+        every_s: host seconds between checkpoints; None for none.
+        since: the checkpoint to go on from.
     """
 
     def __init__(
@@ -104,6 +153,8 @@ class Simulation:
         device: Any,
         progress: Callable[[Progress], None] | None = None,
         tape: Callable[..., Tape] = Tape,
+        every_s: float | None = None,
+        since: Checkpoint | None = None,
     ) -> None:
         self.setup = setup
         self.device = device
@@ -130,7 +181,7 @@ class Simulation:
             else execution.width
         )
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
-        self.executor = self.tape.executor = Executor(
+        self.executor = Executor(
             setup.problem,
             width=self.width,
             combines=max(1, combines),
@@ -138,6 +189,11 @@ class Simulation:
             steps=self.algorithm.steps_per_call,
             device=device,
         )
+        self.journal = self.tape.executor = Journal(self.executor, keeps=every_s is not None or since is not None)
+        if since is not None:
+            self.journal.replay(since.record)
+        self._checkpoints = every_s, since
+        self._resumed = 0 if since is None else since.resumed + 1
         self.status = "running"
         self.reason = ""
         self.warnings = list(setup.warnings)
@@ -155,6 +211,9 @@ class Simulation:
         self._told = self._flushed = 0.0
         self._closing = False
         self._signal: int | None = None
+        #: Host seconds at which evaluations were collected, and those of evaluations that are collected again.
+        self.walls: list[float] = []
+        self._known_walls = deque([] if since is None else since.walls)
 
     # -- the run -----------------------------------------------------------------------------
 
@@ -163,12 +222,15 @@ class Simulation:
 
         Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
         """
+        self._keeper = Keeper(self, folder.path, *self._checkpoints)
         with folder.held() as make_room, self._interruptible():
             failure = self._simulate(folder)
             self._closing = True
             make_room()
             refused = self._complete(folder)
             failure = failure or refused
+            if self.status in FINISHED and failure is None:
+                self._keeper.remove()
         if failure is not None:
             if isinstance(failure, SimflError | KeyboardInterrupt):
                 raise failure
@@ -182,11 +244,12 @@ class Simulation:
             self._begin(folder)
             with tuned_interpreter():
                 self._arm()
-                self.world.clock.run(self.setup.scenario.stop.time)
+                self._keeper.run(self.setup.scenario.stop.time)
                 self._finish()
                 self._collect(wait=True)
-                self._count_zeroed()
-                self._models = self.write_models(folder)
+                if not self.journal.replaying:
+                    self._count_zeroed()
+                    self._models = self.write_models(folder)
         except KeyboardInterrupt:
             self.status, self.reason = "interrupted", "interrupted a second time"
         except BaseException as error:
@@ -229,6 +292,10 @@ class Simulation:
             with folder.table("edges") as table:
                 table.extend(edges)
         self._started = self._flushed = time.perf_counter()
+        if self._keeper.since is None:
+            self._keeper.remove()  # that of another run
+        else:
+            self._started -= self._keeper.since.wall_s
 
     def _complete(self, folder: RunFolder) -> RunError | None:
         """Complete the tables, the small ones first, and write the last manifest; return what the disk refused."""
@@ -253,7 +320,8 @@ class Simulation:
         mean = self.executor.mean(*tape.forms(algorithm.models()))
         found = {"model": write_models(folder.models_path("model"), model.parts(mean))}
         if self.setup.scenario.record.client_models:
-            own = tape.values(algorithm.client_models()).reshape(-1, model.size)
+            # Not through the journal: the world does not see them.
+            own = self.executor.fetch(*tape.forms(algorithm.client_models())).reshape(-1, model.size)
             found["client_models"] = write_models(folder.models_path("client_models"), model.parts(own))
         return found
 
@@ -339,8 +407,13 @@ class Simulation:
                     why = "has spent its privacy budget"
                 why = self.algorithm.ending or f"every client {why}"
                 self.status, self.reason = "done", f"nothing left to happen: {why}"
-        if self.status != "diverged":
+        if self.status != "diverged" and not self.journal.replaying:
             self._evaluate()
+
+    @property
+    def wall_s(self) -> float:
+        """Host seconds that the run has taken, those before it was resumed included."""
+        return time.perf_counter() - self._started if self._started else 0.0
 
     # -- evaluations -------------------------------------------------------------------------
 
@@ -366,7 +439,7 @@ class Simulation:
         )  # fmt: skip
         rows, coefs = self.tape.forms(algorithm.models())
         own = self.setup.scenario.evaluate.clients and self.tape.forms(algorithm.client_models())
-        future = self.executor.evaluate(rows, coefs, own, algorithm.clipping_norm)
+        future = self.journal.evaluate(rows, coefs, own, algorithm.clipping_norm)
         self._evaluations.append((row, future))
         target = self.setup.scenario.stop.accuracy
         # A target needs the number now. Divergence is looked for one evaluation later, always at the
@@ -401,7 +474,7 @@ class Simulation:
         clip = self.setup.problem.clipping.clip
         if clip is None:
             return
-        self._zeroed = self.executor.zeroed()
+        self._zeroed = self.journal.zeroed()
         if self._zeroed:
             what = {"example": ("gradient", "gradients"), "update": ("update", "updates")}[clip][self._zeroed != 1]
             verb = "was" if self._zeroed == 1 else "were"
@@ -444,6 +517,7 @@ class Simulation:
         row, future = self._evaluations.popleft()
         evaluation = future.result()
         time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
+        self.walls.append(self._known_walls.popleft() if self._known_walls else self.wall_s)
         gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm if np.isfinite(norm) else np.nan)
         self._tables["metrics"].append(
             [
@@ -458,7 +532,7 @@ class Simulation:
                 sent,
                 messages,
                 epsilon,
-                time.perf_counter() - self._started,
+                self.walls[-1],
                 *(gradients if self.setup.problem.measured.gradient_examples else ()),
                 *evaluation.further.values(),
             ]
@@ -540,6 +614,8 @@ class Simulation:
             extra["models"] = self._models
         if self._zeroed is not None:
             extra["released_as_zero"] = self._zeroed
+        if self._resumed:
+            extra["resumed"] = self._resumed
         if self.setup.ledger is not None:
             extra["privacy"] = self.setup.ledger.statement_of(self.account())
         return Manifest(
@@ -547,7 +623,7 @@ class Simulation:
             seed=scenario.seed,
             device=self.device.platform,
             reason=self.reason,
-            wall_s=time.perf_counter() - self._started if self._started else 0.0,
+            wall_s=self.wall_s,
             time_s=self.world.clock.now,
             updates=self.algorithm.updates,
             window=self.window,

@@ -26,7 +26,7 @@ from simfl.models import AbstractModel
 from simfl.tape import kernels, measures
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
-from simfl.tape.recording import Window
+from simfl.tape.recording import Decide, Window
 
 #: Models as the tape describes them: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
 Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
@@ -46,6 +46,8 @@ CHUNK_IMAGES = 100
 CHUNK_ANSWERS = 20_000
 #: Numbers that the gradients of a chunk of examples may have together, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
+#: Numbers that are read from the bank, or written to it, at a time: 16 MB.
+CHUNK_VALUES = 2**22
 
 
 def configure_jax() -> None:
@@ -159,6 +161,7 @@ class Executor:
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(bank, reads)
         self._constants = kernels.constants_program(bank)
+        self._gather = kernels.gather_program(bank)
         self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
         data, chosen = problem.data, problem.measured.loss_examples
         self._test = self._padded(data.test_x, data.test_y)
@@ -198,8 +201,9 @@ class Executor:
         coefs: NDArray[np.float32],
         clients: NDArray[np.int32],
         draws: NDArray[np.int32],
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return models f32 [k, d] given as forms, and their losses f32 [k, m] on mini-batches draws [k, m] of clients.
+        decide: Decide,
+    ) -> NDArray[Any]:
+        """Return what is decided by models f32 [k, d] given as forms, and their losses f32 [k, m] on mini-batches.
 
         As `Tape.probe` says; waits for everything submitted before. k is filled up to a power of four, so that few
         sizes are compiled.
@@ -213,8 +217,7 @@ class Executor:
             models, losses = self._probe(self._rows_bank, places, coefs[take], clients[take], draws[take], self._data)
             return np.array(models)[:count], np.array(losses)[:count]
 
-        result: tuple[NDArray[np.float32], NDArray[np.float32]] = self._request(task).result()
-        return result
+        return decide(*self._request(task).result())
 
     def evaluate(
         self,
@@ -247,6 +250,42 @@ class Executor:
         """
         result: int = self._request(self._count).result()
         return result
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """How many rows `read` and `write` take at most."""
+        return max(1, CHUNK_VALUES // self.problem.model.size)
+
+    def read(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the values of some rows, f32 [k, d], bit for bit; waits for everything submitted before."""
+        at_a_time = self.rows_at_a_time
+        assert len(rows) <= at_a_time, "one size is compiled"
+        filled = np.concatenate((rows, np.full(at_a_time - len(rows), -1, dtype=np.int32)))
+
+        def task() -> NDArray[np.float32]:
+            return np.array(self._gather(self._rows_bank, self.bank.places(filled)))[: len(rows)]
+
+        result: NDArray[np.float32] = self._request(task).result()
+        return result
+
+    def write(self, rows: NDArray[np.int32], values: NDArray[np.float32], numbers: int) -> None:
+        """Give places to some rows that have none, and values f32 [k, d] to them.
+
+        Args:
+            rows: their numbers, [k].
+            values: what `read` returned.
+            numbers: how many numbers of rows there are in all.
+        """
+
+        def task() -> None:
+            self.bank.hold(numbers)
+            before = self.bank.capacity
+            self.bank.take(rows.tolist())
+            if self.bank.capacity != before:
+                self._grow(before)
+            self._rows_bank = self._constants(self._rows_bank, self.bank.place[rows], values)
+
+        self._request(task).result()
 
     def close(self) -> None:
         """Finish what is queued and stop the thread. Raises what the thread died of."""

@@ -400,6 +400,12 @@ def constants_program() -> Any:
 
 
 @kept
+def gather_program() -> Any:
+    """Return (bank, places [k]) -> what the bank has there, f32 [k, d], bit for bit."""
+    return jax.jit(lambda bank, places: bank[places])
+
+
+@kept
 def rows_program(reads: int) -> Any:
     """Return (bank, places [k, reads], coefs [k, reads]) -> models f32 [k, d]."""
 

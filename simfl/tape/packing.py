@@ -12,6 +12,7 @@ step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +81,13 @@ class Bank:
             capacity += max(64, capacity // 2)
         self.free = list(range(capacity - 1, self.capacity - 1, -1)) + self.free
         self.capacity = capacity
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Give places to rows that come from outside."""
+        if len(self.free) < len(rows):
+            self.grow(len(rows))
+        for number in rows:
+            self.place[number] = self.free.pop()
 
     def places(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """Places of rows, also of those that died in the window packed last; -1 (no row) is the spare place."""
@@ -173,11 +181,7 @@ def _assign_places(
     total: int,
 ) -> None:
     """Give a place to every row born in the window and take back those of the dead, step by step."""
-    if window.constants:
-        if len(bank.free) < len(window.constants):
-            bank.grow(len(window.constants))
-        for number, _ in window.constants:
-            bank.place[number] = bank.free.pop()
+    bank.take([number for number, _ in window.constants])
     dead = np.array(window.dead, dtype=np.int64)
     # A row's place is free again in the step of its last reader (gather first, scatter after it),
     # but one that is born and dies in the same step holds it until the step is over.

@@ -22,13 +22,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
+
+Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
+"""What somebody makes of models f32 [k, d] and their losses f32 [k, m]; the world sees its answer alone."""
 
 _ONE = (1.0,)
 _USED = -1  # size of a gradient that was consumed
@@ -261,8 +264,9 @@ class AbstractExecutor(Protocol):
         coefs: NDArray[np.float32],
         clients: NDArray[np.int32],
         draws: NDArray[np.int32],
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return models [k, d] given as forms, and their losses [k, m] on mini-batches `draws` of clients."""
+        decide: Decide,
+    ) -> NDArray[Any]:
+        """Return what is decided by models [k, d] given as forms, and losses [k, m] on mini-batches `draws`."""
 
 
 class Tape:
@@ -602,18 +606,22 @@ class Tape:
         return self.executor.fetch(*self.forms(models))
 
     def probe(
-        self, models: Sequence[Model], clients: Sequence[int], draws: Sequence[Sequence[int]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Request numbers and losses of models: flushes the tape and waits.
+        self, models: Sequence[Model], clients: Sequence[int], draws: Sequence[Sequence[int]], decide: Decide
+    ) -> NDArray[Any]:
+        """Decide by numbers and losses of models: flushes the tape and waits.
+
+        A run that is resumed is given the answers of then, and `decide` is not called: what it keeps for the next time
+        belongs to the algorithm's `memory`.
 
         Args:
             models: k models.
             clients: whose data, [k].
             draws: the numbers of mini-batches, [k, m]; below 0 for none. Batches have the nominal size.
+            decide: given the models f32 [k, d], and their losses f32 [k, m]: the mean over each mini-batch with the
+                regulariser, 0 where there is none.
 
         Returns:
-            The models f32 [k, d], and their losses f32 [k, m]: the mean over each mini-batch with the regulariser, 0
-            where there is none.
+            What `decide` answers.
         """
         self.flush()
         assert self.executor is not None, "no executor"
@@ -622,7 +630,7 @@ class Tape:
                 if max(numbered, default=-1) >= 0:
                     self.releases.look(client)
         whose, numbers = np.array(clients, dtype=np.int32), np.array(draws, dtype=np.int32)
-        return self.executor.probe(*self.forms(models), whose, numbers)
+        return self.executor.probe(*self.forms(models), whose, numbers, decide)
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads]."""
@@ -633,6 +641,24 @@ class Tape:
                 rows[k, j] = row.number
                 coefs[k, j] = coef
         return rows, coefs
+
+    @property
+    def rows(self) -> int:
+        """How many numbers of rows there are."""
+        return self._next_number
+
+    def living(self) -> NDArray[np.int32]:
+        """Return the numbers of the rows that somebody mentions."""
+        alive = np.ones(self._next_number, dtype=bool)
+        alive[self._free] = False
+        alive[self._graveyard] = False
+        return np.flatnonzero(alive).astype(np.int32)
+
+    def bury(self) -> None:
+        """Forget the dead without a word to the executor, which has never seen them."""
+        dead = self._graveyard[:]
+        del self._graveyard[: len(dead)]
+        self._free += dead
 
     # -- recording ---------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class Clock:
         self._moment = math.nan  # when progress was checked last
         self.events = 0  # that have happened so far
         self.interrupted = False  # the run ends before the next event
+        self.paused = False  # set by anybody; `run` returns before the next event, and may be called again
         self._insisting: threading.Timer | None = None
 
     @property
@@ -108,18 +109,24 @@ class Clock:
             self._insisting.daemon = True
             self._insisting.start()
 
-    def run(self, until: float | None = None) -> None:
-        """Run until `stop`, until the time `until`, or until nothing is left to happen.
+    def run(self, until: float | None = None, events: int | None = None) -> None:
+        """Run until `stop`, until the time `until`, until nothing is left to happen, or until somebody pauses.
+
+        After a pause it may be called again, without `until`.
+
+        Args:
+            until: virtual time in seconds.
+            events: pause after so many events.
 
         Raises:
             RunError: time stands still, or is infinite: a duration is too small to be added to it, or too large.
         """
         if until is not None:
             self.call_at(until, self.stop)
-        stop, step = self._stop, self.env.step
+        stop, step = self._stop, self.env.step if events is None else self._counted(events)
         events = 0
         try:
-            while not (stop.triggered or self.interrupted):
+            while not (stop.triggered or self.interrupted or self.paused):
                 step()
                 events += 1
                 if not events % MOST_AT_ONCE:
@@ -143,3 +150,16 @@ class Clock:
                 "something takes no time, or too little to be added to it: lengthen compute times, latencies or periods"
             )
         self._moment = self.now
+
+    def _counted(self, events: int) -> Callable[[], None]:
+        """Return what makes one event happen, and pauses behind the last of so many."""
+        left = events
+        self.paused = not left
+
+        def step() -> None:
+            nonlocal left
+            self.env.step()
+            left -= 1
+            self.paused = not left
+
+        return step

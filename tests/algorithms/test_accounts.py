@@ -218,7 +218,7 @@ class Nosy(Own):
 
     def terms(self, me):
         if self.updates == 10:
-            self.tape.probe([self.model[me]], [me], [[0]])
+            self.tape.probe([self.model[me]], [me], [[0]], lambda models, losses: losses)
         return super().terms(me)
 
 

@@ -1,0 +1,440 @@
+"""Checkpoints: a run that was killed goes on from the last one, and gives the tables that it would have given.
+
+SimPy's processes cannot be written to a file, and need not be. The world is deterministic, and looks at numbers only
+through the `Journal`: a run is resumed by playing its world again, without arithmetic, with the journal's answers, up
+to the event behind which the checkpoint was taken. There the living models are given the values that they had.
+
+A checkpoint holds the position, the journal's record, and the values of living models, each under the name of the
+operation that made it; so it is as large as these, and results do not depend on how often one is taken. It is a zip
+file of NumPy arrays, as `numpy.load` reads it, with checksums, and takes the place of the one before when complete.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import inspect
+import json
+import os
+import platform
+import threading
+import time
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records import RunFolder
+from simfl.records.folder import versions
+from simfl.records.writer import cannot_write
+from simfl.scenario.problems import InvalidValueError
+from simfl.scenario.units import parse_time
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import speeds
+from simfl.tape.executor import Evaluation
+from simfl.tape.journal import Record
+
+if TYPE_CHECKING:
+    from simfl.simulation.runner import Simulation
+
+FILE = "checkpoint.npz"
+"""Its name in the folder of a run."""
+
+EVERY = "5 min"
+"""Host time between checkpoints where nobody says otherwise."""
+
+FORMAT = 1
+REST = 32
+"""The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
+
+
+def parse_interval(value: str | float | None) -> float | None:
+    """Return seconds of host time between checkpoints, None for none at all.
+
+    Args:
+        value: "5 min", a number of seconds, "never" or None.
+
+    Raises:
+        ScenarioError: it is none of these.
+    """
+    if value is None or value == "never":
+        return None
+    try:
+        seconds = parse_time(value)
+    except InvalidValueError as error:
+        raise ScenarioError(f"--checkpoint-every: {error}") from None
+    if not 0.0 < seconds < threading.TIMEOUT_MAX:
+        raise ScenarioError(f"--checkpoint-every: expected a time above 0, such as 5 min, or never, found {value!r}")
+    return seconds
+
+
+def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
+    """Return what the numbers of a run depend on, in words that can be compared; the window is not among it."""
+    scenario, data, shares = setup.scenario.resolved(), setup.dataset, setup.shares
+    for key in ("name", "description"):
+        del scenario[key]
+    del scenario["execution"]
+    arrays = data.train_x, data.train_y, data.test_x, data.test_y, shares.indices, shares.offsets
+    world = np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)
+    own = setup.algorithm.__module__ if ":" in setup.scenario.algorithm.kind else None
+    source = "" if own is None else inspect.getsource(inspect.getmodule(setup.algorithm) or setup.algorithm)
+    found = versions()
+    return {
+        **{f"version of {name}": found[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
+        "version of Python": found["python"].rpartition(".")[0],
+        "machine": platform.machine(),
+        "device": f"{device.platform} ({device.device_kind})",
+        "width": str(width),
+        "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
+        "data": _digest(*map(np.ascontiguousarray, arrays)),
+        "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
+        "initial model": _digest(np.ascontiguousarray(setup.training.initial)),
+        "module of the algorithm": _digest(source.encode()),
+    }
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{getattr(part, 'shape', len(part))};{getattr(part, 'dtype', '')};".encode())
+        digest.update(memoryview(part).cast("B") if len(part) else b"")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in a run's life a checkpoint was taken: the same after every replay.
+
+    Attributes:
+        events: of the world.
+        time_s: virtual time.
+        updates: of all clients.
+        operations: recorded on the tape, by kind.
+        messages, bytes_sent: of all clients.
+    """
+
+    events: int
+    time_s: float
+    updates: int
+    operations: list[int]
+    messages: int
+    bytes_sent: int
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint that was read, but for the values of models, which are read when they are needed.
+
+    Attributes:
+        path: its file.
+        print: see `fingerprint`.
+        position: where it was taken.
+        wall_s: host seconds that the run had taken.
+        resumed: how often it had been resumed before.
+        beside: the folder of the algorithm's module, where that is a user's own.
+        record: of the journal.
+        walls: host seconds of evaluations that had been collected.
+        memory: of the algorithm.
+        names: of the living rows, int64 [n], ascending.
+    """
+
+    path: Path
+    print: dict[str, str]
+    position: Position
+    wall_s: float
+    resumed: int
+    beside: str | None
+    record: Record
+    walls: list[float]
+    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    names: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def check(self, found: dict[str, str]) -> None:
+        """Refuse to go on where the numbers would be others.
+
+        Raises:
+            DataError: something that they depend on has changed.
+        """
+        for name, taken in self.print.items():
+            if (now := found.get(name)) == taken:
+                continue
+            what = f"found {now}" if len(taken) < 64 else "it has changed"
+            raise DataError(
+                f"{self.path}: expected the {name} of the checkpoint{f', {taken},' if len(taken) < 64 else ','} "
+                f"{what}; restore it, or run it again: simfl run {self.path.parent / 'scenario.yaml'}"
+            )
+
+    def values(self, rows: int) -> Iterator[NDArray[np.float32]]:
+        """Yield the values of the living rows in order of their names, so many at a time, f32 [k, d]."""
+        with zipfile.ZipFile(self.path) as archive, archive.open("values.npy") as file:
+            (count, size), kind = _header(file)
+            for begin in range(0, count, rows):
+                wanted = min(rows, count - begin)
+                content = file.read(wanted * size * kind.itemsize)
+                yield np.frombuffer(content, dtype=kind).reshape(wanted, size)
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a checkpoint and check that it is whole.
+
+    Raises:
+        DataError: there is none, it is damaged, or of another version of simfl.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise ValueError("a checksum is wrong")
+            about = json.loads(archive.read("about.json"))
+            if about["format"] != FORMAT:
+                raise DataError(f"{path}: expected a checkpoint of format {FORMAT}, found {about['format']}")
+            arrays = {}
+            for name in archive.namelist():
+                if name.endswith(".npy") and name != "values.npy":
+                    with archive.open(name) as file:
+                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
+        record = Record(_evaluations(arrays, about["evaluations"]), _answers(arrays["answers"], about["answers"]), about["zeroed"])
+        memory = {name.removeprefix("memory/"): arrays[name] for name in arrays if name.startswith("memory/")}
+        walls, names = arrays["walls"].tolist(), arrays["names"]
+        position = Position(**about["position"])
+        given = about["print"], position, about["wall_s"], about["resumed"], about["beside"]
+        return Checkpoint(path, *given, record, walls, memory, names)
+    except FileNotFoundError:
+        again = f"simfl run {path.parent / 'scenario.yaml'}"
+        raise DataError(f"{path.parent}: expected a checkpoint in it, found none; run it again: {again}") from None
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: expected a whole checkpoint, found a damaged one ({error}); remove it") from error
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of an array, whose values follow in the file."""
+    version = np.lib.format.read_magic(file)
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = reader(file)
+    return shape, kind
+
+
+def _measures(evaluation: Evaluation) -> dict[str, Any]:
+    """Return all that an evaluation says, by name, as arrays of it are called."""
+    found = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
+    further = found.pop("measure/further")
+    found |= {f"further/{name}": value for name, value in further.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation]:
+    """The reverse of `_measures`, for all evaluations."""
+
+    def values(kind: str, number: int) -> dict[str, Any]:
+        named = {name.removeprefix(kind): array[number] for name, array in arrays.items() if name.startswith(kind)}
+        return {name: value if value.ndim else float(value) for name, value in named.items()}
+
+    return [Evaluation(**values("measure/", k), further=values("further/", k)) for k in range(count)]
+
+
+def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> list[NDArray[Any]]:
+    """Cut answers of any shape out of the bytes of all."""
+    found, at = [], 0
+    for kind, shape in kinds:
+        size = int(np.prod(shape, dtype=int)) * np.dtype(kind).itemsize
+        found.append(content[at : at + size].view(kind).reshape(shape))
+        at += size
+    return found
+
+
+def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
+    """Write a checkpoint beside its place and move it there when it is on the disk."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+                archive.writestr("about.json", json.dumps(about))
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+                with archive.open("values.npy", "w", force_zip64=True) as member:
+                    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(member, described)
+                    for part in values:
+                        member.write(part.data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+class Keeper:
+    """Takes the checkpoints of one run, and brings it back to one.
+
+    Args:
+        simulation: the run; its journal keeps.
+        folder: where its checkpoint is.
+        every_s: host seconds between checkpoints; None: none is taken, what is there stays.
+        since: where to begin.
+    """
+
+    def __init__(
+        self, simulation: Simulation, folder: Path, every_s: float | None, since: Checkpoint | None = None
+    ) -> None:
+        self.path = folder / FILE
+        self.every_s = every_s
+        self.since = since
+        self.taken = 0
+        self.seconds = 0.0
+        self._run = simulation
+        self._print: dict[str, str] | None = None if since is None else since.print
+        self._wanted = threading.Timer(0.0, self.want)
+
+    @property
+    def resumed(self) -> int:
+        """How often the run was resumed."""
+        return 0 if self.since is None else self.since.resumed + 1
+
+    def run(self, until: float | None) -> None:
+        """Let the world run as `Clock.run` does, from where it was, with a checkpoint now and then."""
+        clock = self._run.world.clock
+        if self.since is not None:
+            clock.run(until, self.since.position.events)
+            if clock.interrupted:
+                return
+            until, clock.paused = None, False
+            self._go_on(self.since)
+        self._rest(0.0)
+        try:
+            clock.run(until)
+            while clock.paused and not (clock.interrupted or clock.stopped):
+                clock.paused = False
+                self.take()
+                clock.run()
+        finally:
+            self._wanted.cancel()
+        if clock.interrupted:
+            self.take()
+
+    def want(self) -> None:
+        """Take a checkpoint before the next event."""
+        self._run.world.clock.paused = True
+
+    def take(self) -> None:
+        """Take a checkpoint now, between two events; a disk that does not take it is a warning."""
+        if self.every_s is None:
+            return
+        begun = time.perf_counter()
+        try:
+            self._take()
+        except (OSError, RunError) as error:
+            refused = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(refused, OSError):
+                raise
+            line = f"{self.path}: {cannot_write('the checkpoint', self.path, refused)}; the run goes on without it"
+            if line not in self._run.warnings:
+                self._run.warnings.append(line)
+                warnings.warn(line, stacklevel=2)
+        else:
+            self.taken += 1
+        took = time.perf_counter() - begun
+        self.seconds += took
+        self._rest(took)
+
+    def remove(self) -> None:
+        """The run needs its checkpoint no more."""
+        self.path.unlink(missing_ok=True)
+
+    def _rest(self, took: float) -> None:
+        """Wait until it is time for the next one."""
+        self._wanted.cancel()
+        if self.every_s is not None:
+            self._wanted = threading.Timer(max(self.every_s, REST * took), self.want)
+            self._wanted.daemon = True
+            self._wanted.start()
+
+    def _living(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return names and numbers of the living rows, by name; everything recorded is on its way to the executor."""
+        run = self._run
+        run.tape.flush()
+        gc.collect()  # what only circles mention would live for as long as the collector's mood lasts
+        numbers = run.tape.living()
+        names = run.journal.names(numbers)
+        order = np.argsort(names)
+        return names[order], numbers[order]
+
+    def _position(self) -> Position:
+        run = self._run
+        clock, network = run.world.clock, run.world.network
+        counts = list(run.journal.counts)
+        return Position(clock.events, clock.now, run.algorithm.updates, counts, network.messages, network.bytes_sent)
+
+    def _take(self) -> None:
+        run, setup = self._run, self._run.setup
+        names, numbers = self._living()
+        record = run.journal.record()
+        if self._print is None:
+            self._print = fingerprint(setup, run.device, run.width)
+        own = inspect.getsourcefile(setup.algorithm) if ":" in setup.scenario.algorithm.kind else None
+        depth = setup.algorithm.__module__.count(".") if own is not None else 0
+        about = {
+            "format": FORMAT,
+            "print": self._print,
+            "position": asdict(self._position()),
+            "wall_s": run.wall_s,
+            "resumed": self.resumed,
+            "beside": None if own is None else str(Path(own).absolute().parents[depth]),
+            "answers": [(answer.dtype.str, answer.shape) for answer in record.answers],
+            "evaluations": len(record.evaluations),
+            "zeroed": record.zeroed,
+        }
+        measured = [_measures(one) for one in record.evaluations]
+        arrays: dict[str, Any] = {
+            **{name: np.array([one[name] for one in measured]) for name in (measured or [{}])[0]},
+            "walls": np.array(run.walls, dtype=np.float64),
+            "answers": np.concatenate([np.zeros(0, np.uint8), *(_bytes(answer) for answer in record.answers)]),
+            "names": names,
+            **{f"memory/{name}": array for name, array in run.algorithm.memory().items()},
+        }
+        step = run.executor.rows_at_a_time
+        values = (run.journal.read(numbers[at : at + step]) for at in range(0, len(numbers), step))
+        _write(self.path, about, arrays, (len(numbers), len(setup.training.initial)), values)
+        run.write_models(RunFolder(self.path.parent))
+
+    def _go_on(self, since: Checkpoint) -> None:
+        """The world is where it was: give the models their values, and compute from here on.
+
+        Raises:
+            RunError: the world is somewhere else.
+        """
+        run = self._run
+        names, numbers = self._living()
+        known = np.searchsorted(since.names, names)
+        there = (known < len(since.names)) & (since.names[np.minimum(known, len(since.names) - 1)] == names)
+        for key, found in asdict(self._position()).items():
+            expected = getattr(since.position, key)
+            if found != expected:
+                self._refuse(f"{key} {expected}, found {found}")
+        if not there.all():
+            self._refuse(f"{len(since.names)} models, found {int((~there).sum())} others")
+        run.tape.bury()
+        step, left = run.executor.rows_at_a_time, 0
+        for values in since.values(step):
+            chosen = (known >= left) & (known < left + len(values))
+            run.journal.write(numbers[chosen], values[known[chosen] - left], run.tape.rows)
+            left += len(values)
+        run.algorithm.remember(since.memory)
+        run.journal.go_on()
+
+    def _refuse(self, what: str) -> None:
+        raise RunError(
+            f"{self.path}: the run that was played again came to another place: expected {what}; is the scenario's "
+            "own code deterministic? run it again from its beginning"
+        )
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), dtype=np.uint8)

@@ -1,0 +1,160 @@
+"""The journal: everything that the world learns from numbers, and who each living row is, written down in order.
+
+It stands between the tape and the executor. The world is deterministic and asks for numbers nowhere else, so that a
+world that is played again, with the answers of a journal, does the same without anything being computed. Whatever
+new request for numbers there will be has to pass here.
+
+A row's number is used again after its death, and when depends on the windows. What names it for good is the operation
+that wrote it: its kind, and how many of that kind were recorded before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.tape.executor import Evaluation, Executor, Forms
+from simfl.tape.recording import Decide, Window
+
+#: What writes a row: a gradient, a combination, a serial operation, a constant.
+KINDS = 4
+
+
+@dataclass
+class Record:
+    """What numbers have told the world so far.
+
+    Attributes:
+        evaluations: in the order in which they were asked for.
+        answers: to requests for values, or what was decided by them, likewise.
+        zeroed: gradients (or updates) that were not finite.
+    """
+
+    evaluations: list[Evaluation] = field(default_factory=list)
+    answers: list[NDArray[Any]] = field(default_factory=list)
+    zeroed: int = 0
+
+
+class Journal:
+    """Passes requests on to an executor, or answers them from the record of an earlier run and drops what is recorded.
+
+    Args:
+        executor: computes.
+        keeps: whether to write down what is asked; without it nothing can be played again, and no memory is used.
+    """
+
+    def __init__(self, executor: Executor, keeps: bool = False) -> None:
+        self._executor = executor
+        self._keeps = keeps
+        self._past: Record | None = None
+        self._evaluations: list[Future[Evaluation]] = []
+        self._answers: list[NDArray[Any]] = []
+        self._zeroed = 0
+        self._born = np.zeros(0, dtype=np.int64)  # row number -> the name of the row
+        #: Operations so far, by kind.
+        self.counts = [0] * KINDS
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def submit(self, window: Window) -> None:
+        """Pass a window on, or drop it; remember who was born in it."""
+        if self._keeps:
+            self._name(window)
+        if self._past is None:
+            self._executor.submit(window)
+
+    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """As `Executor.fetch`."""
+        return self._answer(lambda: self._executor.fetch(rows, coefs))
+
+    def probe(
+        self,
+        rows: NDArray[np.int32],
+        coefs: NDArray[np.float32],
+        clients: NDArray[np.int32],
+        draws: NDArray[np.int32],
+        decide: Decide,
+    ) -> NDArray[Any]:
+        """As `Executor.probe`; what `decide` answers is written down, not what it was told."""
+        return self._answer(lambda: self._executor.probe(rows, coefs, clients, draws, decide))
+
+    def evaluate(
+        self,
+        rows: NDArray[np.int32],
+        coefs: NDArray[np.float32],
+        clients: bool | Forms = False,
+        clipping_norm: float = float("inf"),
+    ) -> Future[Evaluation]:
+        """As `Executor.evaluate`."""
+        if self._past is not None:
+            future: Future[Evaluation] = Future()
+            future.set_result(self._past.evaluations[len(self._evaluations)])
+        else:
+            future = self._executor.evaluate(rows, coefs, clients, clipping_norm)
+        if self._keeps:
+            self._evaluations.append(future)
+        return future
+
+    def zeroed(self) -> int:
+        """As `Executor.zeroed`, from the beginning of the run."""
+        return self._zeroed + self._executor.zeroed()
+
+    def _answer(self, ask: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        answer = ask() if self._past is None else self._past.answers[len(self._answers)]
+        if self._keeps:
+            self._answers.append(np.array(answer))
+        return answer
+
+    # -- the past ----------------------------------------------------------------------------
+
+    @property
+    def replaying(self) -> bool:
+        """Whether nothing is computed, and requests are answered from a record."""
+        return self._past is not None
+
+    def record(self) -> Record:
+        """Return all that was asked so far; waits until it is answered."""
+        zeroed = self.zeroed()  # of everything submitted before: what follows does not wait
+        return Record([future.result() for future in self._evaluations], list(self._answers), zeroed)
+
+    def replay(self, past: Record) -> None:
+        """Answer requests from a record from now on, and compute nothing."""
+        assert self._keeps, "who is born during the replay has to be known"
+        self._past = past
+
+    def go_on(self) -> None:
+        """Compute from now on."""
+        assert self._past is not None, "nothing was replayed"
+        self._zeroed = self._past.zeroed
+        self._past = None
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def names(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return what names rows for good, int64, given their numbers."""
+        return self._born[numbers]
+
+    def read(self, numbers: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the values of rows, f32 [k, d]; waits for everything submitted before."""
+        return self._executor.read(numbers)
+
+    def write(self, numbers: NDArray[np.int32], values: NDArray[np.float32], rows: int) -> None:
+        """Give rows their values, f32 [k, d]; `rows` is how many numbers there are in all."""
+        self._executor.write(numbers, values, rows)
+
+    def _name(self, window: Window) -> None:
+        """Name the rows that the operations of a window write."""
+        if window.rows > len(self._born):
+            grown = np.full(max(window.rows, 2 * len(self._born)), -1, dtype=np.int64)
+            grown[: len(self._born)] = self._born
+            self._born = grown
+        given = np.array([number for number, _ in window.constants], dtype=np.int32)
+        written = window.gradient_ints[:, -5], window.combine_ints[:, -1], window.serial_ints[:, -1], given
+        for kind, numbers in enumerate(written):
+            self._born[numbers] = np.arange(self.counts[kind], self.counts[kind] + len(numbers)) * KINDS + kind
+            self.counts[kind] += len(numbers)
