@@ -24,6 +24,8 @@ from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.passes import OnePassClaim, OnePassLedger
+from simfl.records import RunFolder
+from simfl.simulation.runner import Simulation
 from simfl.streams import Streams
 from simfl.tape import Executor, LearningProblem, Tape
 from simfl.tape.draws import batch_positions
@@ -303,6 +305,14 @@ class RunWithoutNumbers:
     def mean(self, rows, coefs):
         return np.zeros(self.whole, dtype=np.float32)
 
+    rows_at_a_time = 1000
+
+    def read(self, rows):
+        return np.zeros((len(rows), self.size), dtype=np.float32)
+
+    def write(self, rows, values, numbers):
+        """Forget them."""
+
     def zeroed(self):
         return 0
 
@@ -395,6 +405,34 @@ class NumpyExecutor:
 
 
 # -- runs --------------------------------------------------------------------------------------
+
+
+def run_until(setup, event, out, *, since=None, folder=None):
+    """Run, with checkpoints, and be interrupted before an event; return the run and how many events there were.
+
+    Args:
+        setup: what `prepare` returned.
+        event: its number, from 1; inf for never.
+        out: the folder of all results.
+        since: a checkpoint to go on from.
+        folder: of the run that is resumed.
+    """
+    simulation = Simulation(setup, choose_device("cpu"), every_s=1e6, since=since)
+    clock, happened = simulation.world.clock, 0
+    step = clock.env.step
+
+    def watched():
+        nonlocal happened
+        happened += 1
+        clock.interrupted = happened >= event
+        step()
+
+    clock.env.step = watched
+    try:
+        found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
+    finally:
+        simulation.release()
+    return found, clock.events
 
 
 def tally_of(training, *, rounds=False, by_server=False):

@@ -1,6 +1,8 @@
 """One seed, twice: equal tables, bit for bit, whatever the window."""
 
 import contextlib
+import math
+import random
 
 import numpy as np
 import pandas as pd
@@ -10,8 +12,9 @@ from simfl.algorithms import ALGORITHMS as AVAILABLE
 from simfl.errors import ScenarioError
 from simfl.records import read
 from simfl.scenario import loads
-from simfl.simulation.runner import prepare, run
+from simfl.simulation.runner import prepare, resume, run
 from simfl.simulation.world import build_world
+from tests.helpers import run_until
 
 ROUGH = """
 name: rough
@@ -136,22 +139,30 @@ def prepared(kind, *, private, window):
 
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
-def test_every_algorithm_that_there_is_repeats_itself_whatever_the_window(kind, private, tmp_path):
-    first = prepared(kind, private=private, window="auto")
-    if first is None:
+def test_every_algorithm_that_there_is_repeats_itself_whatever_the_window_and_interruptions(kind, private, tmp_path):
+    setup = prepared(kind, private=private, window="auto")
+    if setup is None:
         assert (kind, private) == ("mapa", False), "its stages follow from the noise"
         return
-    runs = [run(first, out=tmp_path)]
-    # Noise is what a window could get wrong most easily; without it one other window has to do.
-    windows = ("auto", 7) if private else (7,)
-    runs += [run(prepared(kind, private=private, window=window), out=tmp_path) for window in windows]
-    assert runs[0].manifest.window != runs[-1].manifest.window == 7
-    for other in runs[1:]:
-        check_equal(runs[0], other)
-    assert runs[0].manifest.updates >= 100
-    assert runs[0].metrics["epsilon"].notna().any() or kind == "deep_q_sgd" or not private
-    assert np.isfinite(runs[0].metrics["train_loss"]).all()
-    assert runs[0].clients["offline_s"].max() > 0
+    first, events = run_until(setup, math.inf, tmp_path)
+    # Noise is what a window could get wrong most easily; without it, the run that is resumed has the other window.
+    runs = [run(prepared(kind, private=private, window=7), out=tmp_path)] if private else []
+    cut, _ = run_until(setup, random.Random(f"{kind} {private}").randint(1, events), tmp_path)
+    assert cut.status == "interrupted"
+    if not private:
+        narrow = cut.folder / "scenario.yaml"
+        narrow.write_text(narrow.read_text().replace("window: auto", "window: 7"))
+    runs.append(resume(cut.folder))
+    assert not (cut.folder / "checkpoint.npz").exists(), "what is done needs it no more"
+    for other in runs:
+        check_equal(first, other)
+        assert other.manifest.extra["models"] == first.manifest.extra["models"]
+    assert {first.manifest.window, 7} == {found.manifest.window for found in (first, *runs)}
+    assert runs[-1].manifest.extra["resumed"] == 1
+    assert first.manifest.updates >= 100
+    assert first.metrics["epsilon"].notna().any() or kind == "deep_q_sgd" or not private
+    assert np.isfinite(first.metrics["train_loss"]).all()
+    assert first.clients["offline_s"].max() > 0
 
 
 def test_a_run_is_the_same_from_its_own_resolved_scenario(tmp_path):

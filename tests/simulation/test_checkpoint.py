@@ -1,0 +1,253 @@
+"""Checkpoints: when they are taken, what they hold, and what is refused. That resumed runs are equal for every
+algorithm is tested in tests/test_reproducibility.py."""
+
+import dataclasses
+import math
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.scenario import loads
+from simfl.simulation import checkpoint
+from simfl.simulation.runner import prepare, resume, run
+from simfl.tape.executor import choose_device
+from tests.helpers import run_until
+
+OWN = """
+from tests.algorithms.custom import Alone
+
+class Mine(Alone):
+    moment = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run that was interrupted behind 100 events, and its equal that was not."""
+    out = tmp_path_factory.mktemp("checkpoints")
+    whole, events = run_until(prepare(scenario()), math.inf, out)
+    cut, _ = run_until(prepare(scenario()), 100, out)
+    assert cut.status == "interrupted"
+    assert events > 150
+    return whole, cut
+
+
+@pytest.fixture
+def cut(made, tmp_path):
+    """A copy of the interrupted run."""
+    return shutil.copytree(made[1].folder, tmp_path / "run" / "001")
+
+
+def scenario(**sections):
+    defaults = {
+        "data": "{set: digits}",
+        "clients": "{count: 8, seconds_per_example: 1 ms, jitter: {kind: lognormal, sigma: 0.3}}",
+        "links": "{latency: 3 ms, bandwidth: 10 Mbit/s}",
+        "stop": "{updates: 120}",
+        "evaluate": "{every: {updates: 20}, clients: true}",
+        "algorithm": "{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages}",
+        "record": "{messages: true, timeline: true}",
+    }
+    return loads("\n".join(f"{key}: {value}" for key, value in {**defaults, **sections}.items()), "run")
+
+
+def equal(one, other):
+    return one.manifest.digest == other.manifest.digest and (
+        one.manifest.extra["models"] == other.manifest.extra["models"]
+    )
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_killed_again_and_again_is_the_same_in_the_end(made, cut, tmp_path):
+    """What a kill leaves is what lies in the folder: every later checkpoint is taken in a resumed run."""
+    for event in (120, 121, 150):
+        since = checkpoint.read(cut / "checkpoint.npz")
+        again, _ = run_until(prepare(scenario()), event, tmp_path, since=since, folder=cut)
+        assert again.status == "interrupted"
+        assert checkpoint.read(cut / "checkpoint.npz").position.events == event
+    found = resume(cut)
+    assert equal(found, made[0])
+    assert found.manifest.extra["resumed"] == 4
+    assert found.metrics["wall_s"].is_monotonic_increasing
+
+
+def test_who_is_interrupted_while_the_world_is_played_again_loses_nothing(made, cut, tmp_path):
+    since = checkpoint.read(cut / "checkpoint.npz")
+    again, events = run_until(prepare(scenario()), 60, tmp_path, since=since, folder=cut)
+    assert (again.status, events) == ("interrupted", 60)
+    assert checkpoint.read(cut / "checkpoint.npz").position.events == 100, "the old one"
+    assert equal(resume(cut), made[0])
+
+
+def test_a_run_that_ends_at_a_target_or_diverges_ends_there_when_resumed(tmp_path):
+    target = "{updates: 400, accuracy: 0.5}"
+    for options in ({"stop": target}, {"algorithm": "{kind: adpsgd, batch_size: 8, step_size: 1.0e+38}"}):
+        whole, events = run_until(prepare(scenario(**options)), math.inf, tmp_path)
+        cut, _ = run_until(prepare(scenario(**options)), events - 20, tmp_path)
+        found = resume(cut.folder)
+        assert equal(found, whole)
+        assert (found.status, found.manifest.reason) == (whole.status, whole.manifest.reason)
+    assert found.status == "diverged"
+
+
+@pytest.mark.filterwarnings("ignore:privacy")
+def test_what_was_zeroed_before_counts(tmp_path):
+    """A gradient that is not finite is released as zero, and said."""
+    data = tmp_path / "data.npz"
+    generator = np.random.default_rng(0)
+    x = generator.random((64, 4)).astype(np.float32)
+    x[:32] = 3e38
+    y = (np.arange(64) % 2).astype(np.int32)
+    np.savez(data, x_train=x, y_train=y, x_test=x[32:], y_test=y[32:])
+    options = {
+        "data": f"{{set: npz, path: {data}}}",
+        "clients": "{count: 2, seconds_per_example: 1 ms}",
+        "privacy": "{mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 0.5}",
+        "stop": "{updates: 20}",
+    }
+    whole, events = run_until(prepare(scenario(**options)), math.inf, tmp_path)
+    cut, _ = run_until(prepare(scenario(**options)), events // 2, tmp_path)
+    assert checkpoint.read(cut.folder / "checkpoint.npz").record.zeroed > 0
+    found = resume(cut.folder)
+    assert whole.manifest.extra["released_as_zero"] == found.manifest.extra["released_as_zero"]
+
+
+def test_the_world_that_came_to_another_place_is_not_given_anothers_models(cut, tmp_path):
+    since = checkpoint.read(cut / "checkpoint.npz")
+    slower = prepare(scenario(slowdowns="[{clients: [2], factor: 3}]"))
+    with pytest.raises(RunError, match=r"came to another place: expected time_s .*, found .* run it again from its"):
+        run_until(slower, math.inf, tmp_path, since=since, folder=cut)
+    assert (cut / "checkpoint.npz").exists()
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def test_one_is_taken_when_it_is_time_and_removed_at_the_end(tmp_path, monkeypatch):
+    taken = []
+    original = checkpoint.Keeper.take
+    monkeypatch.setattr(
+        checkpoint.Keeper, "take", lambda self: (original(self), taken.append(self.path.stat().st_size))
+    )
+    monkeypatch.setattr(checkpoint, "REST", 0)
+    whole = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="never")
+    assert not taken
+    found = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="30 ms")
+    assert taken
+    assert equal(found, whole), "nobody sees when they were taken"
+    assert not (found.folder / "checkpoint.npz").exists()
+    assert "resumed" not in found.manifest.extra
+
+
+def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(checkpoint, "REST", 0)
+    with pytest.warns(UserWarning, match=r"cannot write the checkpoint: No space left on device; the run goes on"):
+        found = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every=0.02)
+    assert found.status == "done"
+    assert len(found.manifest.extra["warnings"]) == 1 + len(prepare(scenario()).warnings)
+
+
+def test_its_size_is_that_of_living_models_and_not_of_the_history(made):
+    models = checkpoint.read(made[1].folder / "checkpoint.npz").names
+    assert 8 <= len(models) <= 8 * 4
+    size = (made[1].folder / "checkpoint.npz").stat().st_size
+    assert size < len(models) * 2600 + 10_000
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("5 min", 300.0), (2.5, 2.5), ("never", None), (None, None)])
+def test_intervals(given, seconds):
+    assert checkpoint.parse_interval(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["5 mins or so", 0, -1.0, "soon", "inf s", True])
+def test_no_intervals(given):
+    with pytest.raises(ScenarioError, match=r"^--checkpoint-every: expected a .*found"):
+        checkpoint.parse_interval(given)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def test_a_finished_run_has_nothing_to_resume(made):
+    with pytest.raises(DataError, match=r"001: expected a run that was killed or interrupted, found one that is done$"):
+        resume(made[0].folder)
+
+
+def test_without_a_checkpoint_the_advice_is_to_run_it_again(cut):
+    (cut / "checkpoint.npz").unlink()
+    with pytest.raises(DataError, match=r"expected a checkpoint in it, found none; .*simfl run .*scenario\.yaml$"):
+        resume(cut)
+
+
+def test_a_torn_or_changed_file_is_refused_whatever_is_wrong_with_it(cut):
+    path = cut / "checkpoint.npz"
+    content = path.read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        path.write_bytes(content[: generator.integers(len(content))])
+        with pytest.raises(DataError, match="expected a whole checkpoint, found a damaged one"):
+            checkpoint.read(path)
+    names = content.index(b"values.npy")
+    for at in (names + 200, names + 2000, content.index(b'"events"') + 10):
+        broken = bytearray(content)
+        broken[at] ^= 0x10
+        path.write_bytes(broken)
+        with pytest.raises(DataError, match="a damaged one"):
+            checkpoint.read(path)
+
+
+def test_what_numbers_depend_on_must_be_the_same_but_for_the_window(made, cut, monkeypatch):
+    text = (cut / "scenario.yaml").read_text()
+
+    def refused(change, match):
+        (cut / "scenario.yaml").write_text(text.replace(*change))
+        with pytest.raises(DataError, match=match):
+            resume(cut)
+        (cut / "scenario.yaml").write_text(text)
+
+    refused(("width: auto", "width: 2"), r"expected the width of the checkpoint, 4, found 2; restore it, or run it")
+    refused(("sigma: 0.3", "sigma: 0.4"), r"expected the scenario of the checkpoint, it has changed; restore")
+    original = checkpoint.versions
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "versions", lambda: {**original(), "jaxlib": "0.0.1"})
+        with pytest.raises(DataError, match=r"expected the version of jaxlib of the checkpoint, .*, found 0\.0\.1;"):
+            resume(cut)
+    changed = prepare(scenario())
+    x = changed.dataset.train_x.copy()
+    x[17, 3] += 1e-6
+    changed.dataset = dataclasses.replace(changed.dataset, train_x=x)
+    since = checkpoint.read(cut / "checkpoint.npz")
+    found = checkpoint.fingerprint(changed, choose_device("cpu"), 4)
+    with pytest.raises(DataError, match="expected the data of the checkpoint, it has changed"):
+        since.check(found)
+    (cut / "scenario.yaml").write_text(text.replace("window: auto", "window: 16"))
+    again = resume(cut)
+    assert equal(again, made[0])
+    assert again.manifest.window == 16
+
+
+def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, monkeypatch):
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "own_of_a_user.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside)])
+    own = {"algorithm": "{kind: 'own_of_a_user:Mine', batch_size: 8, step_size: 0.5}", "record": "{updates: true}"}
+    whole, events = run_until(prepare(scenario(**own)), math.inf, tmp_path / "results")
+    cut, _ = run_until(prepare(scenario(**own)), events // 2, tmp_path / "results")
+    later = shutil.copytree(cut.folder, tmp_path / "results" / "run" / "later")
+    sys.path.remove(str(beside))
+    del sys.modules["own_of_a_user"]
+    assert equal(resume(cut.folder), whole), "it lies where it lay"
+    (beside / "own_of_a_user.py").write_text(OWN.replace("3", "34"))
+    del sys.modules["own_of_a_user"]
+    with pytest.raises(DataError, match="expected the module of the algorithm of the checkpoint, it has changed"):
+        resume(later)
