@@ -199,7 +199,9 @@ def read(path: Path) -> Checkpoint:
                 if name.endswith(".npy") and name != "values.npy":
                     with archive.open(name) as file:
                         arrays[name.removesuffix(".npy")] = np.lib.format.read_array(file, allow_pickle=False)
-        record = Record(_evaluations(arrays, about["evaluations"]), _answers(arrays["answers"], about["answers"]), about["zeroed"])
+        record = Record(
+            _evaluations(arrays, about["evaluations"]), _answers(arrays["answers"], about["answers"]), about["zeroed"]
+        )
         memory = {name.removeprefix("memory/"): arrays[name] for name in arrays if name.startswith("memory/")}
         walls, names = arrays["walls"].tolist(), arrays["names"]
         position = Position(**about["position"])
