@@ -12,7 +12,8 @@ Views:
 - `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
   client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
   max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which
-  nobody can check from a scenario. It is reported because papers assume it, and every statement says so.
+  nobody can check from a scenario. It is reported because papers assume it, and every statement says so. A client's
+  own transcript tells no less, so that no client's epsilon is larger than in the other view.
 
 Shuffled data is accounted by passes: in every pass an example is in one batch, and nobody counts on not knowing in
 which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
@@ -234,7 +235,7 @@ class Ledger:
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
                 for client, (uses,) in enumerate(self.uses(releases))
             ]
-        if (view or self.terms.view) == "global_hidden" and self.terms.unit == "example":
+        if self._hides(view):
             return self._hidden(releases)
         counts, others = releases.counts, releases.others
         found: dict[tuple[int, float, int], Composition] = {}
@@ -380,9 +381,19 @@ class Ledger:
             ]
         else:
             compositions = self.compositions(releases)
+        if self._hides(None):
+            return float(self.epsilon(releases).max())
         if self.terms.accountant == "pld":
             return max(self._tight(composition) for composition in dict.fromkeys(compositions))
         return max(self._renyi(compositions).values())
+
+    def _hides(self, view: View | None) -> bool:
+        """Whether senders are hidden in a view (that of the terms by default), and it makes a difference.
+
+        Who does not learn whose updates he sees learns no more than who does: a client's epsilon is the smaller of the
+        two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too.
+        """
+        return (view or self.terms.view) == "global_hidden" and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""
@@ -390,9 +401,11 @@ class Ledger:
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         if self.terms.accountant == "pld":
-            return np.array([self._tight(composition) for composition in compositions])
-        found = self._renyi(compositions)
-        return np.array([found[composition] for composition in compositions])
+            found = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
+        else:
+            found = self._renyi(compositions)
+        epsilon = np.array([found[composition] for composition in compositions])
+        return np.minimum(epsilon, self.epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon at the end, as tight as is affordable, float [K].
@@ -419,7 +432,8 @@ class Ledger:
                 affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
                 for release, alike in by_kind.items():
                     self._tighten(found, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
-        return np.array([found[composition] for composition in compositions])
+        epsilon = np.array([found[composition] for composition in compositions])
+        return np.minimum(epsilon, self.final_epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def _tighten(
         self, found: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int

@@ -68,7 +68,13 @@ def test_releases_of_other_kinds_are_composed_with_the_usual_ones():
 def test_views():
     sizes, releases = [100, 50], Releases([30, 10])
     local, hidden = ledger(sizes), ledger(sizes, view="global_hidden")
-    assert hidden.epsilon(releases).tolist() == [renyi(2.0, 0.1, 40)] * 2, "all updates, at rate B / (K smallest n)"
+    own = [renyi(2.0, 0.1, 30), renyi(2.0, 0.2, 10)]
+    assert own[0] < renyi(2.0, 0.1, 40) < own[1], "all updates, at rate B / (K smallest n)"
+    assert hidden.epsilon(releases).tolist() == [own[0], renyi(2.0, 0.1, 40)], "or its own, if that tells less"
+    assert hidden.largest(releases) == renyi(2.0, 0.1, 40)
+    budgets = [0.5, 2.0]
+    made = Releases(local.allowances(budgets))
+    assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if nobody learns whose update is whose" in hidden.statement
     assert "an example in an update with probability 10/(2 * 50), the smallest n held fixed" in hidden.statement
