@@ -33,3 +33,11 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the valid word closest to `word`, or an empty string."""
     close = difflib.get_close_matches(str(word), list(valid), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def printable(text: str) -> str:
+    """Return a text with what a terminal would obey, such as escape sequences, written as escapes; lines stay."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )

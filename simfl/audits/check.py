@@ -20,6 +20,7 @@ from simfl.privacy.shuffled import KnownUses
 from simfl.records import Run, RunFolder
 from simfl.records.claims import Check, Claimed, Finding
 from simfl.scenario import from_mapping
+from simfl.scenario.own_code import nothing_loaded
 from simfl.scenario.privacy import MechanismConfig, StatedClaim
 from simfl.simulation.runner import prepare
 from simfl.simulation.setup import Setup
@@ -33,10 +34,13 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 def check_run(run: Run) -> Check:
     """Hold what is claimed about a run against what is certified for the releases that it recorded.
 
+    A run is data: nothing of a user's own code is loaded for it.
+
     Raises:
         ScenarioError, DataError: there is nothing to check, or its scenario needs what is not here.
     """
-    return check(prepare(from_mapping(run.scenario)), run)
+    with nothing_loaded():
+        return check(prepare(from_mapping(run.scenario)), run)
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.shared import Target, write_text
+from simfl.cli.shared import Target, say, write_text
 from simfl.errors import ScenarioError
 
 FORMATS = ("png", "pdf", "svg")
@@ -39,7 +39,7 @@ def compare(
     for ending in endings:
         if ending not in FORMATS:
             raise ScenarioError(f"--formats: expected some of {', '.join(FORMATS)}, found {ending!r}")
-    groups, usual = open_groups(paths)
+    groups, usual = open_groups(paths, say)
     axes, column = ("time",), "test_accuracy"
     if len(paths) == 1 and is_sweep(paths[0]):
         wanted = read_sweep(paths[0]).study["compare"]

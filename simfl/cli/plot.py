@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simfl.cli.shared import say
 from simfl.errors import ScenarioError
 
 
@@ -28,6 +29,7 @@ def plot(
 ) -> None:
     """Draw runs that were made before, one curve each; with a sweep, one for each group of runs."""
     from simfl import plots
+    from simfl.records.sweeps import open_runs
 
     plots.without_a_screen()
     if clients:
@@ -37,4 +39,4 @@ def plot(
             )
         print(plots.save(plots.plot_client_epsilon(runs[0]), save or Path("client-epsilon-by-time.png")))
         return
-    print(plots.save(plots.plot(runs, x=x, y=y), save or Path(f"{y}-by-{x}.png")))
+    print(plots.save(plots.plot(open_runs(runs, say), x=x, y=y), save or Path(f"{y}-by-{x}.png")))

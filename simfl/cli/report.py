@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.shared import Target
+from simfl.cli.shared import Target, say
 
 
 def report(
@@ -26,7 +26,5 @@ def report(
     """
     from simfl.audits.check import check_run
     from simfl.reports import write_report
-    from simfl.scenario.own_code import look_beside
 
-    look_beside(paths)
-    print(write_report(paths, out, target=target, baseline=baseline, check=check_run))
+    print(write_report(paths, out, target=target, baseline=baseline, check=check_run, tell=say))

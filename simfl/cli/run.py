@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from simfl.cli.shared import INTERRUPTED, RUN_FAILED, Device, Overrides, Quiet, Results, Scenarios, Seed, say
+from simfl import signals
+from simfl.cli.shared import RUN_FAILED, Device, Overrides, Quiet, Results, Scenarios, Seed, say
 from simfl.cli.validate import load_all
 from simfl.errors import RunError, SimflError
 
@@ -39,7 +40,7 @@ def run(
         console.show_runs(runs, console.output())
         _draw_comparison(runs, out)
     if runs and runs[-1].status == "interrupted":
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(signals.exit_code())
     if failed or any(run.status == "failed" for run in runs):
         raise typer.Exit(RUN_FAILED)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.errors import ScenarioError
+from simfl import signals
+from simfl.errors import ScenarioError, printable
 
 if TYPE_CHECKING:
     from simfl.records.sweeps import SweepRun
@@ -66,8 +67,8 @@ def help_of(command: Callable[..., object]) -> str:
 
 
 def say(text: str) -> None:
-    """Write lines to stderr as they are: a terminal's width must not break a path apart."""
-    sys.stderr.write(text.rstrip("\n") + "\n")
+    """Write lines to stderr: a terminal's width must not break a path apart, and what it would obey is escaped."""
+    sys.stderr.write(printable(text.rstrip("\n")) + "\n")
     sys.stderr.flush()
 
 
@@ -100,4 +101,4 @@ def exit_after(runs: Iterable[SweepRun]) -> None:
         raise typer.Exit(RUN_FAILED)
     if missing:
         say(f"{missing} of {len(planned)} runs are missing; the same command goes on with them")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(signals.exit_code())

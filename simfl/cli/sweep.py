@@ -46,15 +46,23 @@ def sweep(
     from simfl.studies.running import sweep as run_sweep
 
     plan = load_study(study, overrides or (), seeds)
-    _show_plan(plan, survey(plan, out))
+    surveyed = survey(plan, out)
+    _show_plan(plan, surveyed)
     if dry_run:
         return
     with sweep_progress(plan.study.name, quiet) as tell:
         swept = run_sweep(
-            plan, out=out, jobs=jobs, cluster=cluster, device=device, keep_compiled=not compile_anew, tell=tell
+            plan,
+            out=out,
+            jobs=jobs,
+            cluster=cluster,
+            device=device,
+            keep_compiled=not compile_anew,
+            surveyed=surveyed,
+            tell=tell,
         )
     if swept.finished:
-        groups, baseline = open_groups([swept.folder])
+        groups, baseline = open_groups([swept.folder], say)
         show_comparison(compare_groups(groups, swept.study["compare"]["target"], baseline))
     for run in swept.runs:
         if run.status == "diverged":

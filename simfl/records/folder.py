@@ -18,12 +18,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records.locks import HeldError, held, is_held
+from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import SCHEMAS, UNDIGESTED, digest_table
 from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, stream_of
 
@@ -84,6 +85,37 @@ class Manifest:
     def updates_per_s(self) -> float:
         """Updates per host second, NaN before there were any."""
         return self.updates / self.wall_s if self.wall_s > 0 else math.nan
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    """Refuse what a run cannot have written; whoever reads a manifest may rely on its types."""
+    status, tables, versions_, extra = manifest.status, manifest.tables, manifest.versions, manifest.extra
+    texts = [manifest.device, manifest.reason, manifest.digest]
+    right = {
+        "status": isinstance(status, str) and status in get_args(Status),
+        "seed": _counts(manifest.seed, 2**64),
+        "device, reason, digest": all(isinstance(text, str) for text in texts),
+        "wall_s, time_s": all(_measures(value) for value in (manifest.wall_s, manifest.time_s)),
+        "updates": _counts(manifest.updates, 2**63),
+        "window, width": all(value is None or _counts(value, 2**63) for value in (manifest.window, manifest.width)),
+        "tables, versions": all(
+            isinstance(names, dict) and all(isinstance(text, str) for text in names.values())
+            for names in (tables, versions_)
+        ),
+        "extra": isinstance(extra, dict),
+    }
+    wrong = [name for name, is_right in right.items() if not is_right]
+    if wrong:
+        raise ValueError(f"{wrong[0]}: found something else than a run writes")
+    return manifest
+
+
+def _counts(value: object, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _measures(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
 
 
 class RunFolder:
@@ -221,10 +253,23 @@ class RunFolder:
         try:
             values = json.loads(self.manifest_path.read_text(encoding="utf-8"))
             known = {entry.name for entry in dataclasses.fields(Manifest)}
-            return Manifest(**{name: value for name, value in values.items() if name in known})
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+            return _checked(Manifest(**{name: value for name, value in values.items() if name in known}))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())[:200]
             raise DataError(f"{self.manifest_path}: expected the manifest of a run: {problem}") from error
+
+    def is_whole(self, manifest: Manifest) -> bool:
+        """Whether scenario, tables and models are those that a manifest speaks of."""
+        try:
+            scenario = manifest.extra.get("scenario_text")
+            if scenario is not None and digest_text(self.scenario_path.read_text(encoding="utf-8")) != scenario:
+                return False
+            models = manifest.extra.get("models") or {}
+            return self.digests() == manifest.tables and all(
+                digest_parts(read_models(self.models_path(name))) == digest for name, digest in models.items()
+            )
+        except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException, DataError):
+            return False
 
     def digests(self) -> dict[str, str]:
         """Return the digest of each complete table, by name."""
@@ -238,6 +283,11 @@ class RunFolder:
 def combine_digests(digests: dict[str, str]) -> str:
     """Return the digest of a run from those of its tables."""
     return hashlib.sha256("".join(f"{name}:{digests[name]};" for name in sorted(digests)).encode()).hexdigest()
+
+
+def digest_text(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.models import read_models
-from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED
-from simfl.records.writer import read_flushed
+from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +36,9 @@ UNFINISHED = ("killed", "running")
 
 ALWAYS = ("metrics", "clients")
 """Tables that every run has; until something is flushed they are empty."""
+
+ACCOUNTS = ("releases", "uses")
+"""Tables that are nothing unless they are whole: a part of an account says too little."""
 
 
 class Run:
@@ -215,32 +217,17 @@ class Run:
         return read_models(path)
 
     def _table(self, name: str) -> pd.DataFrame:
-        import pandas as pd
-
         folder = RunFolder(self.folder)
-        path = folder.table_path(name)
-        if not path.exists():
-            if folder.stream_path(name).exists() or (name in ALWAYS and folder.read_manifest().status in UNFINISHED):
-                return _flushed(folder, name)
+        path, manifest = folder.table_path(name), folder.read_manifest()
+        # What was spent is never read from a part of the account.
+        flushed = name not in ACCOUNTS and folder.stream_path(name).exists()
+        if not (path.exists() or flushed or (name in ALWAYS and manifest.status in UNFINISHED)):
             advice = _HOW_TO_RECORD.get(name, "run it again")
+            if manifest.status in UNFINISHED:
+                advice = f"it is {manifest.status}: such a table is written at the end"
             raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
-        try:
-            frame = pd.read_parquet(path)
-        except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
-            raise DataError(f"{path}: cannot read the table: {' '.join(str(error).split())}") from error
-        missing = [column for column in (SCHEMAS | UNDIGESTED)[name].names if column not in frame.columns]
-        if missing:
-            raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
-        return frame
-
-
-def _flushed(folder: RunFolder, name: str) -> pd.DataFrame:
-    """Return the rows of a table that was not completed, as far as they can be read."""
-    import pyarrow as pa
-
-    batches = list(read_flushed(folder.stream_path(name)))
-    rows: pd.DataFrame = pa.Table.from_batches(batches, batches[0].schema if batches else SCHEMAS[name]).to_pandas()
-    return rows
+        rows: pd.DataFrame = read_table(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, "")).to_pandas()
+        return rows
 
 
 def read(folder: str | Path) -> Run:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import DataError
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
-from simfl.records.results import Run, read
+from simfl.records.results import UNFINISHED, Run, read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,10 +150,30 @@ def read_sweep(folder: str | Path) -> Sweep:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         values["runs"] = tuple(SweepRun(**run) for run in values["runs"])
-        return Sweep(folder=Path(folder), **values)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+        return _checked(Sweep(folder=Path(folder), **values))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())[:200]
         raise DataError(f"{path}: expected the plan of a sweep: {problem}") from error
+
+
+def _checked(sweep: Sweep) -> Sweep:
+    """Refuse what no sweep can have written; whoever reads a plan may rely on its types."""
+    wanted = sweep.study["compare"]
+    own = {"name": sweep.name, "description": sweep.description, "version": sweep.version, "y": wanted["y"]}
+    own |= {"baseline": "" if sweep.baseline is None else sweep.baseline}
+    labels = [label for axis in sweep.axes.values() for label in [*axis]]
+    texts = [*own.values(), *wanted["x"], *sweep.axes, *labels]
+    for run in sweep.runs:
+        texts += [run.folder, run.label, run.key, run.status, run.reason, *run.settings, *run.settings.values()]
+        if not isinstance(run.seed, int) or not 0 <= run.wall_s < math.inf or not isinstance(run.changes, dict):
+            raise ValueError(f"runs: found {str(run)[:60]!r}")
+        if run.folder in {"", ".", ".."} or "/" in run.folder or "\\" in run.folder:
+            raise ValueError(f"runs: folder: expected a plain name, found {run.folder[:60]!r}")
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    target = wanted["target"]
+    if wrong is not None or not (target is None or 0 < target <= 1):
+        raise ValueError(f"found {str(target if wrong is None else wrong)[:60]!r}")
+    return sweep
 
 
 def is_sweep(folder: Path) -> bool:
@@ -191,11 +213,14 @@ class Group:
         return next(iter(self.runs.values())).privacy is not None
 
 
-def open_groups(paths: Sequence[str | Path]) -> tuple[list[Group], str | None]:
+def open_groups(
+    paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn
+) -> tuple[list[Group], str | None]:
     """Open runs and sweeps, and group the runs by what differs, seeds apart.
 
     Args:
         paths: folders of runs, or of sweeps.
+        tell: told in a line of every run that is damaged and left out, or that ends where its process was killed.
 
     Returns:
         The groups in the order in which they were met, and the baseline of the sweep if there is one sweep alone and
@@ -207,16 +232,48 @@ def open_groups(paths: Sequence[str | Path]) -> tuple[list[Group], str | None]:
     folders = [Path(path) for path in paths]
     if len(folders) == 1 and is_sweep(folders[0]):
         sweep = read_sweep(folders[0])
-        groups = _groups_of(sweep)
+        groups = _groups_of(sweep, tell)
         return groups, sweep.baseline if sweep.baseline in labels_of(groups) else None
-    runs: list[Run] = []
-    for folder in folders:
-        if is_sweep(folder):
-            sweep = read_sweep(folder)
-            runs += [sweep.open(run) for run in sweep.finished]
+    return group_runs(open_runs(folders, tell)), None
+
+
+def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn) -> list[Run]:
+    """Open runs, and the finished runs of sweeps; see `open_groups`.
+
+    Raises:
+        DataError: none of them can be read.
+    """
+    folders: list[Path] = []
+    for path in map(Path, paths):
+        if is_sweep(path):
+            folders += [path / run.folder for run in read_sweep(path).finished]
         else:
-            runs.append(read(folder))
-    return group_runs(runs), None
+            folders.append(path)
+    return list(_readable(folders, tell).values())
+
+
+def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
+    """Return the runs that can be read, with at least one evaluation each, by their folders."""
+    found: dict[Path, Run] = {}
+    problems = []
+    for folder in folders:
+        try:
+            run = read(folder)
+            count, _ = len(run.metrics), run.clients
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if not count:
+            problems.append(f"{folder}: {run.status} before the first evaluation: there is nothing to compare")
+            continue
+        if run.status in UNFINISHED:
+            tell(f"{folder}: {run.status}: {run.manifest.reason or 'under way'}; its last evaluation counts as its end")
+        found[folder] = run
+    if problems and not found:
+        raise DataError("\n".join(problems))
+    for problem in problems:
+        tell(f"{problem} (left out)")
+    return found
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
@@ -227,12 +284,15 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
     )
 
 
-def _groups_of(sweep: Sweep) -> list[Group]:
+def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> list[Group]:
     groups: dict[str, Group] = {}
+    readable = _readable([sweep.folder / run.folder for run in sweep.finished], tell)
     for run in sweep.finished:
+        if (opened := readable.get(sweep.folder / run.folder)) is None:
+            continue
         values = {axis: _value_at(run.changes, axis) for axis in run.settings}
         group = groups.setdefault(run.label, Group(run.label, run.settings, {}, values))
-        group.runs[run.seed] = sweep.open(run)
+        group.runs[run.seed] = opened
     if not groups:
         raise DataError(
             f"{sweep.folder}: expected finished runs, found none of {len(sweep.runs)}; simfl sweep it first"

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simfl.records.writer import ROWS_PER_CHUNK
+from simfl.errors import DataError, printable
+from simfl.records.writer import ROWS_PER_CHUNK, read_flushed, stream_of
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -152,23 +153,95 @@ WALL_CLOCK_COLUMNS = ("wall_s",)
 """Columns that differ between two runs of the same scenario."""
 
 
-def read_between(path: Path, first: str, last: str, begin: float, end: float) -> Iterator[tuple[Any, ...]]:
+def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
+    """Read a whole table, or the rows of it that were flushed where it was not completed.
+
+    Args:
+        path: of the Parquet file.
+        schema: the columns that it must have; it may have more.
+        digest: that of the rows, where it is known.
+
+    Raises:
+        DataError: it cannot be read, or holds something else than it should.
+    """
+    if not path.exists():
+        return _whole(path, schema, list(read_flushed(stream_of(path))))
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.read()
+    except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
+        raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
+    _check_columns(path, rows.schema, schema)
+    rows = _whole(path, schema, rows.to_batches())
+    if digest and digest_batches(rows.schema, rows.to_batches(ROWS_PER_CHUNK)) != digest:
+        raise DataError(f"{path}: the table is damaged: it is not what the run wrote; run it again")
+    return rows
+
+
+def read_between(
+    path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
+) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a table whose interval [first, last] touches [begin, end], without reading all of it.
 
-    Row groups that hold no such row are left out, as their statistics tell.
+    Row groups that hold no such row are left out, as their statistics tell. Of a table that was not completed, the rows
+    that were flushed are looked at.
+
+    Raises:
+        DataError: it cannot be read, or holds something else than it should.
     """
-    with pq.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        start, stop = names.index(first), names.index(last)
-        for group in range(file.num_row_groups):
-            about = file.metadata.row_group(group)
-            earliest, latest = about.column(start).statistics, about.column(stop).statistics
-            if earliest is not None and (earliest.min > end or latest.max < begin):
-                continue
-            for batch in file.read_row_group(group).to_batches(max_chunksize=8192):
-                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    if row[start] <= end and row[stop] >= begin:
-                        yield row
+    start, stop = schema.names.index(first), schema.names.index(last)
+    batches = read_flushed(stream_of(path)) if not path.exists() else _between(path, schema, first, last, begin, end)
+    for batch in batches:
+        part = _whole(path, schema, [batch]).select(schema.names)
+        for row in zip(*(column.to_pylist() for column in part.columns), strict=True):
+            if row[start] <= end and row[stop] >= begin:
+                yield row
+
+
+def _between(
+    path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
+) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow, schema)
+            names = file.schema_arrow.names
+            for group in range(file.num_row_groups):
+                about = file.metadata.row_group(group)
+                earliest = about.column(names.index(first)).statistics
+                latest = about.column(names.index(last)).statistics
+                if earliest is not None and latest is not None and (earliest.min > end or latest.max < begin):
+                    continue
+                yield from file.read_row_group(group).to_batches(max_chunksize=8192)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
+
+
+def _check_columns(path: Path, found: pa.Schema, schema: pa.Schema) -> None:
+    missing = [column for column in schema.names if found.names.count(column) != 1]
+    if missing:
+        raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
+    for field in found:
+        expected = schema.field(field.name).type if field.name in schema.names else pa.float64()
+        if field.type != expected:
+            raise DataError(
+                f"{path}: {printable(field.name)}: expected a column of {expected}, found {field.type}; run it again"
+            )
+
+
+def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table, all of whose values are there."""
+    rows = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
+    _check_columns(path, rows.schema, schema)
+    gaps = [name for name in rows.column_names if rows[name].null_count]
+    if gaps:
+        raise DataError(f"{path}: the table lacks values in the columns {', '.join(gaps)}; run it again")
+    return rows
+
+
+def _one_line(error: BaseException) -> str:
+    return printable(" ".join(str(error).split()) or type(error).__name__)
 
 
 def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
@@ -180,15 +253,25 @@ def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
         path: a Parquet file of numbers.
         skip: columns left out, by default those that tell the host's time.
     """
-    file = pq.ParquetFile(path)
+    with pq.ParquetFile(path) as file:
+        names = [name for name in file.schema_arrow.names if name not in set(skip)]
+        return digest_batches(file.schema_arrow, file.iter_batches(batch_size=ROWS_PER_CHUNK, columns=names), skip)
+
+
+def digest_batches(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], skip: Iterable[str] = WALL_CLOCK_COLUMNS
+) -> str:
+    """Return the digest of a table whose rows come in batches; see `digest_table`."""
     skipped = set(skip)
     hashes = {
         field.name: hashlib.sha256(f"{field.name}:{field.type};".encode())
-        for field in file.schema_arrow
+        for field in schema
         if field.name not in skipped
     }
-    for batch in file.iter_batches(batch_size=ROWS_PER_CHUNK, columns=list(hashes)):
+    for batch in batches:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name in skipped:
+                continue
             values = column.to_numpy(zero_copy_only=False)
             if np.issubdtype(values.dtype, np.floating):
                 values = np.where(np.isnan(values), np.nan, values)  # one pattern of bits for all NaN

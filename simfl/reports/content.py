@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,7 @@ def gather(
     target: float | None = None,
     baseline: str | None = None,
     check: Callable[[Run], Check] | None = None,
+    tell: Callable[[str], None] = warnings.warn,
 ) -> Content:
     """Read runs and sweeps, and work out what there is to say.
 
@@ -146,12 +148,13 @@ def gather(
             reached.
         baseline: label of what the others are held against; by default that of the study.
         check: holds the claim of a run against its account.
+        tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
         DataError: a folder that is no run and no sweep, or has no finished run.
         ScenarioError: no such baseline.
     """
-    groups, usual = open_groups(paths)
+    groups, usual = open_groups(paths, tell)
     labels = _labels(groups)
     if baseline is not None:
         # As the page calls it, or as simfl compare does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ def write_report(
     target: float | None = None,
     baseline: str | None = None,
     check: Callable[[Run], Check] | None = None,
+    tell: Callable[[str], None] = warnings.warn,
 ) -> Path:
     """Write a report about runs, or a sweep, and return its path.
 
@@ -38,13 +40,14 @@ def write_report(
             reached.
         baseline: label of what the others are held against; by default that of the study.
         check: holds the claim of a run against its account, such as `simfl.audits.check.check_run`.
+        tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
         DataError: a folder that is no run and no sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     place = Path(out)
-    text = page(gather(paths, target=target, baseline=baseline, check=check))
+    text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
     partial = place.with_name(place.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")

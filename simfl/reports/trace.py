@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Run, RunFolder
-from simfl.records.tables import read_between
+from simfl.records.tables import SCHEMAS, read_between
 
 RUN, CLIENTS, LINKS = 1, 2, 3
 """The processes of a trace."""
@@ -86,7 +86,9 @@ def write_trace(
     if not start_s < end_s:
         raise ScenarioError(f"trace: expected a begin before the end, found {start_s:g} s and {end_s:g} s")
     folder = RunFolder(run.folder)
-    missing = tuple(name for name in TABLES if not folder.table_path(name).exists())
+    missing = tuple(
+        name for name in TABLES if not (folder.table_path(name).exists() or folder.stream_path(name).exists())
+    )
     if len(missing) == len(TABLES):
         raise DataError(
             f"{run.folder}: this run recorded no timeline, messages or updates, so there is nothing to trace; run it "
@@ -256,7 +258,7 @@ class _Writer:
 
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table that touch the interval."""
-        return read_between(self._folder.table_path(name), first, last, self._start, self._end)
+        return read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end)
 
     # -- events --------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from simfl import signals
 from simfl.errors import DataError, RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
-from simfl.records.folder import combine_digests
+from simfl.records.folder import combine_digests, digest_text
 from simfl.records.models import write_models
 from simfl.records.sweeps import FINISHED
 from simfl.records.tables import MOST_EDGES, further_metrics
@@ -205,6 +205,7 @@ class Simulation:
         self._evaluated_updates = -1
         self._tables: dict[str, TableWriter] = {}
         self._models: dict[str, str] = {}
+        self._scenario_text = ""
         #: What rows learn at the end, by table.
         self._amendments: dict[str, Amend] = {}
         self._started = 0.0
@@ -268,7 +269,9 @@ class Simulation:
     def _begin(self, folder: RunFolder) -> None:
         """Write what is known before anything happens, and open the tables."""
         setup = self.setup
-        folder.write_scenario(setup.scenario.to_yaml())
+        text = setup.scenario.to_yaml()
+        self._scenario_text = digest_text(text)
+        folder.write_scenario(text)
         folder.write_manifest(self._manifest("running"))
         record = setup.scenario.record
         names = ["clients"]
@@ -606,6 +609,7 @@ class Simulation:
         digests = digests or {}
         extra: dict[str, Any] = {
             "scenario_digest": scenario.digest(),
+            "scenario_text": self._scenario_text,
             "model_size": self.setup.model.size,
             "sampling": self.setup.training.sampling,
             "warnings": self.warnings,

@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
-from simfl.errors import DataError, ScenarioError
+from simfl import signals
+from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder
+from simfl.records.locks import HeldError, held, is_held
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
@@ -30,6 +29,10 @@ from simfl.version import __version__
 
 COMPILED = ".compiled"
 """The folder of compiled programs, below that of all results."""
+
+
+LOCK = "sweep.lock"
+"""What a sweep holds in its folder for as long as it runs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ def sweep(
     overrides: Iterable[str] = (),
     seeds: int | Sequence[int] | None = None,
     keep_compiled: bool = True,
+    surveyed: Sweep | None = None,
     tell: Callable[[Report], None] | None = None,
 ) -> Sweep:
     """Run what is missing of a study and return the sweep.
@@ -77,6 +81,7 @@ def sweep(
         overrides: changes to every run, `key.path=value`; only with a path.
         seeds: instead of the study's; only with a path.
         keep_compiled: let processes share compiled programs through a folder.
+        surveyed: what `survey` returned a moment ago, which need not be found out again.
         tell: called when a run has ended, and in between while scenarios are checked.
 
     Returns:
@@ -90,7 +95,10 @@ def sweep(
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     look_beside(plan.beside)
     root = Path(out)
-    state = survey(plan, root)
+    lock = root / plan.study.name / LOCK
+    if is_held(lock):
+        raise ScenarioError(_held_by(lock.parent, "another process"))
+    state = surveyed or survey(plan, root)
     missing = [run for run, known in zip(plan.runs, state.runs, strict=True) if not known.finished]
     report = tell if tell is not None else _silence
     check(
@@ -101,22 +109,45 @@ def sweep(
     )
     count = jobs or plan.study.jobs or os.cpu_count() or 1
     engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
-    try:
-        state.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ScenarioError(
-            f"{state.folder}: cannot make a folder for results: {error.strerror}; choose --out"
-        ) from error
-    state.write()
     compiled = str((root / COMPILED).absolute()) if keep_compiled else None
     beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
     tasks = [
         RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled) for run in missing
     ]
-    with _stopping(stop):
-        state = _run(engine, tasks, state, report)
-    state.write_table()
+    with _alone_in(state.folder):
+        state.write()
+        with signals.handled(lambda number: stop()):
+            state = _run(engine, tasks, state, report)
+        state.write_table()
     return state
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Be the only sweep that writes into a folder, which is made if need be.
+
+    Raises:
+        ScenarioError: another sweep does, or nobody can.
+        RunError: the disk does not take what a sweep writes about itself.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(folder / LOCK))
+        except HeldError as error:
+            raise ScenarioError(_held_by(folder, str(error))) from None
+        except OSError as error:
+            raise ScenarioError(
+                f"{folder}: cannot make a folder for results: {error.strerror}; choose --out"
+            ) from error
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"{folder}: cannot write the sweep's files: {error.strerror or error}") from error
+
+
+def _held_by(folder: Path, who: str) -> str:
+    return f"{folder}: {who} is sweeping into this folder; wait until it is done, or choose another --out"
 
 
 def survey(plan: StudyPlan, root: Path) -> Sweep:
@@ -134,13 +165,17 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 
 
 def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
-    """Return folder, status, reason and host seconds of the finished runs in a folder, by their key."""
+    """Return folder, status, reason and host seconds of the finished runs in a folder, by their key.
+
+    A run whose files are not those that its manifest speaks of is none.
+    """
     found: dict[str, tuple[str, str, str, float]] = {}
     for path in sorted(folder.glob("*/manifest.json")):
         with contextlib.suppress(DataError):  # damaged: as good as missing
-            manifest = RunFolder(path.parent).read_manifest()
+            there = RunFolder(path.parent)
+            manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
-            if manifest.status in FINISHED:
+            if manifest.status in FINISHED and there.is_whole(manifest):
                 found[key] = path.parent.name, manifest.status, manifest.reason, manifest.wall_s
     return found
 
@@ -216,23 +251,6 @@ def estimate(runs: Sequence[SweepRun], left: Sequence[SweepRun], jobs: int) -> f
     means = {label: sum(times) / len(times) for label, times in known.items()}
     usual = sum(means.values()) / len(means)
     return math.fsum(means.get(run.label, usual) for run in left) / jobs
-
-
-@contextlib.contextmanager
-def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C stop an engine within a block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        stop()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _silence(report: Report) -> None:

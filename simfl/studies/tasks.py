@@ -73,14 +73,16 @@ class RunOutcome:
 def start_worker(stop: Event) -> None:
     """Prepare a process of the local engine.
 
-    Ctrl-C at the terminal is for the parent, which sets `stop`: a process waiting for work would die of it. And nobody
-    goes on computing when the parent is gone, killed perhaps: another sweep may be about to write the same folder.
+    Ctrl-C at the terminal, and SIGTERM to a whole job, are for the parent, which sets `stop`: a process waiting for
+    work would die of it. And nobody goes on computing when the parent is gone, killed perhaps: another sweep may be
+    about to write the same folder.
     """
     from simfl.simulation.data import shared_data
 
     global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     threading.Thread(target=_leave_with_parent, name="simfl-parent", daemon=True).start()

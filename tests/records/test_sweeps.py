@@ -12,7 +12,8 @@ def made_up(folder, make_run, statuses):
         path = make_run(name="study", status="done" if status == "missing" else status)
         settings, changes = {"step_size": "0.5"}, {"algorithm.step_size": 0.5}
         runs.append(SweepRun(path.name, "step_size=0.5", settings, changes, seed, f"{seed:064x}", status))
-    return Sweep(folder, "study", "why?", "0.1.0", {"seeds": 2}, {"step_size": ["0.5"]}, tuple(runs))
+    study = {"seeds": 2, "compare": {"target": None, "x": ["time"], "y": "test_accuracy"}}
+    return Sweep(folder, "study", "why?", "0.1.0", study, {"step_size": ["0.5"]}, tuple(runs))
 
 
 def test_a_sweep_is_read_as_it_was_written(make_run, tmp_path):

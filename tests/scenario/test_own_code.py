@@ -1,32 +1,47 @@
+"""Users' own modules: found beside the scenario, one line when they fail, and never run to look at results."""
+
 import sys
 
 import pytest
 
-MODULE = """
-from simfl.algorithms.sync_sgd import SyncSGD
+from simfl.algorithms import Algorithm
+from simfl.errors import ScenarioError
+from simfl.scenario.own_code import load_class, look_beside, nothing_loaded
+
+FAILING = {
+    "raises": (
+        "x = 1\nraise OSError('no\\nfile')",
+        r"raised OSError: no file in .*own_raises\.py:2; correct",
+    ),
+    "exits": ("import sys\nsys.exit()", r"raised SystemExit: in .*own_exits\.py:2; correct the module"),
+    "divides": ("def f():\n    1 / 0\nf()", r"raised ZeroDivisionError: .* in .*own_divides\.py:2; correct"),
+    "syntax": ("x = (", r"raised SyntaxError: .* in .*own_syntax\.py:1; correct the module"),
+    "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
+    "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:Class"),
+    "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
+}
 
 
-class Mine(SyncSGD):
-    summary = "mine"
-"""
-
-SCENARIO = """
-data: digits
-clients: {count: 4}
-topology: complete
-algorithm: {kind: "my_own_module:Mine", batch_size: 16}
-privacy: {noise_multiplier: 2}
-stop: {updates: 20}
-"""
-
-
-@pytest.mark.parametrize("words", [("privacy", "check"), ("validate",)])
-def test_an_algorithm_beside_the_scenario_is_found(simfl_, tmp_path, monkeypatch, words):
+@pytest.mark.parametrize("name", FAILING)
+def test_a_module_that_fails_is_one_line(name, tmp_path, monkeypatch):
+    text, message = FAILING[name]
+    (tmp_path / f"own_{name}.py").write_text(text)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "my_own_module.py").write_text(MODULE)
-    (folder / "s.yaml").write_text(SCENARIO)
-    code, _, err = simfl_(*words, folder / "s.yaml")
-    assert (code, err) == (0, "")
-    sys.modules.pop("my_own_module", None)
+    look_beside([tmp_path / "s.yaml"])
+    with pytest.raises(ScenarioError, match=rf"^algorithm\.kind: .*{message}") as caught:
+        load_class(f"own_{name}:Mine", Algorithm, "algorithm.kind")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [":Mine", "own:", "..:x", ".own:Mine", "own mod:Mine", "\x00:Mine"])
+def test_names_that_are_none(name):
+    with pytest.raises(ScenarioError, match=r"^algorithm\.kind: cannot load"):
+        load_class(name, Algorithm, "algorithm.kind")
+
+
+def test_nothing_is_loaded_to_look_at_results(tmp_path, monkeypatch):
+    (tmp_path / "own_marker.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with nothing_loaded(), pytest.raises(ScenarioError, match="is code beside the scenario, which is not run to look"):
+        load_class("own_marker:Mine", Algorithm, "algorithm.kind")
+    assert "own_marker" not in sys.modules

@@ -10,14 +10,18 @@ import time
 from pathlib import Path
 
 import jax
+import pandas as pd
 import pytest
 import yaml
 
 from simfl.errors import ScenarioError
+from simfl.records import RunFolder
+from simfl.records.locks import held
 from simfl.records.sweeps import read_sweep
 from simfl.scenario.study import load_study
 from simfl.studies import sweep
-from simfl.studies.running import estimate
+from simfl.studies.running import LOCK, _alone_in, estimate, survey
+from tests.conftest import write_run
 
 ROOT = Path(__file__).parents[2]
 BASE = {
@@ -207,18 +211,18 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
         sweep(write(), out=tmp_path / "results", cluster="nonsense")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_leaves_a_sweep_that_goes_on_later(write, tmp_path, jobs):
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, jobs, number):
     def press(report):
         if report.run is not None and not pressed:
             pressed.append(report.run.folder)
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     pressed = []
     study = write(base={**BASE, "stop": {"updates": 2000}}, grid=STEPS, seeds=4)
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number)
     swept = sweep(study, out=tmp_path, jobs=jobs, tell=press)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
     done = [run.folder for run in swept.runs if run.status == "done"]
     assert pressed[0] in done
     assert len(done) <= jobs
@@ -262,6 +266,38 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     assert statuses(swept) == ["done"] * 10
     assert sum(report.run is not None for report in told) == 10 - len(there)
     assert {name: at for name, at in finished().items() if name in there} == there, "what was done is as it was"
+
+
+def test_two_sweeps_of_one_study_do_not_mix(write, tmp_path):
+    study = write()
+    (tmp_path / "steps").mkdir()
+    with (
+        held(tmp_path / "steps" / LOCK),
+        pytest.raises(ScenarioError, match=r"steps: another process is sweeping into this folder; wait until it is"),
+    ):
+        sweep(study, out=tmp_path)
+    assert os.listdir(tmp_path / "steps") == []
+    with (
+        held(tmp_path / "steps" / LOCK),
+        pytest.raises(ScenarioError, match=rf"steps: process {os.getpid()} on .* is sweeping into this folder"),
+        _alone_in(tmp_path / "steps"),
+    ):
+        raise AssertionError("two of them")
+
+
+@pytest.mark.parametrize("table", ["metrics", "updates", "clients"])
+def test_a_damaged_run_is_made_again(write, tmp_path, table):
+    plan = load_study(write(seeds=2))
+    digest = plan.runs[0].scenario.digest()
+    folder = write_run(tmp_path, name="steps", extra={"scenario_digest": digest})
+    assert statuses(survey(plan, tmp_path)) == ["done", "missing"]
+    path = RunFolder(folder).table_path(table)
+    frame = pd.read_parquet(path)
+    frame.iloc[2, 0] += 1
+    frame.to_parquet(path)
+    assert statuses(survey(plan, tmp_path)) == ["missing", "missing"]
+    path.unlink()
+    assert statuses(survey(plan, tmp_path)) == ["missing", "missing"]
 
 
 def test_the_estimate_follows_the_runs_that_differ_in_the_seed_alone(write, tmp_path):

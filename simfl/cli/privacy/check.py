@@ -43,7 +43,7 @@ def command(
     from simfl.errors import ScenarioError
     from simfl.records import read
     from simfl.scenario import load
-    from simfl.scenario.own_code import look_beside
+    from simfl.scenario.own_code import look_beside, nothing_loaded
     from simfl.simulation import runner
 
     changes = list(overrides or [])
@@ -54,9 +54,12 @@ def command(
         raise ScenarioError(
             "--set: expected only privacy.claim with the folder of a run, whose scenario is what it was"
         )
-    look_beside([path])
-    scenario = load(path if run is None else path / "scenario.yaml", changes)
-    found = claims.check(runner.prepare(scenario), run)
+    if run is None:
+        look_beside([path])
+        found = claims.check(runner.prepare(load(path, changes)))
+    else:
+        with nothing_loaded():  # results are data
+            found = claims.check(runner.prepare(load(path / "scenario.yaml", changes)), run)
     if figure is not None:
         from simfl import plots
 
