@@ -681,11 +681,16 @@ class Simulation:
             if not clock.interrupted:
                 self._signal, first = number, time.monotonic()
                 clock.interrupt()
+                if self._closing:
+                    clock.relent()
             elif not self._closing and time.monotonic() - first >= SAME_SIGNAL_S:
                 raise KeyboardInterrupt
 
         with signals.handled(handle):
-            yield
+            try:
+                yield
+            finally:
+                clock.relent()
 
 
 def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:

@@ -109,6 +109,11 @@ class Clock:
             self._insisting.daemon = True
             self._insisting.start()
 
+    def relent(self) -> None:
+        """Break nothing off any more: there is no event under way."""
+        if self._insisting is not None:
+            self._insisting.cancel()
+
     def run(self, until: float | None = None, events: int | None = None) -> None:
         """Run until `stop`, until the time `until`, until nothing is left to happen, or until somebody pauses.
 
@@ -135,8 +140,7 @@ class Clock:
             pass
         finally:
             self.events += events
-            if self._insisting is not None:
-                self._insisting.cancel()
+            self.relent()
         if self._failure is not None:
             raise self._failure
         if math.isinf(self.now):

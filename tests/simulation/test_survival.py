@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 
 import pandas as pd
 import pytest
@@ -104,6 +105,8 @@ def test_signals_that_come_while_tables_are_written_change_nothing(tmp_path, mon
 
     monkeypatch.setattr(runner.RunFolder, "digests", press)
     assert ended(run(scenario(), out=tmp_path)) == ("done", "updates")
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers), "nothing comes later"
 
 
 def test_a_full_disk_keeps_small_tables_and_says_so(tmp_path):
