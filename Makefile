@@ -62,7 +62,7 @@ bench: $(STAMP)
 	$(BIN)/simfl bench
 
 site: $(STAMP)
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

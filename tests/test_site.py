@@ -1,15 +1,14 @@
 """The site is built without a warning, and its tutorial says what is so."""
 
-import os
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.main import get_command
 
+import simfl
 from simfl.cli.app import app
 from simfl.scenario import load, loads
 
@@ -20,19 +19,37 @@ COMMANDS = "\n".join(
 )
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
 def test_the_site_is_built_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    )
-    assert done.returncode == 0, done.stderr
-    pages = {path.parent.name for path in (tmp_path / "site").glob("*/index.html")}
-    assert pages >= {path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index"} | {"contributing"}
+    """Nine seconds of computing, in this process: another one would import JAX again."""
+    build = pytest.importorskip("sphinx.cmd.build").build_main
+    site = tmp_path / "site"
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "tree")]
+    assert build([*options, str(ROOT / "docs"), str(site)]) == 0
+    pages = {path.stem for path in site.glob("*.html")}
+    assert pages >= {path.stem for path in (ROOT / "docs").glob("*.md")}
+    api = (site / "api.html").read_text(encoding="utf-8")
+    for name in set(simfl.__all__) - {"__version__", "Run"}:
+        assert f'id="simfl.{name}"' in api, name
     # It works without a network: nothing but links leads elsewhere.
-    for path in (tmp_path / "site").rglob("*.html"):
+    for path in site.glob("*.html"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="(?:https?:)?//', text)
+
+
+def test_every_page_has_its_place_and_links_out_of_the_site_become_words():
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    placed = [page for pages in conf["below"]().values() for page in pages]
+    assert sorted(placed) == sorted({path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}), "each once"
+    assert conf["TITLES"].keys() <= set(placed)
+    text = "[a](../scenarios/demo/sync.yaml) [b](../CONTRIBUTING.md#an-algorithm) [c](../no/such.file) ![d](../x.png)"
+    assert conf["for_the_site"]("privacy", text) == (
+        "a [b](contributing.md#an-algorithm) [c](../no/such.file) ![d](../x.png)"
+    )
+    lines = ["Add |x| to `a * b`, as in", "", "    x = a * b", "", "Args:", "    options: **all**."]
+    assert conf["docstring"](lines) == [
+        r"Add \|x\| to `a * b`, as in", "", "::", "", "    x = a * b", "", "Args:", r"    options: \*\*all\*\*."
+    ]  # fmt: skip
 
 
 def test_the_tutorial_has_the_files_that_it_names():

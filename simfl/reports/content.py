@@ -18,6 +18,7 @@ from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
 from simfl.records.comparison import (
     COARSE,
+    FEW,
     Interval,
     compare_groups,
     explain,
@@ -275,7 +276,10 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
-    """Return every measure against every axis: mean over seeds, with its 95 % interval, where all seeds have it."""
+    """Return every measure against every axis, where all seeds have it: their mean with its 95 % interval.
+
+    With fewer than four seeds, the smallest and the largest of them take the interval's place.
+    """
     found: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
         for measure in MEASURES:
@@ -301,9 +305,11 @@ def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     grid = np.linspace(first, max(first, last), POINTS)
     values = np.stack([np.interp(grid, x, y) for x, y in curves])
-    mean = values.mean(axis=0)
-    half = t.ppf(0.975, len(curves) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(curves))
-    return [[_short(value) for value in row] for row in zip(grid, mean, mean - half, mean + half, strict=True)]
+    mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+    if len(curves) >= FEW:
+        half = t.ppf(0.975, len(curves) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(curves))
+        low, high = mean - half, mean + half
+    return [[_short(value) for value in row] for row in zip(grid, mean, low, high, strict=True)]
 
 
 def _short(value: float) -> float:

@@ -15,6 +15,7 @@ from simfl.errors import ScenarioError
 from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
+from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.scenario.syntax import write
@@ -84,6 +85,7 @@ def page(content: Content) -> str:
         data=Markup(json.dumps(_data(content), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
         has_curves=any(part.curves for part in content.parts),
         several=any(len(part.group.good) > 1 for part in content.parts),
+        many=max((len(part.group.good) for part in content.parts), default=0) >= FEW,
         activities=TIMES,
         times=_times(content),
         statements=list(dict.fromkeys(entry.statement for entry in content.privacy if entry.statement)),

@@ -1,0 +1,139 @@
+"""The site: Sphinx with MyST and pydata-sphinx-theme (`make site`).
+
+The pages read well as files, too: they are plain Markdown, and link to files beside docs/ as such. What makes a site of
+them is here: the order of pages, and links out of docs/, which become plain words where the site has no such page.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from simfl.version import __version__
+
+ROOT = Path(__file__).parents[1]
+
+project = "simfl"
+html_title = f"simfl {__version__}"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_static"]
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_member_order = "bysource"
+default_role = "literal"  # docstrings put code into single backticks
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_sidebars = {"index": [], "tutorial": []}
+copyright = "the authors of simfl, Apache-2.0"
+
+#: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
+BELOW = {
+    "index": ["tutorial", "guides", "reference", "papers", "design"],
+    "guides": ["looking", "studies", "privacy", "planning", "own_algorithm"],
+    "reference": ["scenario", "algorithms", "api"],
+    "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
+    "design": ["benchmarks", "contributing"],
+}
+OTHERS = "papers"
+
+#: Titles where the page's own is too long for a menu, or says too little there.
+TITLES = {
+    "tutorial": "Tutorial",
+    "guides": "How to",
+    "design": "How it is built",
+    "studies": "Run studies",
+    "privacy": "Account for privacy",
+    "planning": "Plan privacy",
+    "looking": "Look into runs",
+    "own_algorithm": "Write an algorithm",
+    "scenario": "Scenario",
+    "algorithms": "Algorithms",
+    "reproduction": "What was reproduced",
+    "adp2sgd": "A(DP)²SGD",
+    "async_fl": "Asynchronous FL",
+    "mapa": "MAPA",
+    "proactive_dp": "Proactive DP",
+    "without_replacement": "Without replacement",
+    "reproduction-adp2sgd": "Numbers: A(DP)²SGD",
+    "reproduction-async_fl": "Numbers: Asynchronous FL",
+    "reproduction-mapa": "Numbers: MAPA",
+    "reproduction-proactive_dp": "Numbers: Proactive DP",
+    "reproduction-without_replacement": "Numbers: Without replacement",
+    "benchmarks": "Speed",
+    "contributing": "Contributing",
+}
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(#[^)]*)?\)")
+
+
+def below() -> dict[str, list[str]]:
+    """Return the pages below each page, those that nobody names among the others."""
+    named = {page for pages in BELOW.values() for page in pages} | {"index"}
+    rest = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if path.stem not in named)
+    return {page: [*pages, *(rest if page == OTHERS else [])] for page, pages in BELOW.items()}
+
+
+def for_the_site(page: str, text: str) -> str:
+    """Return the text of a page as the site has it: links that lead somewhere, and the pages below it."""
+    text = _LINK.sub(_linked, text)
+    if pages := below().get(page):
+        entries = "\n".join(f"{TITLES[name]} <{name}>" if name in TITLES else name for name in pages)
+        text += f"\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
+    return text
+
+
+def _linked(match: re.Match[str]) -> str:
+    words, target, anchor = match[1], match[2], match[3] or ""
+    if target == "../CONTRIBUTING.md":
+        return f"[{words}](contributing.md{anchor})"
+    return words if (ROOT / "docs" / target).exists() else match[0]
+
+
+def setup(app: Any) -> None:
+    """Sphinx asks here what is to be done when."""
+
+    def read(app: Any, page: str, source: list[str]) -> None:
+        source[0] = for_the_site(page, source[0])
+
+    def document(app: Any, what: str, name: str, subject: Any, options: Any, lines: list[str]) -> None:
+        lines[:] = docstring(lines)
+
+    app.connect("source-read", read)
+    app.connect("autodoc-process-docstring", document, priority=400)  # before napoleon, which writes RST
+
+
+def docstring(lines: list[str]) -> list[str]:
+    """Return a docstring as reStructuredText: an indented block is code, and elsewhere stars and bars are no markup."""
+    found: list[str] = []
+    code = False
+    for number, line in enumerate(lines):
+        if line.strip() and not line.startswith("    "):
+            code = False
+        elif line.startswith("    ") and number and not lines[number - 1].strip() and not code:
+            above = next((other for other in reversed(lines[:number]) if other.strip()), "")
+            if code := not above.startswith(" "):
+                found += ["::", ""]
+        parts = enumerate(line.split("`"))
+        found.append(line if code else "`".join(_plain(part, position) for position, part in parts))
+    return found
+
+
+def _plain(part: str, position: int) -> str:
+    return part if position % 2 else re.sub(r"(?<!\\)([*|])", r"\\\1", part)
