@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simfl.plots import plot
     from simfl.records import Run, read
     from simfl.scenario import load
-    from simfl.simulation.runner import prepare, run
+    from simfl.simulation.runner import prepare, resume, run
 
 __all__ = [
     "DataError",
@@ -39,6 +39,7 @@ __all__ = [
     "plot",
     "prepare",
     "read",
+    "resume",
     "run",
 ]
 
@@ -49,6 +50,7 @@ _HOMES = {
     "plot": "simfl.plots",
     "prepare": "simfl.simulation.runner",
     "read": "simfl.records",
+    "resume": "simfl.simulation.runner",
     "run": "simfl.simulation.runner",
 }
 

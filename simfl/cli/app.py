@@ -19,6 +19,7 @@ from simfl.cli.new import new
 from simfl.cli.plot import plot
 from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
+from simfl.cli.resume import resume
 from simfl.cli.run import run
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, help_of, say
 from simfl.cli.sweep import sweep
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, validate, list_, new, plot, trace, report, bench, sweep, compare, reproduce):
+for command in (run, resume, validate, list_, new, plot, trace, report, bench, sweep, compare, reproduce):
     app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from simfl import signals
-from simfl.cli.shared import RUN_FAILED, Device, Overrides, Quiet, Results, Scenarios, Seed, say
+from simfl.cli.shared import (
+    RUN_FAILED,
+    CheckpointEvery,
+    Device,
+    Overrides,
+    Quiet,
+    Results,
+    Scenarios,
+    Seed,
+    say,
+)
 from simfl.cli.validate import load_all
 from simfl.errors import RunError, SimflError
+from simfl.simulation import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -24,21 +35,31 @@ def run(
     seed: Seed = None,
     out: Results = Path("results"),
     device: Device = None,
+    checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     quiet: Quiet = False,
 ) -> None:
     """Run scenarios one after the other, and compare them in a table and a figure.
 
-    All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured.
+    All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured, and
+    simfl resume goes on from there.
     """
     from simfl.simulation.data import shared_data
 
     with shared_data():
-        runs, failed = _run_all(scenarios, overrides, seed, out, device, quiet)
+        runs, failed = _run_all(scenarios, overrides, seed, out, device, checkpoint_every, quiet)
+    show_and_exit(runs, failed, out)
+
+
+def show_and_exit(runs: Sequence[Run], failed: bool, out: Path) -> None:
+    """Compare runs in a table and a figure, and exit with the code that belongs to them."""
     from simfl.cli import console
+    from simfl.simulation.checkpoint import FILE
 
     if runs:
         console.show_runs(runs, console.output())
         _draw_comparison(runs, out)
+        if (runs[-1].folder / FILE).exists():
+            say(f"to go on: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":
         raise typer.Exit(signals.exit_code())
     if failed or any(run.status == "failed" for run in runs):
@@ -46,7 +67,13 @@ def run(
 
 
 def _run_all(
-    paths: Sequence[Path], overrides: Overrides, seed: Seed, out: Path, device: Device, quiet: bool
+    paths: Sequence[Path],
+    overrides: Overrides,
+    seed: Seed,
+    out: Path,
+    device: Device,
+    checkpoint_every: str,
+    quiet: bool,
 ) -> tuple[list[Run], bool]:
     """Check all scenarios and run them; also return whether one failed.
 
@@ -56,7 +83,9 @@ def _run_all(
     """
     from simfl.cli.bars import progress_bar
     from simfl.simulation import runner
+    from simfl.simulation.checkpoint import parse_interval
 
+    parse_interval(checkpoint_every)  # better said before data are loaded
     single = len(paths) == 1
     ready = load_all(
         paths, overrides, seed, device, lambda setup: (setup.scenario, setup if single else setup.scenario)
@@ -68,7 +97,10 @@ def _run_all(
         label = scenario.name if single else f"{scenario.name} ({number}/{len(ready)})"
         try:
             with progress_bar(label, quiet) as progress:
-                runs.append(runner.run(prepared, out=out, device=device, progress=progress))
+                found = runner.run(
+                    prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every
+                )
+                runs.append(found)
         except SimflError as error:
             if single and not isinstance(error, RunError):
                 raise

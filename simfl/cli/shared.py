@@ -48,6 +48,14 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Runs at a time; by default as many as there are cores.")
 ]
 Results = Annotated[Path, typer.Option("--out", help="Folder of all results.")]
+CheckpointEvery = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint-every",
+        metavar="TIME",
+        help="Host time between checkpoints, from which a run that was killed goes on; never: none.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
 Target = Annotated[
     float | None,

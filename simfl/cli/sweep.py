@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after, say
+from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, say
+from simfl.simulation import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from simfl.records.sweeps import Sweep
@@ -31,11 +32,13 @@ def sweep(
     compile_anew: Annotated[
         bool, typer.Option("--no-keep-compiled", help="Share no compiled programs through a folder of the results.")
     ] = False,
+    checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     quiet: Quiet = False,
 ) -> None:
     """Run every combination of a study's settings and seeds that has not been run yet.
 
-    Everything is checked before the first run starts. Ctrl-C ends the runs under way; the same command goes on later.
+    Everything is checked before the first run starts. Ctrl-C ends the runs under way; the same command goes on later,
+    with runs that had begun from their last checkpoints.
     """
     from simfl.cli.bars import sweep_progress
     from simfl.cli.console import show_comparison
@@ -59,6 +62,7 @@ def sweep(
             device=device,
             keep_compiled=not compile_anew,
             surveyed=surveyed,
+            checkpoint_every=checkpoint_every,
             tell=tell,
         )
     if swept.finished:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
 FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
 
-EVERY = "5 min"
-"""Host time between checkpoints where nobody says otherwise."""
-
 FORMAT = 1
 REST = 32
 """The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
+
+
+class ReplayError(RunError):
+    """A world that was played again came to another place: its checkpoint is of no use."""
 
 
 def parse_interval(value: str | float | None) -> float | None:
@@ -88,6 +90,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     found = versions()
     return {
         **{f"version of {name}": found[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
+        "version of simpy": importlib.metadata.version("simpy"),
         "version of Python": found["python"].rpartition(".")[0],
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
@@ -410,7 +413,7 @@ class Keeper:
         """The world is where it was: give the models their values, and compute from here on.
 
         Raises:
-            RunError: the world is somewhere else.
+            ReplayError: the world is somewhere else.
         """
         run = self._run
         names, numbers = self._living()
@@ -432,7 +435,7 @@ class Keeper:
         run.journal.go_on()
 
     def _refuse(self, what: str) -> None:
-        raise RunError(
+        raise ReplayError(
             f"{self.path}: the run that was played again came to another place: expected {what}; is the scenario's "
             "own code deterministic? run it again from its beginning"
         )

@@ -30,8 +30,9 @@ from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.own_code import look_beside
+from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
-from simfl.simulation.checkpoint import EVERY, FILE, Checkpoint, Keeper, fingerprint, parse_interval
+from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.setup import Setup
 from simfl.simulation.timeline import Timeline
@@ -68,7 +69,7 @@ def run(
     run_id: str | None = None,
     device: str | None = None,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint_every: str | float | None = EVERY,
+    checkpoint_every: str | float | None = CHECKPOINT_EVERY,
 ) -> Run:
     """Run a scenario and return its tables.
 
@@ -99,8 +100,10 @@ def run(
 def resume(
     folder: str | Path,
     *,
+    scenario: Scenario | None = None,
+    device: str | None = None,
     progress: Callable[[Progress], None] | None = None,
-    checkpoint_every: str | float | None = EVERY,
+    checkpoint_every: str | float | None = CHECKPOINT_EVERY,
 ) -> Run:
     """Go on with a run that was killed or interrupted, from its checkpoint; its tables are those of one that was not.
 
@@ -109,6 +112,8 @@ def resume(
 
     Args:
         folder: of the run.
+        scenario: what it has to be a run of; by default that of the folder.
+        device: what it has to have been computed on; by default what it was.
         progress, checkpoint_every: as of `run`.
 
     Raises:
@@ -122,11 +127,10 @@ def resume(
     if not begun and found.status in FINISHED:
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
     since = read_checkpoint(found.folder / FILE)
-    platform = since.print["device"].split()[0]
-    chosen = choose_device(platform)
+    chosen = choose_device(device or since.print["device"].split()[0])
     if since.beside is not None:
         look_beside([Path(since.beside) / "module"])
-    setup = assemble(from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path)))
+    setup = assemble(scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path)))
     simulation = Simulation(setup, chosen, progress, every_s=every_s, since=since)
     try:
         since.check(fingerprint(setup, chosen, simulation.width))

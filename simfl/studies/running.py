@@ -1,7 +1,7 @@
 """Run a study: everything is checked first, what is there already is kept, the rest is computed.
 
 A run's key is the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
-is run again; one that is done, or diverged, never is.
+is run again, from its last checkpoint if it has one; one that is done, or diverged, never is.
 
 This module is not called `sweep`, because `simfl.studies.sweep` is the function.
 """
@@ -23,6 +23,7 @@ from simfl.records.locks import HeldError, held, is_held
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
+from simfl.simulation import CHECKPOINT_EVERY
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
@@ -67,6 +68,7 @@ def sweep(
     seeds: int | Sequence[int] | None = None,
     keep_compiled: bool = True,
     surveyed: Sweep | None = None,
+    checkpoint_every: str | float | None = CHECKPOINT_EVERY,
     tell: Callable[[Report], None] | None = None,
 ) -> Sweep:
     """Run what is missing of a study and return the sweep.
@@ -82,6 +84,8 @@ def sweep(
         seeds: instead of the study's; only with a path.
         keep_compiled: let processes share compiled programs through a folder.
         surveyed: what `survey` returned a moment ago, which need not be found out again.
+        checkpoint_every: host time between the checkpoints of a run, from which the same sweep goes on later: "5 min",
+            seconds, or "never". On a cluster there are none.
         tell: called when a run has ended, and in between while scenarios are checked.
 
     Returns:
@@ -92,6 +96,9 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
+    from simfl.simulation.checkpoint import parse_interval
+
+    every_s = parse_interval(checkpoint_every)
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     look_beside(plan.beside)
     root = Path(out)
@@ -112,7 +119,8 @@ def sweep(
     compiled = str((root / COMPILED).absolute()) if keep_compiled else None
     beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
     tasks = [
-        RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled) for run in missing
+        RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)
+        for run in missing
     ]
     with _alone_in(state.folder):
         state.write()

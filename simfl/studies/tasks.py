@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import SimflError
+from simfl.errors import DataError, SimflError
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
-    from simfl.records import Progress
+    from simfl.records import Progress, Run
 
 _stop: Event | None = None
 _alone = threading.Lock()
@@ -36,6 +36,7 @@ class RunTask:
         device: "cpu", "gpu" or None.
         beside: folders where users' own modules are looked for.
         compiled: the folder of compiled programs, None for none.
+        checkpoint_s: host seconds between checkpoints, None for none.
     """
 
     scenario: dict[str, Any]
@@ -44,6 +45,7 @@ class RunTask:
     device: str | None = None
     beside: tuple[str, ...] = ()
     compiled: str | None = None
+    checkpoint_s: float | None = None
 
     @property
     def folder(self) -> Path:
@@ -100,23 +102,14 @@ def _leave_with_parent() -> None:
 
 def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
-    from simfl.scenario import from_mapping
     from simfl.scenario.own_code import look_beside
-    from simfl.simulation import runner
 
     if _stop is not None and _stop.is_set():
         return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
-    shutil.rmtree(task.folder, ignore_errors=True)  # what an earlier attempt left may not mix with this one's tables
     try:
         with compiled_in(task.compiled):
-            run = runner.run(
-                from_mapping(task.scenario),
-                out=task.root,
-                run_id=task.run_id,
-                device=task.device,
-                progress=_Interruption(),
-            )
+            run = _resume(task) or _run(task)
         manifest, metrics = run.manifest, run.metrics
         accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
         return RunOutcome(manifest.status, manifest.reason, manifest.wall_s, accuracy)
@@ -126,13 +119,48 @@ def run_task(task: RunTask) -> RunOutcome:
         return RunOutcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
+def _resume(task: RunTask) -> Run | None:
+    """Go on with what an earlier attempt left, if it is a checkpoint of this very run."""
+    from simfl.scenario import from_mapping
+    from simfl.simulation import runner
+    from simfl.simulation.checkpoint import FILE, ReplayError
+
+    if not (task.folder / FILE).exists():
+        return None
+    with contextlib.suppress(DataError, ReplayError):  # begun anew
+        return runner.resume(
+            task.folder,
+            scenario=from_mapping(task.scenario),
+            device=task.device,
+            progress=_Interruption(),
+            checkpoint_every=task.checkpoint_s,
+        )
+    return None
+
+
+def _run(task: RunTask) -> Run:
+    from simfl.scenario import from_mapping
+    from simfl.simulation import runner
+
+    shutil.rmtree(task.folder, ignore_errors=True)  # what an earlier attempt left may not mix with this one's tables
+    return runner.run(
+        from_mapping(task.scenario),
+        out=task.root,
+        run_id=task.run_id,
+        device=task.device,
+        progress=_Interruption(),
+        checkpoint_every=task.checkpoint_s,
+    )
+
+
 def run_elsewhere(task: RunTask) -> RunOutcome:
     """Run a task on a machine that need not share a disk with the one that asked; its files travel with the outcome.
 
     One at a time in a process, whatever the number of its threads: a run tunes the interpreter for itself.
     """
     with _alone, tempfile.TemporaryDirectory(prefix="simfl-") as folder:
-        moved = replace(task, root=folder, compiled=None)  # that folder is of another machine
+        # The folder of programs is of another machine, and a checkpoint would be gone with this one.
+        moved = replace(task, root=folder, compiled=None, checkpoint_s=None)
         outcome = run_task(moved)
         files = {path.name: path.read_bytes() for path in sorted(moved.folder.glob("*"))}
         return replace(outcome, files=files)

@@ -44,7 +44,7 @@ def fake_runs(monkeypatch, make_run):
     happenings = {}
     asked = []
 
-    def run(prepared, *, out, device, progress):
+    def run(prepared, *, out, device, progress, checkpoint_every):
         scenario = getattr(prepared, "scenario", prepared)
         asked.append((scenario.name, scenario.seed, Path(out), device, progress is not None))
         happening = happenings.get(scenario.name, {})
@@ -319,7 +319,7 @@ def test_a_comparison_keeps_its_columns_whatever_the_width(make_run, monkeypatch
         (["list", "modls"], "simfl list: Invalid value for '[WHAT]': 'modls' is not one of 'algorithms', 'models', "
          "'data', 'topologies'; did you mean 'models'?"),
         (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
-        (["rum"], "simfl: No such command 'rum'. Did you mean 'run'?; see simfl --help"),
+        (["rum"], "simfl: No such command 'rum'. Did you mean 'run', 'resume'?; see simfl --help"),
         (["privacy", "account", "--neighbors", "replace", "-z", "1", "--steps", "3"],
          "simfl privacy account: Invalid value for '--neighbors': 'replace' is not one of 'add_or_remove', "
          "'replace_one'; did you mean 'replace_one'?"),

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records import read
 from simfl.scenario import loads
 from simfl.simulation import checkpoint
 from simfl.simulation.runner import prepare, resume, run
+from simfl.studies.tasks import RunTask, run_task
 from simfl.tape.executor import choose_device
 from tests.helpers import run_until
 
@@ -251,3 +253,37 @@ def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, mon
     del sys.modules["own_of_a_user"]
     with pytest.raises(DataError, match="expected the module of the algorithm of the checkpoint, it has changed"):
         resume(later)
+
+
+# -- where it is asked for -------------------------------------------------------------------------
+
+
+def test_the_command_goes_on_and_says_what_it_cannot(made, cut, simfl_, tmp_path):
+    code, shown, _ = simfl_("resume", cut, "--quiet")
+    assert code == 0
+    assert "test_accuracy.png" in shown
+    assert equal(read(cut), made[0])
+    code, _, said = simfl_("resume", cut)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "found one that is done" in said
+    code, _, said = simfl_("resume", tmp_path / "nowhere")
+    assert (code, said.count("\n")) == (2, 1)
+    code, _, said = simfl_("run", "no.yaml", "--checkpoint-every", "soon")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("--checkpoint-every: expected a time")
+
+
+def test_a_sweep_goes_on_with_what_had_begun_if_it_is_the_same_run(made, cut):
+    task = RunTask(scenario().resolved(), str(cut.parents[1]), "001", "cpu", checkpoint_s=300.0)
+    other = shutil.copytree(cut, cut.parent / "002")
+    damaged = shutil.copytree(cut, cut.parent / "003")
+    assert run_task(task).status == "done"
+    assert read(cut).manifest.extra["resumed"] == 1
+    assert equal(read(cut), made[0])
+    slower = scenario(clients="{count: 8, seconds_per_example: 2 ms}")
+    assert run_task(dataclasses.replace(task, scenario=slower.resolved(), run_id="002")).status == "done"
+    assert read(other).scenario == slower.resolved()
+    (damaged / "checkpoint.npz").write_bytes(b"torn")
+    assert run_task(dataclasses.replace(task, run_id="003")).status == "done"
+    for folder in (other, damaged):
+        assert "resumed" not in read(folder).manifest.extra
