@@ -59,6 +59,7 @@ class ADPSGD(Algorithm):
         self._neighbors = [topology.neighbors(k) for k in range(self.num_clients)]
         self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
         self.exchange = exchange
+        self._asked = [-1] * self.num_clients  # with whom each exchanged models last, or does
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         #: Differences on their way home, by client: what is still to be subtracted from its model.
@@ -130,6 +131,7 @@ class ADPSGD(Algorithm):
         peer = self.choose(me)
         if peer < 0:
             return -1, None
+        self._asked[me] = peer
         network, size = self.world.network, self.training.model_bytes
         combine = self.tape.combine
         sent = self.model[me]
@@ -149,6 +151,10 @@ class ADPSGD(Algorithm):
         # A neighbor that is away cannot answer: the exchange is given up before anything changed.
         network.send(me, peer, size, at_peer, refused=lambda: done.succeed(False))
         return peer, done
+
+    def awaits(self, client: int) -> str:
+        """The answer of whom it exchanges models with."""
+        return f"waits for the answer of client {self._asked[client]}"
 
     def choose(self, me: int) -> int:
         """Pick a neighbor uniformly at random, -1 if there is none.

@@ -148,6 +148,18 @@ class AsyncFL(ServerAlgorithm):
         return f"all {self.last_round} rounds are complete" if done else ""
 
     @property
+    def rounds(self) -> int:
+        """k, the rounds that are complete."""
+        return self.complete
+
+    def awaits(self, client: int) -> str:
+        """The broadcast behind the oldest round that is not complete."""
+        if client in self._left or (self.last_round is not None and self.at_round[client] >= self.last_round):
+            return "has made all its rounds"
+        missing = sorted(self._expected(self.complete) - self.applied_in.get(self.complete, set()))
+        return f"waits for round {self.complete}, which client {', '.join(map(str, missing))} has not sent"
+
+    @property
     def epochs(self) -> float:
         """Passes over all clients' examples so far, by the sizes s_{i,c}."""
         return self.gradients / self._total

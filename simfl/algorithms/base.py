@@ -235,6 +235,14 @@ class Algorithm(ABC):
         """Why nothing may be left to happen, beside clients that have left or spent their privacy budgets."""
         return ""
 
+    def awaits(self, client: int) -> str:
+        """What a client waits for that has not left and has something left to spend: "waits for ...", or what it did.
+
+        Asked when nothing is left to happen.
+        """
+        del client
+        return "waits"
+
     # -- what clients do ---------------------------------------------------------------------
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:

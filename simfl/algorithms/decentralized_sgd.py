@@ -155,6 +155,12 @@ class DecentralizedSGD(Algorithm):
             for j in self._neighbors[me]
         )
 
+    def awaits(self, client: int) -> str:
+        """The models of its round."""
+        round_num, inbox = self._client_round[client], self._inbox[client]
+        missing = [j for j in self._neighbors[client] if (round_num, j) not in inbox and not self._left[j]]
+        return f"waits for the model of round {round_num} of client {', '.join(map(str, missing))}"
+
     def _mix(self, me: int, round_num: int) -> Model:
         """Return sum_j W_kj w_j over what arrived; missing weight goes to my own model."""
         inbox = self._inbox[me]

@@ -110,6 +110,10 @@ class GossipLearning(Algorithm):
             self._waiting[me] = None
             waiting.succeed()
 
+    def awaits(self, client: int) -> str:
+        """Somebody's model."""
+        return f"hears from nobody: all {len(self._neighbors[client])} neighbors have left"
+
     def share(self, own: int, other: int) -> float:
         """Return a, the share of a received model of age `other`."""
         if self.merge == "none":

@@ -244,6 +244,13 @@ class PassedModels(Algorithm):
             for each in tasks:
                 self._next(each, -1)
 
+    def awaits(self, client: int) -> str:
+        """Its turn, or a model, where it has data left."""
+        left = [task for task in range(self.num_tasks) if self.has_data(client, task)]
+        if not left:
+            return f"has used its data {self.visits} time{'s' * (self.visits > 1)}"
+        return f"waits for the model of task {left[0]}" if self.num_tasks > 1 else "waits for the model"
+
     @property
     def ending(self) -> str:
         """Nobody has data left that may be used."""

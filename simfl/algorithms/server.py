@@ -85,6 +85,11 @@ class ServerAlgorithm(Algorithm):
         """Yield every client with the server."""
         return ((client, self.server) for client in range(self.num_clients))
 
+    def awaits(self, client: int) -> str:
+        """The server's answer, or its turn."""
+        del client
+        return "waits for the server"
+
     # -- messages ------------------------------------------------------------------------------
 
     def to_server(self, client: int, receive: Callable[[], None], size: int | None = None) -> None:

@@ -229,3 +229,10 @@ class SGP(Algorithm):
             return False
         came = self._came[me]
         return any((round_num, k) not in came and self._takes_part(k, round_num) for k in self.edges(round_num)[1][me])
+
+    def awaits(self, client: int) -> str:
+        """The shares of an earlier round."""
+        round_num = self._client_round[client] - self.overlap
+        came, sources = self._came[client], self.edges(round_num)[1][client] if round_num >= 0 else []
+        missing = [k for k in sources if (round_num, k) not in came and self._takes_part(k, round_num)]
+        return f"waits for the share of round {round_num} of client {', '.join(map(str, missing))}"

@@ -94,6 +94,11 @@ class SyncSGD(Algorithm):
         size = round(2 * (len(members) - 1) / len(members) * self.training.model_bytes)
         return max(self.world.network.transfer_s(k, size) for k in members)
 
+    def awaits(self, client: int) -> str:
+        """The all-reduce."""
+        del client
+        return "waits for the all-reduce"
+
     def _compute_until_done(self, k: int, barrier: Countdown) -> None:
         """Compute, again after each crash, and tick the barrier; a learner that leaves ticks without result."""
 

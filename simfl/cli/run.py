@@ -62,7 +62,10 @@ def show_and_exit(runs: Sequence[Run], failed: bool, out: Path) -> None:
             say(f"to go on: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":
         raise typer.Exit(signals.exit_code())
-    if failed or any(run.status == "failed" for run in runs):
+    idle = [run for run in runs if run.status == "done" and not run.manifest.updates]
+    for run in idle:
+        say(f"{run.folder}: nothing was done, there is not one update; {run.manifest.reason}")
+    if failed or idle or any(run.status == "failed" for run in runs):
         raise typer.Exit(RUN_FAILED)
 
 

@@ -34,6 +34,7 @@ from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
+from simfl.simulation.endings import why_over
 from simfl.simulation.setup import Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
@@ -201,6 +202,14 @@ class Simulation:
         self.status = "running"
         self.reason = ""
         self.warnings = list(setup.warnings)
+        #: Whether models of clients are evaluated, which there must be.
+        self._each_client = scenario.evaluate.clients
+        if scenario.evaluate.clients and len(self.algorithm.client_models()) < count:
+            self._each_client = False
+            self.warnings.append(
+                f"evaluate.clients: {scenario.algorithm.kind} has one model for all clients: there is no table "
+                "client_metrics; set evaluate.clients: false"
+            )
         self._refused = False
         self._zeroed: int | None = None
         self._accuracy: float | None = None
@@ -280,7 +289,7 @@ class Simulation:
         record = setup.scenario.record
         names = ["clients"]
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
-        names += ["client_metrics"] * setup.scenario.evaluate.clients
+        names += ["client_metrics"] * self._each_client
         if setup.ledger is not None:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
             names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
@@ -358,7 +367,7 @@ class Simulation:
             self._mark_at = lambda number: algorithm.updates_after(number * every_epochs)
         else:
             clock.start(self._evaluate_in_time(float(every.time)))  # type: ignore[arg-type]
-        self._evaluation_number = 0
+        self._evaluation_number, self._next_evaluation = 0, NEVER
         self._evaluate()
         algorithm.on_mark = self._on_mark
         algorithm.next_mark = self._next_mark()
@@ -366,18 +375,24 @@ class Simulation:
 
     def _next_mark(self) -> int:
         """The number of updates at which to look again."""
-        if self._mark_at is None:
-            return self._last_update
         updates = self.algorithm.updates
-        while (mark := int(np.ceil(self._mark_at(self._evaluation_number + 1) - 1e-9))) <= updates:
+        while self._mark_at and (mark := int(np.ceil(self._mark_at(self._evaluation_number + 1) - 1e-9))) <= updates:
             self._evaluation_number += 1
-        return min(mark, self._last_update)
+        self._next_evaluation = mark if self._mark_at else NEVER
+        return min(self._next_evaluation, self._last_update)
 
     def _on_mark(self) -> int:
-        if self.algorithm.updates >= self._last_update:
-            self._end("done", "updates" if self.setup.scenario.stop.updates == self._last_update else "epochs")
+        updates, stop = self.algorithm.updates, self.setup.scenario.stop
+        if stop.updates is not None and updates >= stop.updates:
+            self._end("done", "updates")
             return NEVER
-        self._evaluate()
+        if updates >= self._last_update:
+            if stop.epochs is None or self.algorithm.epochs >= stop.epochs * (1 - 1e-6):
+                self._end("done", "epochs")
+                return NEVER
+            self._last_update = updates + 1  # rounds of other sizes than planned: some examples are still to come
+        if updates >= self._next_evaluation:
+            self._evaluate()
         return self._next_mark()
 
     def _evaluate_in_time(self, every_s: float) -> Process:
@@ -408,12 +423,7 @@ class Simulation:
             if stop.time is not None and clock.now >= stop.time:
                 self.status, self.reason = "done", "time"
             else:
-                spent = len(self.algorithm.exhausted_s)
-                why = "has left" if not spent else "has left or spent its privacy budget"
-                if spent == self.world.num_clients:
-                    why = "has spent its privacy budget"
-                why = self.algorithm.ending or f"every client {why}"
-                self.status, self.reason = "done", f"nothing left to happen: {why}"
+                self.status, self.reason = "done", f"nothing left to happen: {why_over(self.algorithm)}"
         if self.status != "diverged" and not self.journal.replaying:
             self._evaluate()
 
@@ -445,7 +455,7 @@ class Simulation:
             network.bytes_sent, network.messages, epsilon, algorithm.clipping_norm,
         )  # fmt: skip
         rows, coefs = self.tape.forms(algorithm.models())
-        own = self.setup.scenario.evaluate.clients and self.tape.forms(algorithm.client_models())
+        own = self._each_client and self.tape.forms(algorithm.client_models())
         future = self.journal.evaluate(rows, coefs, own, algorithm.clipping_norm)
         self._evaluations.append((row, future))
         target = self.setup.scenario.stop.accuracy

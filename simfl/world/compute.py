@@ -24,6 +24,9 @@ Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
 _DRAWS = 32
 #: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK = 256
+#: What drawn clients may take up; a few blocks are kept in any case.
+_KEPT_BYTES = 2**25
+_LEAST_KEPT = 8
 
 
 class Draws:
@@ -97,7 +100,7 @@ class Compute:
         self._streams = streams
         self._jitter = Draws(streams, "jitter", jitter) if jitter else None
         self._slowdowns = tuple(slowdowns)
-        self._drawn: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # those asked for last
         self._iteration = [0] * self._num_clients
 
     def duration(self, client: int, examples: float, now: float) -> float:
@@ -116,14 +119,19 @@ class Compute:
     def _applies(self, rule: int, slowdown: Slowdown, client: int, iteration: int) -> bool:
         if slowdown.clients is not None:
             return client in slowdown.clients
-        block = self._drawn.get((rule, iteration // _BLOCK))
+        key = rule, iteration // _BLOCK
+        block = self._drawn.get(key)
         if block is None:
+            if len(self._drawn) >= max(_LEAST_KEPT, _KEPT_BYTES // (4 * _BLOCK * slowdown.random)):
+                del self._drawn[next(iter(self._drawn))]  # the oldest; who lags behind has it drawn again
             # The same k clients are slow in iteration i whoever asks, and whatever the algorithm.
-            generator = self._streams.generator("slowdown", rule, iteration // _BLOCK)
-            keys = generator.random((_BLOCK, self._num_clients)) if slowdown.random > 1 else None
-            if keys is None:
-                block = generator.integers(0, self._num_clients, (_BLOCK, 1))
+            generator = self._streams.generator("slowdown", *key)
+            if slowdown.random == 1:
+                block = generator.integers(0, self._num_clients, (_BLOCK, 1)).astype(np.int32)
             else:
-                block = np.argpartition(keys, slowdown.random - 1, axis=1)[:, : slowdown.random]
-            self._drawn[rule, iteration // _BLOCK] = block
+                block = np.empty((_BLOCK, slowdown.random), dtype=np.int32)
+                for row in block:  # one after the other draws the same as all at once, in a row's memory
+                    keys = generator.random(self._num_clients)
+                    row[:] = np.argpartition(keys, slowdown.random - 1)[: slowdown.random]
+            self._drawn[key] = block
         return bool((block[iteration % _BLOCK] == client).any())

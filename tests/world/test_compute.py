@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from simfl.streams import Streams
 from simfl.world import Compute
+from simfl.world import compute as compute_module
 from simfl.world.compute import Draws, Slowdown
 from tests.helpers import constant, lognormal
 
@@ -104,3 +105,24 @@ def test_draws_come_in_blocks_that_continue_each_other():
         mixed.append(again.next(3))
     assert mixed == values
     assert Draws(Streams(5), "else", lambda generator, n: generator.random(n)).next(3) not in values
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_few_blocks_of_slow_clients_are_kept_and_drawn_again_as_they_were(k, monkeypatch):
+    monkeypatch.setattr(compute_module, "_KEPT_BYTES", 0)
+    compute = make_compute([1.0] * 9, slowdowns=[Slowdown(2.0, random=k)], seed=5)
+    iterations = 256 * 10
+    first = [compute.duration(0, 1, 0.0) for _ in range(iterations)]
+    assert len(compute._drawn) == 8
+    assert sum(block.nbytes for block in compute._drawn.values()) == 8 * 256 * k * 4
+    late = [compute.duration(1, 1, 0.0) for _ in range(iterations)]
+    streams = Streams(5)
+    for block in range(10):
+        generator = streams.generator("slowdown", 0, block)
+        if k == 1:
+            slow = generator.integers(0, 9, (256, 1))
+        else:
+            slow = np.argpartition(generator.random((256, 9)), k - 1, axis=1)[:, :k]
+        rows = slice(256 * block, 256 * (block + 1))
+        for client, times in ((0, first), (1, late)):
+            np.testing.assert_array_equal(np.array(times[rows]) > 1.5e-3, (slow == client).any(axis=1))

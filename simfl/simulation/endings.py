@@ -1,0 +1,41 @@
+"""Why nothing is left to happen in a run: who has left, who has nothing left to spend, and who waits for whom."""
+
+from __future__ import annotations
+
+from simfl.algorithms import Algorithm
+
+#: Different lots of clients, and clients by number, that one line names.
+MOST_LOTS = 4
+MOST_NAMED = 5
+
+
+def why_over(algorithm: Algorithm) -> str:
+    """Return in a few words why none of the clients does anything any more."""
+    if algorithm.ending:
+        return algorithm.ending
+    lots: dict[str, list[int]] = {}
+    for client in range(algorithm.num_clients):
+        lots.setdefault(_standing(algorithm, client), []).append(client)
+    if len(lots) == 1:
+        return f"every client {next(iter(lots))}"
+    said = [f"{_who(clients)} {what}" for what, clients in lots.items()]
+    if len(said) > MOST_LOTS:
+        left = sum(len(clients) for clients in list(lots.values())[MOST_LOTS:])
+        said = [*said[:MOST_LOTS], f"{left} more wait likewise"]
+    return ", ".join(said)
+
+
+def _standing(algorithm: Algorithm, client: int) -> str:
+    if algorithm.world.availability.gone(client, algorithm.clock.now):
+        return "has left"
+    if client in algorithm.exhausted_s:
+        return "has spent its privacy budget"
+    return algorithm.awaits(client)
+
+
+def _who(clients: list[int]) -> str:
+    """Return "client 3", or "each of 12 clients (0, 1, 2, ...)"."""
+    if len(clients) == 1:
+        return f"client {clients[0]}"
+    named = ", ".join(map(str, clients[:MOST_NAMED])) + ", ..." * (len(clients) > MOST_NAMED)
+    return f"each of {len(clients)} clients ({named})"

@@ -1,0 +1,74 @@
+"""Why runs end, and what is said of who did nothing."""
+
+import pytest
+
+import simfl
+from simfl.scenario import from_mapping
+
+pytestmark = pytest.mark.usefixtures("without_numbers")
+
+BASE = {
+    "data": {"set": "digits"},
+    "clients": {"count": 4, "seconds_per_example": "1 ms"},
+    "algorithm": {"kind": "adpsgd", "batch_size": 8},
+    "topology": "complete",
+    "stop": {"updates": 400},
+}
+NEVER = [{"at": "100 ms", "back": "never"}]
+
+
+def run(tmp_path, algorithm=None, **sections):
+    options = {**BASE, **sections, "algorithm": {**BASE["algorithm"], **(algorithm or {})}}
+    return simfl.run(from_mapping(options), out=tmp_path)
+
+
+def test_those_who_left_and_those_who_used_up_their_data_are_told_apart(tmp_path):
+    left = [{"clients": [2], "crash": NEVER}, {"clients": [1], "crash": NEVER}]
+    made = run(tmp_path, {"kind": "without_replacement_sgd"}, availability=left, stop={"updates": 4000})
+    assert made.manifest.reason == (
+        "nothing left to happen: each of 2 clients (0, 3) has used its data 1 time, each of 2 clients (1, 2) has left"
+    )
+
+
+def test_those_who_left_and_those_who_spent_their_budgets_are_told_apart(tmp_path):
+    private = {"mechanism": "gaussian", "noise_multiplier": 4.0, "epsilon": 1.0, "delta": 1e-5}
+    away = [{"clients": [3], "crash": [{"at": "1 ms", "back": "never"}]}]
+    made = run(tmp_path, privacy=private, availability=away, stop={"epochs": 100})
+    ended = "nothing left to happen: each of 3 clients (0, 1, 2) has spent its privacy budget, client 3 has left"
+    assert made.manifest.reason == ended
+
+
+@pytest.mark.parametrize("epochs", [0.9, 1.367])
+def test_epochs_are_made_before_a_run_ends_because_of_them(epochs, tmp_path):
+    """Who leaves takes large rounds along: as many updates as were planned make fewer passes."""
+    growing = {"kind": "async_fl", "sizes": {"kind": "polynomial", "a": 4}, "weights": [1, 1, 1, 8]}
+    growing["gate"] = {"kind": "rounds", "ahead": 9}
+    away = [{"clients": [3], "crash": [{"at": "1 s", "back": "never"}]}]
+    made = run(tmp_path, growing, availability=away, stop={"epochs": epochs}, evaluate={"every": {"epochs": 0.1}})
+    last = made.metrics.iloc[-1]
+    assert made.manifest.reason == "epochs"
+    assert epochs <= last["epochs"] < epochs + 0.2
+    assert made.metrics["rounds"].is_monotonic_increasing
+    assert 0.05 < made.metrics["epochs"].diff().max() < 0.3
+    assert len(made.metrics) < 30, "evaluated as often as asked, to the end"
+
+
+def test_one_model_for_all_is_nobodys_own(tmp_path):
+    made = run(tmp_path, {"kind": "sync_sgd"}, evaluate={"clients": True})
+    with pytest.raises(simfl.DataError, match="client_metrics"):
+        _ = made.client_metrics
+    (warning,) = [line for line in made.manifest.extra["warnings"] if line.startswith("evaluate.clients")]
+    assert warning == (
+        "evaluate.clients: sync_sgd has one model for all clients: there is no table client_metrics; "
+        "set evaluate.clients: false"
+    )
+    own = run(tmp_path, {"exchange": "atomic"}, evaluate={"clients": True})
+    assert sorted(set(own.client_metrics["client"])) == [0, 1, 2, 3]
+
+
+def test_a_run_in_which_nothing_was_done_is_no_success(simfl_, tmp_path):
+    late = {**BASE, "availability": [{"all": True, "join": "2 s"}], "stop": {"time": "1 s"}}
+    (tmp_path / "late.yaml").write_text(from_mapping({**late, "name": "late"}).to_yaml())
+    code, _, said = simfl_("run", "late.yaml", "--quiet")
+    assert code == 1
+    assert "late/001: nothing was done, there is not one update; time" in said
