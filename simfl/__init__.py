@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from simfl.records import Run, read
     from simfl.scenario import load
     from simfl.simulation.runner import prepare, resume, run
+    from simfl.simulation.trained import evaluate, predict
 
 __all__ = [
     "DataError",
@@ -35,8 +36,10 @@ __all__ = [
     "SimflError",
     "__version__",
     "audit",
+    "evaluate",
     "load",
     "plot",
+    "predict",
     "prepare",
     "read",
     "resume",
@@ -46,8 +49,10 @@ __all__ = [
 _HOMES = {
     "Run": "simfl.records",
     "audit": "simfl.audits.audit",
+    "evaluate": "simfl.simulation.trained",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
+    "predict": "simfl.simulation.trained",
     "prepare": "simfl.simulation.runner",
     "read": "simfl.records",
     "resume": "simfl.simulation.runner",

@@ -47,6 +47,7 @@ class Training:
         noise_scale: what multiplies the noise of unit scale, [K]; that is noise_std for Gaussian noise, the default.
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
         tasks: models that are trained on the same data, each on its own, of which `initial` is one.
+        tasks_initial: f32 [tasks, d], what each of them begins with; None: all with `initial`.
         update_examples: examples behind an update, on average, where that is a round of several mini-batches; 0: B.
         clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
     """
@@ -61,6 +62,7 @@ class Training:
     noise_scale: Sequence[float] | None = None
     allowances: Sequence[int] | None = None
     tasks: int = 1
+    tasks_initial: NDArray[np.float32] | None = None
     update_examples: float = 0.0
     clipping_norm: float = math.inf
 

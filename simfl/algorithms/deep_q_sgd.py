@@ -86,7 +86,7 @@ class DeepQSGD(PassedModels):
         network_of = [pair // self.num_tasks if network == "node" else pair for pair in pairs]
         self.learner = QLearner(settings, network_of, self.world.streams.key("deep-q"))
         #: Local models, by pair.
-        self.local: list[Model] = [self.globals[0] for _ in pairs]
+        self.local: list[Model] = [self.globals[pair % self.num_tasks] for pair in pairs]
         #: Actions that are decided on and not begun.
         self.decided: dict[int, int] = {}
         #: Pairs that can decide, those that have begun their last batch, and what their local models will be.

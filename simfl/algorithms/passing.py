@@ -70,9 +70,11 @@ class PassedModels(Algorithm):
         #: Batches that each pair (node * tasks + task) has used, or begun to use.
         self.used = [0] * pairs
         self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
-        initial = self.tape.constant(self.training.initial)
+        own, constant = self.training.tasks_initial, self.tape.constant
         #: The global model of each task, its version, and the node that has it (-1: everybody, at the beginning).
-        self.globals: list[Model] = [initial] * self.num_tasks
+        self.globals: list[Model] = (
+            [constant(self.training.initial)] * self.num_tasks if own is None else [constant(values) for values in own]
+        )
         self.version = [0] * self.num_tasks
         self.holder = [-1] * self.num_tasks
         #: Nodes that wait for the right to update a task; whether somebody has it.

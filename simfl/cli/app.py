@@ -14,6 +14,7 @@ import typer
 from simfl.cli import data, privacy
 from simfl.cli.bench import bench
 from simfl.cli.compare import compare
+from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
 from simfl.cli.plot import plot
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, validate, list_, new, plot, trace, report, bench, sweep, compare, reproduce):
+for command in (run, resume, validate, list_, new, evaluate, plot, trace, report, bench, sweep, compare, reproduce):
     app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from simfl.cli.shared import RUN_FAILED, Device, say, write_text
+from simfl.cli.shared import RUN_FAILED, Device, Json, aside, say, write_json
 from simfl.errors import RunError, ScenarioError, nearest
 
 
@@ -19,7 +17,7 @@ def bench(
         typer.Argument(metavar="CASE", help="Names of cases; all by default.", show_default=False),
     ] = None,
     device: Device = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")] = None,
+    json: Json = None,
 ) -> None:
     """Measure updates per second, against the limit that the bare kernel sets on this machine."""
     from simfl.bench.cases import CASES
@@ -28,8 +26,8 @@ def bench(
     for case in cases or []:
         if case not in CASES:
             raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, found {case!r}{nearest(case, CASES)}")
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise ScenarioError(f"--json: {json_path}: there is no such folder")  # better said before minutes of work
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ScenarioError(f"--json: {json}: there is no such folder")  # better said before minutes of work
     results: list[dict[str, Any]] = []
     failed = False
     try:
@@ -40,9 +38,9 @@ def bench(
                 failed = True
                 say(str(error))
     finally:
-        show_bench(results)
-        if json_path is not None:
-            write_text(json_path, json.dumps(results, indent=2) + "\n")
+        write_json(json, results)
+        if not aside(json):
+            show_bench(results)
     if failed:
         raise typer.Exit(RUN_FAILED)
 

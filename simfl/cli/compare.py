@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.shared import Target, say, write_text
+from simfl.cli.shared import Json, Target, aside, say, write_json, write_text
 from simfl.errors import ScenarioError
 
 FORMATS = ("png", "pdf", "svg")
@@ -21,8 +21,8 @@ def compare(
         str | None, typer.Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")
     ] = None,
     target: Target = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the table as CSV.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the table as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE|-", help="Also write the table as CSV.")] = None,
+    json: Json = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Also draw the figures into this folder.")
     ] = None,
@@ -46,16 +46,17 @@ def compare(
         target = wanted["target"] if target is None else target
         axes, column = tuple(wanted["x"]), str(wanted["y"])
     table = compare_groups(groups, target, usual if baseline is None else baseline)
-    show_comparison(table)
+    silent = aside(csv) or aside(json)
+    if not silent:
+        show_comparison(table)
     if csv is not None:
         write_text(csv, table.to_csv(index=False), parents=True)
-    if json is not None:
-        text = table.to_json(orient="records", indent=1, double_precision=15, force_ascii=False)
-        write_text(json, text + "\n", parents=True)
+    write_json(json, table.to_dict("records"))
     if out is not None:
         from simfl import plots
         from simfl.plots.study import draw_study
 
         plots.without_a_screen()
         for path in draw_study(groups, table, out, axes=axes, y=column, endings=endings):
-            print(path)
+            if not silent:
+                print(path)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from simfl.cli.shared import Json, aside, write_json
+
 Catalogue = Literal["algorithms", "models", "data", "topologies"]
 CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies")
 
@@ -15,13 +17,18 @@ def list_(
     what: Annotated[
         Catalogue | None, typer.Argument(metavar="[WHAT]", help="One of the four; all by default.", show_default=False)
     ] = None,
+    json: Json = None,
 ) -> None:
     """List algorithms, models, data sets and topologies, with one line about each."""
+    listed = {catalogue: _entries(catalogue) for catalogue in (CATALOGUES if what is None else [what])}
+    write_json(json, listed)
+    if aside(json):
+        return
     from simfl.cli import console
 
     screen = console.output()
-    for catalogue in CATALOGUES if what is None else [what]:
-        console.show_listing(catalogue, _entries(catalogue), screen)
+    for title, entries in listed.items():
+        console.show_listing(title, entries, screen)
 
 
 def _entries(catalogue: Catalogue) -> Mapping[str, str]:

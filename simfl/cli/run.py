@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,12 +14,15 @@ from simfl.cli.shared import (
     RUN_FAILED,
     CheckpointEvery,
     Device,
+    Json,
     Overrides,
     Quiet,
     Results,
     Scenarios,
     Seed,
+    aside,
     say,
+    write_json,
 )
 from simfl.cli.validate import load_all
 from simfl.errors import RunError, SimflError
@@ -37,6 +40,7 @@ def run(
     device: Device = None,
     checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     quiet: Quiet = False,
+    json: Json = None,
 ) -> None:
     """Run scenarios one after the other, and compare them in a table and a figure.
 
@@ -47,17 +51,21 @@ def run(
 
     with shared_data():
         runs, failed = _run_all(scenarios, overrides, seed, out, device, checkpoint_every, quiet)
-    show_and_exit(runs, failed, out)
+    show_and_exit(runs, failed, out, json)
 
 
-def show_and_exit(runs: Sequence[Run], failed: bool, out: Path) -> None:
-    """Compare runs in a table and a figure, and exit with the code that belongs to them."""
-    from simfl.cli import console
+def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
+    """Compare runs in a table and a figure, or as JSON, and exit with the code that belongs to them."""
     from simfl.simulation.checkpoint import FILE
 
+    write_json(json, [result_of(run) for run in runs])
     if runs:
-        console.show_runs(runs, console.output())
-        _draw_comparison(runs, out)
+        figure = _draw_comparison(runs, out)
+        if not aside(json):
+            from simfl.cli import console
+
+            console.show_runs(runs, console.output())
+            print(f"figure: {figure}")
         if (runs[-1].folder / FILE).exists():
             say(f"to go on: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":
@@ -114,8 +122,8 @@ def _run_all(
     return runs, failed
 
 
-def _draw_comparison(runs: Sequence[Run], out: Path) -> None:
-    """Draw accuracy (or loss, where there is none) against virtual time and print the figure's path."""
+def _draw_comparison(runs: Sequence[Run], out: Path) -> Path:
+    """Draw accuracy (or loss, where there is none) against virtual time and return the figure's path."""
     from simfl import plots
 
     plots.without_a_screen()
@@ -126,4 +134,16 @@ def _draw_comparison(runs: Sequence[Run], out: Path) -> None:
         names = [f"{run.folder.parent.name}-{run.folder.name}" for run in runs]
         shown = names[:3] + ([f"{len(names) - 3}-more"] if len(names) > 3 else [])
         path = out / "figures" / f"{'-'.join(shown)}.png"
-    print(f"figure: {plots.save(plots.plot(runs, x='time', y=y), path)}")
+    return plots.save(plots.plot(runs, x="time", y=y), path)
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    """Return a run as `--json` writes it: its summary, how it ended, its folder and digests."""
+    from simfl.scenario.control import METRICS
+
+    manifest, further = run.manifest, run.manifest.extra
+    row = dict(run.summary().iloc[0])
+    last: Mapping[str, Any] = dict(run.metrics.iloc[-1]) if len(run.metrics) else {}
+    row |= {name: last[name] for name in METRICS if name in last}
+    about = {"reason": manifest.reason, "privacy": further.get("privacy"), "warnings": further.get("warnings", [])}
+    return {**row, **about, "folder": str(run.folder), "digest": manifest.digest, "models": further.get("models", {})}

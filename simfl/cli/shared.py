@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
+import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 RUN_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 DEVICES = ("cpu", "gpu")
+STANDARD_OUTPUT = "-"
 
 
 def _check_device(device: str | None) -> str | None:
@@ -56,6 +60,10 @@ CheckpointEvery = Annotated[
         help="Host time between checkpoints, from which a run that was killed goes on; never: none.",
     ),
 ]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE|-", help="Also write it as JSON; with - to standard output and nothing else."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
 Target = Annotated[
     float | None,
@@ -81,11 +89,20 @@ def say(text: str) -> None:
 
 
 def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) -> None:
-    """Write a file; mode "x" refuses to replace one, `parents` makes the folders above it.
+    """Write a file, or to standard output where it is called "-".
+
+    Args:
+        path: of the file.
+        text: all that is in it.
+        mode: "x" refuses to replace a file.
+        parents: make the folders above it.
 
     Raises:
         ScenarioError: it cannot be written.
     """
+    if aside(path):
+        sys.stdout.write(text)
+        return
     try:
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +112,33 @@ def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) ->
         raise ScenarioError(f"{path}: there is a file already; choose another name, or --force to replace it") from None
     except OSError as error:
         raise ScenarioError(f"{path}: cannot write the file: {error.strerror}") from error
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as what JSON can hold: "inf" and "-inf" for infinite numbers, null for NaN."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):  # an array or a scalar of NumPy, which need not be imported for this
+        return to_json(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def aside(path: Path | None) -> bool:
+    """Whether a result goes to standard output, where nothing else may stand then."""
+    return path is not None and str(path) == STANDARD_OUTPUT
+
+
+def write_json(path: Path | None, value: Any) -> None:
+    """Write a result as JSON, as `--json` asks for it: to a file, to standard output, or not at all."""
+    if path is None:
+        return
+    write_text(path, json.dumps(to_json(value), indent=2, ensure_ascii=False) + "\n", parents=True)
 
 
 def exit_after(runs: Iterable[SweepRun]) -> None:

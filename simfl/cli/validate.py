@@ -6,29 +6,44 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from simfl.cli.shared import Overrides, Scenarios, Seed, say
+from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, say, write_json
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
+    from simfl.simulation.forecast import Forecast
     from simfl.simulation.setup import Setup
 
 T = TypeVar("T")
 
 
-def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None) -> None:
-    """Check scenarios and the data files they need, without running them."""
-    for path, summary in zip(scenarios, load_all(scenarios, overrides, seed, None, _summary), strict=True):
-        print(f"{path}: valid: {summary}")
+def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None, json: Json = None) -> None:
+    """Check scenarios and the data files they need, without running them; say what would run, and what it weighs."""
+    from simfl.simulation.forecast import forecast
+
+    found = load_all(scenarios, overrides, seed, None, forecast)
+    write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, found, strict=True)])
+    if aside(json):
+        return
+    for path, own in zip(scenarios, found, strict=True):
+        print(f"{path}: valid: {_summary(own)}")
 
 
-def _summary(setup: Setup) -> str:
-    """Say in a few words what would run; how fast models mix decides how well gossip works."""
-    scenario = setup.scenario
-    parts = [scenario.algorithm.kind, f"{scenario.clients.count} clients", scenario.topology.kind]
-    if scenario.algorithm.uses_topology:
-        rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
-        parts.append(f"spectral gap {setup.topology.spectral_gap(rule):.3g}")
-    return ", ".join(parts)
+def _summary(found: Forecast) -> str:
+    """Say in a line what would run."""
+    from simfl.records.display import show_bytes, show_count, show_number, show_time
+
+    parts = [f"{found.algorithm}, {found.clients} client{'s' * (found.clients != 1)}, {found.topology}"]
+    if found.spectral_gap is not None:
+        parts[0] += f", spectral gap {found.spectral_gap:.3g}"
+    parts.append(
+        f"{found.model} of {show_count(found.parameters)} parameters, {show_bytes(found.model_bytes)} in a message"
+    )
+    parts.append(f"a message takes {show_time(found.message_s)}, a mini-batch {show_time(found.batch_s)}")
+    if found.epsilon is not None:
+        parts.append(
+            f"planned epsilon {show_number(found.epsilon)} at delta {found.delta:g}, if all take part equally often"
+        )
+    return "; ".join(parts)
 
 
 def load_all(

@@ -80,6 +80,7 @@ class Terms:
         refusal: why nothing can be promised, None if something can.
         by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
         rounding: of what, where the noise is on a grid; None where it is on real numbers.
+        uncounted: what else may have been released of the same data before, in words; None where there is nothing.
     """
 
     mechanism: str
@@ -93,6 +94,7 @@ class Terms:
     refusal: str | None = None
     by_server: bool = False
     rounding: Rounding | None = None
+    uncounted: str | None = None
 
 
 class Ledger:
@@ -223,8 +225,10 @@ class Ledger:
 
     def statement_of(self, releases: Releases) -> str:
         """One line that says what the epsilon of these releases means, or why there is none."""
-        refused = self.certified and releases.refusal is not None
-        return f"{NOT_CERTIFIED}{releases.refusal}" if refused else self.statement
+        if self.certified and releases.refusal is not None:
+            return f"{NOT_CERTIFIED}{releases.refusal}"
+        uncounted = self.terms.uncounted if self.certified else None
+        return self.statement if uncounted is None else f"{self.statement}; not counting {uncounted}"
 
     # -- what was released ---------------------------------------------------------------------
 

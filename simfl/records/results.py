@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder
@@ -140,6 +141,24 @@ class Run:
     def client_models(self) -> dict[str, NDArray[np.float32]]:
         """Each client's own model at the end, where `record.client_models` was set: by name, arrays [K, ...]."""
         return self._models("client_models", "set record.client_models: true")
+
+    def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
+        """Return what the model says about examples, as `simfl.predict` does."""
+        import simfl
+
+        return simfl.predict(self, x, scores=scores)
+
+    def evaluate(
+        self,
+        data: str | Path | tuple[ArrayLike, ArrayLike] = "test",
+        *,
+        metrics: Sequence[str] = (),
+        label: str | None = None,
+    ) -> dict[str, float]:
+        """Return how good the model is on the run's own test set or on other data, as `simfl.evaluate` does."""
+        import simfl
+
+        return simfl.evaluate(self, data, metrics=metrics, label=label)
 
     @property
     def status(self) -> str:

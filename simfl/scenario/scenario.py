@@ -13,7 +13,7 @@ from simfl.scenario import checks
 from simfl.scenario.algorithms import Algorithm
 from simfl.scenario.availability import Absence
 from simfl.scenario.clients import Population, Slowdown
-from simfl.scenario.control import Evaluate, Every, Execution, Record, Stop
+from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Data, Digits
 from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
 from simfl.scenario.models import Model, Softmax
@@ -52,6 +52,9 @@ class Scenario(Config):
     )
     data: Data = Field(default=Digits(), description="data set and how it is divided over the clients")
     model: Model = Field(default=Softmax(), description="what is trained")
+    init: Init | None = Field(
+        default=None, description="the model that is begun with; null: as `model` draws it, from the seed"
+    )
     clients: Population = Field(
         default=Population(), description="how many clients there are and how fast they compute"
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.data import Dataset, Partition
@@ -18,10 +19,10 @@ from simfl.errors import RunError, ScenarioError, SimflError
 from simfl.models import AbstractModel
 from simfl.scenario import Scenario
 from simfl.scenario.fields import LONGEST_S
-from simfl.simulation.data import load_data, model_of, share_out
+from simfl.simulation.data import load_data, model_of, share_out, start_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
-from simfl.simulation.privacy import privacy_warnings
-from simfl.simulation.setup import Setup
+from simfl.simulation.privacy import not_counting, privacy_warnings
+from simfl.simulation.setup import Setup, Start
 from simfl.simulation.world import longest_batch_s, topology_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
@@ -50,11 +51,12 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     dataset = load_data(scenario, streams)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset)
+    start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
-    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology_of(scenario, streams))
+    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology_of(scenario, streams), start)
     _check(setup)
-    setup.protection = kind.protection(setup)
+    setup.protection = not_counting(kind.protection(setup), setup)
     setup.problem = _problem(setup)
     setup.training = _training(setup)
     setup.options = kind.options(setup)
@@ -134,9 +136,10 @@ def _problem(setup: Setup) -> LearningProblem:
 
 def _training(setup: Setup) -> Training:
     """Return the plain values of local training."""
-    kind, protection, model = setup.kind, setup.protection, setup.moved
+    kind, protection, model, start = setup.kind, setup.protection, setup.moved, setup.start
+    begun = None if start is None else _begun(setup, start)
     return Training(
-        initial=np.asarray(model.init(setup.streams.key("init")), dtype=np.float32),
+        initial=np.asarray(model.init(setup.streams.key("init")), dtype=np.float32) if begun is None else begun[0],
         sizes=setup.sizes,
         batch_size=setup.scenario.algorithm.batch_size,
         sampling=kind.sampling,
@@ -146,9 +149,23 @@ def _training(setup: Setup) -> Training:
         noise_scale=protection.scales,
         allowances=kind.allowances(setup),
         tasks=setup.tasks,
+        tasks_initial=begun if setup.tasks > 1 else None,
         update_examples=kind.update_examples(setup.sizes.tolist()),
         clipping_norm=math.inf if protection.clipping_norm is None else protection.clipping_norm,
     )
+
+
+def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
+    """Return what each task begins with, f32 [tasks, d], given a model to go on from."""
+    more = setup.model.size - len(start.params)  # the coordinates of an audit's canaries
+    begun = np.pad(start.params, (0, more)).reshape(setup.tasks, -1)
+    radius, norm = setup.problem.radius, float(np.linalg.norm(begun, axis=1).max())
+    if radius is not None and norm > radius * (1 + 1e-6):
+        raise ScenarioError(
+            f"init.from: {start.path}: expected a model in the ball of radius {radius:g} onto which this algorithm "
+            f"projects, found one of norm {norm:g}; use one that it made"
+        )
+    return begun
 
 
 def _warnings(setup: Setup) -> Iterator[str]:

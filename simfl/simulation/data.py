@@ -7,11 +7,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from simfl.data import DATASETS, Dataset, Partition, load_dataset, partition
 from simfl.errors import DataError, ScenarioError
 from simfl.models import AbstractModel, build_model, model_options
+from simfl.records import RunFolder
+from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
 from simfl.scenario.partitions import ByColumn
+from simfl.simulation.setup import Start
 from simfl.streams import Streams
 
 
@@ -79,6 +84,28 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
     except ValueError as error:
         raise ScenarioError(f"data.partition: {error}") from error
+
+
+def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
+    """Return the model that a scenario goes on from, None where it begins with one that is drawn.
+
+    Raises:
+        ScenarioError: there is none, or not one for this scenario's model and data.
+    """
+    if scenario.init is None:
+        return None
+    path = Path(scenario.init.source).expanduser()
+    file = RunFolder(path).models_path("model") if path.is_dir() else path
+    try:
+        parts = read_models(file)
+        params = model.joined(parts)
+    except DataError as error:
+        raise ScenarioError(f"init.from: {error}; name the folder of a run, or a .npz file") from None
+    except ValueError as error:
+        raise ScenarioError(f"init.from: {file}: {error}; use the model and data that it was made with") from None
+    if not np.isfinite(params).all():
+        raise ScenarioError(f"init.from: {file}: expected finite numbers, found a model that has diverged; use another")
+    return Start(file, params, digest_parts(parts))
 
 
 def model_of(scenario: Scenario, dataset: Dataset) -> AbstractModel:

@@ -127,6 +127,19 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
     return Grid.of(scales)
 
 
+def not_counting(protection: Protection, setup: Setup) -> Protection:
+    """Return the protection whose ledger says that it does not count what a model to go on from has released."""
+    start, ledger = setup.start, protection.ledger
+    if start is None or ledger is None:
+        return protection
+    what = f"what training the model that it starts from ({start.path}) released of the same data"
+    uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=what))
+    if not ledger.certified:
+        return uncounted
+    warning = f"init.from: epsilon covers this run alone, not counting {what}; add what that run spent on the same data"
+    return dataclasses.replace(uncounted, warnings=(*protection.warnings, warning))
+
+
 def privacy_warnings(setup: Setup) -> Iterator[str]:
     """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes

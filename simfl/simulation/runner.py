@@ -630,6 +630,8 @@ class Simulation:
         }
         if self._models:
             extra["models"] = self._models
+        if (start := self.setup.start) is not None:
+            extra["init"] = {"from": str(start.path), "digest": start.digest}
         if self._zeroed is not None:
             extra["released_as_zero"] = self._zeroed
         if self._resumed:

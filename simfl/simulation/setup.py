@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
     from simfl.simulation.privacy import Protection
 
 
+@dataclass(frozen=True)
+class Start:
+    """A model to go on from.
+
+    Attributes:
+        path: its file.
+        params: f32 [d].
+        digest: of its content, as in `simfl.records.models`.
+    """
+
+    path: Path
+    params: NDArray[np.float32]
+    digest: str
+
+
 @dataclass
 class Setup:
     """A scenario made ready: data loaded, graph built, everything checked.
@@ -38,6 +54,7 @@ class Setup:
         shares: which client holds which examples.
         model: pure functions; what is evaluated.
         topology: the graph.
+        start: the model that is begun with, where that is not one that is drawn.
         protection: the noise of each client, and the ledger that accounts for it.
         problem: what the executor computes.
         training: the plain values of local training.
@@ -53,6 +70,7 @@ class Setup:
     shares: Partition
     model: AbstractModel
     topology: Topology
+    start: Start | None = None
     protection: Protection = field(init=False)
     problem: LearningProblem = field(init=False)
     training: Training = field(init=False)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import kernels, measures
+from simfl.tape.evaluation import Evaluator
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
@@ -36,14 +37,8 @@ Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
 STEPS = 64
 #: Serial operations come in multiples of this.
 SERIAL = 8192
-#: Models averaged, and examples evaluated, at a time.
+#: Models averaged at a time.
 CHUNK_MODELS = 16
-CHUNK_EXAMPLES = 500
-#: The same for convolutional models, whose forward pass must fit into one piece to be shared by
-#: the loss and the accuracy.
-CHUNK_IMAGES = 100
-#: Examples that lie on the device at a time where a model answers for all of the training set.
-CHUNK_ANSWERS = 20_000
 #: Numbers that the gradients of a chunk of examples may have together, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
 #: Numbers that are read from the bank, or written to it, at a time: 16 MB.
@@ -162,10 +157,10 @@ class Executor:
         self._rows = kernels.rows_program(bank, reads)
         self._constants = kernels.constants_program(bank)
         self._gather = kernels.gather_program(bank)
-        self._chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
         data, chosen = problem.data, problem.measured.loss_examples
-        self._test = self._padded(data.test_x, data.test_y)
-        self._train = self._padded(data.train_x[chosen], data.train_y[chosen])
+        self._evaluator = Evaluator(problem.evaluated, self.device)
+        self._test = self._evaluator.examples(data.test_x, data.test_y)
+        self._train = self._evaluator.examples(data.train_x[chosen], data.train_y[chosen])
         self._gradients = self._gradient_program()
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._counted = put(np.int32(0))
@@ -331,25 +326,14 @@ class Executor:
     def _put(self, array: Any) -> jax.Array:
         return jax.device_put(array, self.device)
 
-    def _padded(
-        self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Pad a set to whole chunks; weight 0 marks the padding."""
-        count = max(len(x), 1)
-        chunk = min(chunk or self._chunk, count)
-        total = -(-count // chunk) * chunk
-        take = np.minimum(np.arange(total), max(len(x) - 1, 0))
-        weight = (np.arange(total) < len(x)).astype(np.float32)
-        return self._put(x[take]), self._put(y[take]), self._put(weight)
-
     def _gradient_program(self) -> Callable[[jax.Array, float], tuple[float, float]] | None:
         """Return what measures gradients, (mean model, clipping norm) -> (norm of the mean, share clipped), or None."""
         problem, count = self.problem, self.problem.measured.gradient_examples
         if not count:
             return None
         whole = problem.model.size * problem.num_tasks
-        chunk = min(self._chunk, count, max(1, CHUNK_GRADIENTS // whole))
-        x, y, weight = self._padded(problem.data.train_x[:count], problem.data.train_y[:count], chunk)
+        chunk = min(self._evaluator.chunk, count, max(1, CHUNK_GRADIENTS // whole))
+        x, y, weight = self._evaluator.examples(problem.data.train_x[:count], problem.data.train_y[:count], chunk)
         clip = problem.clipping.clip
         program = kernels.gradients_program(weight.shape, problem.model, chunk, clip == "example", problem.num_tasks)
 
@@ -411,8 +395,8 @@ class Executor:
         self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
     ) -> Evaluation:
         mean, distance = self._mean(rows, coefs)
-        train_loss, _ = self._measure(mean, self._train)
-        test_loss, accuracy = self._measure(mean, self._test)
+        train_loss, _ = self._evaluator.measure(mean, self._train)
+        test_loss, accuracy = self._evaluator.measure(mean, self._test)
         client_loss = client_accuracy = None
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
@@ -422,7 +406,7 @@ class Executor:
             for k in range(count):
                 own = slice(k * tasks, (k + 1) * tasks)
                 model = self._joined(rows[own], coefs[own])[0]
-                client_loss[k], client_accuracy[k] = self._measure(model, self._test)
+                client_loss[k], client_accuracy[k] = self._evaluator.measure(model, self._test)
         nan = float("nan")
         norm, share = (nan, nan) if self._gradients is None else self._gradients(mean, clipping_norm)
         further = self._further(mean, client_accuracy) if self.problem.measured.further else {}
@@ -435,26 +419,14 @@ class Executor:
         names, data = self.problem.measured.further, self.problem.data
         found = {}
         if any(name in measures.OF_SCORES for name in names):
-            found = measures.measure(names, data.test_y, self._answers(mean, self._test)[0][: len(data.test_y)])
+            found = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
-            # Chunk after chunk: the training set lies on the device once.
-            x, y = data.train_x, data.train_y
-            parts = [slice(at, at + CHUNK_ANSWERS) for at in range(0, len(x), CHUNK_ANSWERS)]
-            right = [self._answers(mean, self._padded(x[part], y[part]))[1][: len(y[part])] for part in parts]
-            own = np.concatenate(right).astype(np.float64)[data.indices]
+            right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]
+            own = right.astype(np.float64)[data.indices]
             found["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
         if "worst_decile_models" in names and client_accuracy is not None:
             found["worst_decile_models"] = measures.worst_decile(client_accuracy)
         return {name: found[name] for name in names}
-
-    def _answers(
-        self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return what a model predicts of a padded set, and what of it is right."""
-        x, y, weight = examples
-        program = kernels.answers_program(weight.shape, self.problem.evaluated, min(self._chunk, len(weight)))
-        scores, right = program(params, x, y)
-        return np.asarray(scores), np.asarray(right)
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
         """Return the mean of models, f32 [d of a whole model], and how far they are from it, as in `Evaluation`."""
@@ -476,12 +448,6 @@ class Executor:
         """Return the numbers of models, f32 [k, d of a whole model], the rows of all tasks of a model joined."""
         models = self._rows(self._rows_bank, self.bank.places(rows), coefs)
         return models.reshape(len(rows) // self.problem.num_tasks, -1)
-
-    def _measure(self, params: jax.Array, examples: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[float, float]:
-        x, y, weight = examples
-        program = kernels.evaluation_program(weight.shape, self.problem.evaluated, min(self._chunk, len(weight)))
-        loss, correct = program(params, x, y, weight)
-        return float(loss), float(correct)
 
 
 @contextlib.contextmanager

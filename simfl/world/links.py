@@ -37,6 +37,10 @@ class LinkModel:
     uplink: float | None = None
     downlink: float | None = None
 
+    def paced_s(self, size: int) -> float:
+        """Return how long `size` bytes take over an idle link, without latency: the slowest on the way paces them."""
+        return max(_paced_s(size, self.bandwidth, self.uplink), _paced_s(size, self.downlink, None))
+
     def losses(self, streams: Streams) -> Callable[[int, int], bool] | None:
         """Return what says, for every attempt from source to target, whether it is lost; None: none ever is."""
         if not self.loss:
@@ -167,15 +171,11 @@ class Network:
         return sum(t.messages for t in self.traffic)
 
     def transfer_s(self, source: int, size: int) -> float:
-        """Draw how long `size` bytes take over one idle link of `source`, resends included, and count them.
-
-        The slowest of link, uplink and downlink paces them.
-        """
-        links = self.links
-        seconds = max(_paced_s(size, links.bandwidth, links.uplink), _paced_s(size, links.downlink, None))
+        """Draw how long `size` bytes take over one idle link of `source`, resends included, and count them."""
+        seconds = self.links.paced_s(size)
         total = 0.0
         while (latency_s := self._try(source, source, size)) is None:
-            total = total + seconds + links.resend_timeout_s
+            total = total + seconds + self.links.resend_timeout_s
         return total + seconds + latency_s
 
     def _try(self, source: int, target: int, size: int) -> float | None:

@@ -330,9 +330,10 @@ def test_a_wrong_command_line_is_one_line(simfl_, words, line):
 
 
 def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
-    assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring\n", "")
+    weighs = "softmax of 650 parameters, 2.6 kB in a message; a message takes 1.021 ms, a mini-batch 1.6 ms"
+    assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring; {weighs}\n", "")
     gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
-    assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667\n", "")
+    assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667; {weighs}\n", "")
     code, out, err = simfl_("validate", scenario, "--set", "data.set=mnist")
     assert (code, out) == (2, "")
     assert "SIMFL_DATA" in err
@@ -402,6 +403,21 @@ def test_new_writes_a_valid_scenario_once(simfl_, tmp_path):
     assert (tmp_path / "scenario.yaml").read_text() != "mine"
     code, _, err = simfl_("new", "nowhere/scenario.yaml")
     assert (code, err) == (2, "nowhere/scenario.yaml: cannot write the file: No such file or directory\n")
+
+
+def test_json_goes_alone_to_standard_output(simfl_, scenario, fake_runs, tmp_path):
+    for words in (["list", "models"], ["validate", scenario], ["run", scenario]):
+        code, out, err = simfl_(*words, "--json", "-")
+        assert (code, err) == (0, "")
+        found = json.loads(out)
+        code, shown, _ = simfl_(*words, "--json", "folder/found.json")
+        assert code == 0
+        assert shown
+        assert words[0] == "run" or json.loads((tmp_path / "folder" / "found.json").read_text()) == found
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures", "folder", "results", "tiny.yaml"]
+    (run,) = found
+    assert (run["algorithm"], run["status"], run["epsilon"]) == ("sync_sgd", "done", None)
+    assert run["folder"].startswith("results")
 
 
 def test_list_names_everything_with_a_line_about_it(simfl_):

@@ -35,6 +35,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
             "test_fraction": 0.2,
         },
         "model": {"kind": "softmax", "l2": 0.0, "intercept": True},
+        "init": None,
         "clients": {
             "count": 16,
             "seconds_per_example": "100 us",

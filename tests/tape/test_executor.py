@@ -124,7 +124,7 @@ def test_an_evaluation_measures_the_mean_model(tests):
 
 
 def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
-    monkeypatch.setattr("simfl.tape.executor.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
+    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
     problem = make_problem()
     model = np.random.default_rng(0).standard_normal(650).astype(np.float32)
     with Lab(problem) as lab:

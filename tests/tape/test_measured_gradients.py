@@ -39,7 +39,7 @@ def random_model(size, spread=0.3):
 
 
 def test_gradients_are_clipped_one_by_one_at_the_mean_model(monkeypatch):
-    monkeypatch.setattr("simfl.tape.executor.CHUNK_EXAMPLES", 30)  # 100 examples: three chunks and a third
+    monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 examples: three chunks and a third
     problem = make_problem(clipping_norm=1.0, own_clipping=True, gradient_examples=100, l2=0.1)
     models = [random_model(650, spread) for spread in (0.1, 0.5, 0.9)]
     gradients = softmax_gradients(problem, 100, np.mean(models, axis=0, dtype=np.float64))

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
+from simfl.cli.shared import to_json
 from simfl.errors import ScenarioError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -267,21 +268,6 @@ def show(value: Any) -> str:
         return f"{value:,.0f}"
     digits, e, exponent = f"{value:.6g}".partition("e")
     return f"{digits}e{int(exponent)}" if e else digits
-
-
-def to_json(value: Any) -> Any:
-    """Return a value as what JSON can hold: "inf" and "-inf" for infinite numbers, null for NaN."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(entry) for key, entry in value.items()}
-    if hasattr(value, "tolist"):  # an array or a scalar of NumPy, which need not be imported for this
-        return to_json(value.tolist())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [to_json(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
 
 
 def _toned(note: str) -> Any:

@@ -1,0 +1,53 @@
+"""`simfl evaluate`: how good the models of runs are, on their own test sets or on other data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simfl.cli.shared import Device, Json, aside, write_json
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="test|train|FILE", help="A part of the run's data set, or an .npz or .csv file."
+        ),
+    ] = "test",
+    metrics: Annotated[
+        str, typer.Option("--metrics", metavar="macro_f1,auc", help="Further measures, several with commas.")
+    ] = "",
+    label: Annotated[str | None, typer.Option("--label", help="The column of labels of a .csv file.")] = None,
+    json: Json = None,
+    device: Device = None,
+) -> None:
+    """Evaluate the models that runs kept, on their own test sets or on other data.
+
+    Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
+    """
+    from simfl.records import read
+    from simfl.simulation.trained import Trained
+
+    names = [name.strip() for name in metrics.split(",") if name.strip()]
+    found: list[dict[str, Any]] = [
+        {"run": str(path), **Trained(read(path), device).evaluate(data, names, label), "data": data} for path in runs
+    ]
+    write_json(json, found)
+    if aside(json):
+        return
+    from simfl.cli import console
+    from simfl.plots import Y_AXES
+    from simfl.records.display import show_count, show_number, show_share
+
+    cells: dict[str, list[str]] = {"run": [entry["run"] for entry in found], "data": [data] * len(found)}
+    cells["examples"] = [show_count(entry["examples"]) for entry in found]
+    cells["loss"] = [show_number(entry["loss"]) for entry in found]
+    if any(entry["accuracy"] == entry["accuracy"] for entry in found):
+        cells["accuracy"] = [show_share(entry["accuracy"]) for entry in found]
+    cells |= {Y_AXES[name]: [show_share(entry[name]) for entry in found] for name in names}
+    screen = console.output()
+    console.show_parts(console.tables_of(cells, screen.width, text={"run", "data"}), screen)

@@ -1,0 +1,93 @@
+"""What a scenario weighs, before it runs: its model, a message, a mini-batch, and the privacy that it plans."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from simfl.errors import ScenarioError
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import build_world
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is known of a run before it begins.
+
+    Attributes:
+        name, algorithm, topology, model: of the scenario, by kind.
+        clients: how many.
+        spectral_gap: of the mixing matrix; None where the algorithm has no topology.
+        parameters: of the model.
+        model_bytes: of a model in a message (of one task, where models are sent task by task).
+        message_s: virtual seconds from sending such a message over an idle link to its delivery, on average, without
+            losses.
+        batch_s: virtual seconds that a mini-batch takes a client of factor 1.
+        epsilon: the largest over clients, if all take part equally often until the run ends, by the Renyi accountant:
+            at the end it may turn out tighter. None where nothing is certified, or nobody knows how many releases come.
+        delta: that of epsilon; None without one.
+        privacy: the ledger's statement; None without a privacy section.
+        warnings: lines the user should read.
+    """
+
+    name: str
+    algorithm: str
+    topology: str
+    model: str
+    clients: int
+    spectral_gap: float | None
+    parameters: int
+    model_bytes: int
+    message_s: float
+    batch_s: float
+    epsilon: float | None
+    delta: float | None
+    privacy: str | None
+    warnings: list[str]
+
+
+def forecast(setup: Setup) -> Forecast:
+    """Return what a scenario weighs."""
+    scenario, size = setup.scenario, setup.training.model_bytes
+    gap = None
+    if scenario.algorithm.uses_topology:
+        rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
+        gap = setup.topology.spectral_gap(rule)
+    epsilon, statement = _planned(setup)
+    return Forecast(
+        name=scenario.name,
+        algorithm=scenario.algorithm.kind,
+        topology=scenario.topology.kind,
+        model=scenario.model.kind,
+        clients=scenario.clients.count,
+        spectral_gap=gap,
+        parameters=setup.model.size,
+        model_bytes=size,
+        message_s=build_world(setup).network.links.paced_s(size) + _mean_s(scenario.links.latency),
+        batch_s=scenario.algorithm.batch_size * scenario.clients.seconds_per_example,
+        epsilon=epsilon,
+        delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
+        privacy=statement,
+        warnings=setup.warnings,
+    )
+
+
+def _mean_s(duration: Any) -> float:
+    """Return the mean of a distribution of times."""
+    if duration.kind == "constant":
+        return float(duration.value)
+    return float((duration.low + duration.high) / 2 if duration.kind == "uniform" else duration.mean)
+
+
+def _planned(setup: Setup) -> tuple[float | None, str | None]:
+    """Return the largest epsilon that the scenario plans, and what it means."""
+    ledger = setup.ledger
+    if ledger is None:
+        return None, None
+    try:
+        releases = setup.kind.planned(setup)
+    except ScenarioError:  # the run ends at a time
+        return None, ledger.statement
+    found = ledger.largest(releases) if ledger.certifies(releases) else math.nan
+    return None if math.isnan(found) else found, ledger.statement_of(releases)

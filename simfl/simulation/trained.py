@@ -1,0 +1,186 @@
+"""A run's model put to use: what it predicts, and how good it is on other data.
+
+The data set of the run is loaded again, as its scenario says: what was fitted on it (principal axes, means) is fitted
+again, bit for bit, and other examples go the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfl.data import Dataset, csv, npz
+from simfl.data.base import show_label
+from simfl.errors import DataError, ScenarioError, nearest
+from simfl.models import AbstractModel
+from simfl.records import Run, RunFolder
+from simfl.scenario import Scenario, from_mapping
+from simfl.scenario.data import Csv, RealData
+from simfl.simulation.data import load_data, model_of
+from simfl.streams import Streams
+from simfl.tape.evaluation import Evaluator
+from simfl.tape.executor import choose_device
+from simfl.tape.measures import OF_SCORES, measure
+
+PARTS = ("test", "train")
+"""The parts of a run's own data set."""
+
+
+class Trained:
+    """A model with the data set that it was made for.
+
+    Args:
+        run: a run that kept its model.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+
+    Raises:
+        DataError: the run kept no model, or its data cannot be loaded.
+        ScenarioError: its scenario is not one of this version of simfl.
+    """
+
+    def __init__(self, run: Run, device: str | None = None) -> None:
+        self.file = RunFolder(run.folder).models_path("model")
+        parts = run.model
+        self.scenario: Scenario = from_mapping(run.scenario, run.name)
+        self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed))
+        self.model: AbstractModel = model_of(self.scenario, self.dataset)
+        self._evaluator = Evaluator(self.model, choose_device(device))
+        try:
+            self.params = self.model.joined(parts)
+        except ValueError as error:
+            raise DataError(f"{self.file}: {error}; the data set of the run has changed") from None
+
+    def predict(self, x: ArrayLike, scores: bool = False) -> NDArray[Any]:
+        """Return what the model says about examples; see `predict`."""
+        prepared = self.dataset.prepared(x)
+        found = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
+        if scores or not self.dataset.num_classes:
+            return found
+        chosen = (found > 0).astype(np.int64) if found.ndim == 1 else found.argmax(axis=1)
+        labels: NDArray[Any] = np.asarray(self.dataset.class_labels)[chosen]
+        return labels
+
+    def evaluate(
+        self,
+        data: str | Path | tuple[ArrayLike, ArrayLike] = "test",
+        metrics: Sequence[str] = (),
+        label: str | None = None,
+    ) -> dict[str, float]:
+        """Return how good the model is; see `evaluate`."""
+        for name in metrics:
+            if name not in OF_SCORES:
+                raise ScenarioError(
+                    f"metrics: expected some of {', '.join(OF_SCORES)}, found {name!r}{nearest(name, OF_SCORES)}"
+                )
+        if metrics and not self.dataset.num_classes:
+            raise ScenarioError(f"metrics: expected none with model '{self.model.kind}', found {metrics[0]!r}")
+        x, y = self._examples(data, label)
+        loss, accuracy = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
+        found = {"examples": len(x), "loss": loss, "accuracy": accuracy}
+        if metrics:
+            found |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
+        return found
+
+    def _examples(
+        self, data: str | Path | tuple[ArrayLike, ArrayLike], label: str | None
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Return features as the model takes them, and labels as it numbers them."""
+        own = self.dataset
+        if isinstance(data, str) and data in PARTS:
+            return (own.test_x, own.test_y) if data == "test" else (own.train_x, own.train_y)
+        if isinstance(data, tuple):
+            return self._numbered("data", *data)
+        path = Path(data)
+        if path.suffix == ".csv":
+            config = self.scenario.data
+            partition = getattr(config.partition, "column", None)
+            drop = (*getattr(config, "drop", ()), *(() if partition is None else (partition,)))
+            usual = config.label if isinstance(config, Csv) else "label"
+            file, x, y = csv.read_examples(path, None, label or usual, drop)
+        elif path.suffix == ".npz":
+            file, x, y = npz.read_examples(path, None)
+        else:
+            raise ScenarioError(f"data: expected test, train, or an .npz or .csv file, found {str(data)!r}")
+        return self._numbered(str(file), x, y)
+
+    def _numbered(self, where: str, x: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Return other examples as the data set has its own; those of classes that it leaves out are left out."""
+        own, y = self.dataset, np.asarray(labels)
+        prepared = own.prepared(x, where)
+        if y.shape != (len(prepared),):
+            raise DataError(f"{where}: expected one label for each of {len(prepared)} examples, found shape {y.shape}")
+        if not own.num_classes:
+            if y.dtype.kind not in "biuf":
+                raise DataError(f"{where}: expected numbers as targets, found {y.dtype}")
+            return prepared, y.astype(np.float32)
+        names = np.asarray(own.class_labels)
+        if (y.dtype.kind in "biuf") != (names.dtype.kind in "biuf"):
+            raise DataError(f"{where}: expected labels like {show_label(names[0].item())}, found {y.dtype}")
+        order = np.argsort(names)
+        at = order[np.minimum(np.searchsorted(names[order], y), len(names) - 1)]
+        known = names[at] == y
+        chosen = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
+        if not known.all() and not (chosen and known.any()):
+            found = show_label(y[int(np.argmin(known))].item())
+            shown = ", ".join(map(show_label, own.class_labels[:12])) + (", ..." if len(names) > 12 else "")
+            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {found}; remove such examples")
+        return prepared[known], at[known].astype(np.int32)
+
+    def _any_labels(self, count: int) -> NDArray[Any]:
+        """Return labels that stand for none: what is predicted does not depend on them."""
+        return np.zeros(count, self.dataset.train_y.dtype)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(folder: Path, written_ns: int) -> Trained:
+    """Return a run's model ready for use; a run that is written anew is opened anew."""
+    return Trained(Run(folder))
+
+
+def open_trained(run: Run) -> Trained:
+    """Return a run's model with its data set, which are kept for the next call."""
+    file = RunFolder(run.folder).models_path("model")
+    return _opened(run.folder.absolute(), file.stat().st_mtime_ns) if file.exists() else Trained(run)
+
+
+def predict(run: Run, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
+    """Return what the model of a run says about examples.
+
+    Args:
+        run: a run that kept its model.
+        x: [n, ...], as the loader of the run's data set gives examples before `normalize` and `pca`: pixels from 0 to 1
+            of digits, MNIST and CIFAR-10, the values of a file as they are. What was fitted on the training data is
+            applied to them. An example may also be flat.
+        scores: return what the model computes, f32 [n, c] (f32 [n] of two classes by one score), and no labels.
+
+    Returns:
+        Labels [n] as they stand in the data, or targets f32 [n] of a regression.
+    """
+    return open_trained(run).predict(x, scores)
+
+
+def evaluate(
+    run: Run,
+    data: str | Path | tuple[ArrayLike, ArrayLike] = "test",
+    *,
+    metrics: Sequence[str] = (),
+    label: str | None = None,
+) -> dict[str, float]:
+    """Return how good the model of a run is on its own test set, or on other data.
+
+    Args:
+        run: a run that kept its model.
+        data: "test" or "train", the parts of the run's own data set; an .npz file with x_test and y_test or x and y, a
+            .csv file; or (x, y). Features are as in `predict`, labels as they stand in the run's data.
+        metrics: further measures, of classifiers: macro_f1, balanced_accuracy, auc.
+        label: the column of labels of a .csv file; that of the scenario by default, or "label".
+
+    Returns:
+        examples, loss (with the penalty), accuracy (NaN where there are no classes), and the further measures.
+    """
+    return open_trained(run).evaluate(data, metrics, label)

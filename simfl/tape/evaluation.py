@@ -1,0 +1,69 @@
+"""What a model says about examples on the device: its loss and accuracy, and its answers one by one."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.models import AbstractModel
+from simfl.tape import kernels
+
+#: Examples evaluated at a time.
+CHUNK_EXAMPLES = 500
+#: The same for convolutional models, whose forward pass must fit into one piece to be shared by
+#: the loss and the accuracy.
+CHUNK_IMAGES = 100
+#: Examples that lie on the device at a time where a model answers for all of a large set.
+CHUNK_ANSWERS = 20_000
+
+Params: TypeAlias = jax.Array | NDArray[np.float32]
+#: Examples on the device in whole chunks: x, y, and weight, which is 0 for what fills the last one up.
+Examples = tuple[jax.Array, jax.Array, jax.Array]
+
+
+class Evaluator:
+    """Evaluates a model with any parameters.
+
+    Args:
+        model: pure functions of a flat vector.
+        device: where to compute.
+    """
+
+    def __init__(self, model: AbstractModel, device: jax.Device) -> None:
+        self.model = model
+        self.device = device
+        self.chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
+
+    def examples(self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None) -> Examples:
+        """Put a set onto the device, filled up to whole chunks."""
+        count = max(len(x), 1)
+        chunk = min(chunk or self.chunk, count)
+        total = -(-count // chunk) * chunk
+        take = np.minimum(np.arange(total), max(len(x) - 1, 0))
+        weight = (np.arange(total) < len(x)).astype(np.float32)
+        x, y, weight = (jax.device_put(array, self.device) for array in (x[take], y[take], weight))
+        return x, y, weight
+
+    def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
+        """Return the mean loss, with the penalty, and the share of right answers."""
+        x, y, weight = examples
+        program = kernels.evaluation_program(weight.shape, self.model, min(self.chunk, len(weight)))
+        loss, correct = program(params, x, y, weight)
+        return float(loss), float(correct)
+
+    def answers(
+        self, params: Params, x: NDArray[Any], y: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return what the model predicts of a set of n, f32 [n, ...], and what of it is right, f32 [n]."""
+        found = []
+        for at in range(0, len(x), CHUNK_ANSWERS):
+            part = slice(at, at + CHUNK_ANSWERS)
+            some = self.examples(x[part], y[part])
+            program = kernels.answers_program(some[2].shape, self.model, min(self.chunk, len(some[2])))
+            scores, right = program(params, *some[:2])
+            count = len(x[part])
+            found.append((np.asarray(scores)[:count], np.asarray(right)[:count]))
+        return np.concatenate([scores for scores, _ in found]), np.concatenate([right for _, right in found])

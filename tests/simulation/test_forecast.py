@@ -1,0 +1,58 @@
+"""What a scenario weighs before it runs."""
+
+import numpy as np
+import pytest
+
+from simfl.scenario import loads
+from simfl.simulation.forecast import forecast
+from simfl.simulation.runner import prepare
+
+TEXT = """
+data: digits
+clients: {{count: 4, seconds_per_example: 1 ms}}
+algorithm: {{kind: {kind}, batch_size: 8}}
+stop: {stop}
+links: {links}
+privacy: {privacy}
+"""
+PRIVATE = "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 2}"
+
+
+def found(kind="sync_sgd", stop="{epochs: 2}", links="{latency: 1 ms}", privacy="null"):
+    return forecast(prepare(loads(TEXT.format(kind=kind, stop=stop, links=links, privacy=privacy), "weighed")))
+
+
+@pytest.mark.parametrize(
+    ("links", "seconds"),
+    [
+        ("{latency: 0 s, bandwidth: null}", 0.0),
+        ("{latency: 2 ms, bandwidth: 26 kB/s}", 0.102),
+        ("{latency: 0 s, bandwidth: 26 kB/s, uplink: 52 kB/s, downlink: 13 kB/s}", 0.2),
+        ("{latency: {kind: uniform, low: 1 ms, high: 5 ms}, bandwidth: null}", 0.003),
+        ("{latency: {kind: lognormal, mean: 7 ms, sigma: 2}, bandwidth: null}", 0.007),
+    ],
+)
+def test_a_message_takes_what_the_slowest_part_of_an_idle_link_takes(links, seconds):
+    weighed = found(links=links)
+    assert (weighed.parameters, weighed.model_bytes, weighed.batch_s) == (650, 2600, 0.008)
+    assert weighed.message_s == pytest.approx(seconds)
+    assert (weighed.epsilon, weighed.delta, weighed.privacy, weighed.spectral_gap) == (None, None, None, None)
+
+
+def test_the_planned_epsilon_is_that_of_the_ledger():
+    weighed = found("adpsgd", privacy=PRIVATE)
+    setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))
+    assert weighed.epsilon == np.max(setup.ledger.epsilon(setup.kind.planned(setup)))
+    assert weighed.delta == setup.ledger.delta
+    assert weighed.privacy.startswith("(epsilon, delta = ")
+    assert weighed.spectral_gap == pytest.approx(2 / 3)
+
+
+def test_what_nobody_knows_is_not_said():
+    weighed = found(privacy=PRIVATE, stop="{time: 5 s}")
+    assert (weighed.epsilon, weighed.delta) == (None, None)
+    shuffled = PRIVATE.replace("noise_multiplier", "neighbors: add_or_remove, noise_multiplier")
+    text = TEXT.format(kind="sync_sgd, sampling: shuffle", stop="{epochs: 2}", links="{}", privacy=shuffled)
+    weighed = forecast(prepare(loads(text, "weighed")))
+    assert weighed.epsilon is None
+    assert weighed.privacy.startswith("not certified: ")
