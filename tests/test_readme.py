@@ -48,5 +48,5 @@ def test_the_options_in_the_readme_exist():
     for command in ("run", "plot"):
         (text,) = re.findall(rf"`{command}`\s+takes\s+(.*?)[;.]\s", README, re.DOTALL)
         options = {option for parameter in get_command(app).commands[command].params for option in parameter.opts}
-        told = set(re.findall(r"--\w+", text))
+        told = set(re.findall(r"--[\w-]+", text))
         assert told == {option for option in options if option.startswith("--")} - {"--help"}
