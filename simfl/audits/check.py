@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from simfl.errors import ConditionError, ScenarioError
+from simfl.errors import ConditionError, DataError, ScenarioError
 from simfl.privacy.ledger import NOT_CERTIFIED, Ledger, View
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
@@ -40,7 +40,13 @@ def check_run(run: Run) -> Check:
         ScenarioError, DataError: there is nothing to check, or its scenario needs what is not here.
     """
     with nothing_loaded():
-        return check(prepare(from_mapping(run.scenario)), run)
+        setup = prepare(from_mapping(run.scenario))
+        try:
+            return check(setup, run)
+        except (ValueError, ArithmeticError, LookupError) as error:  # what no run of the scenario could have recorded
+            raise DataError(
+                f"{run.folder}: its releases cannot be accounted for: {' '.join(str(error).split())}"
+            ) from error
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
@@ -107,6 +113,11 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
     for client, size, level, count in zip(
         table["client"], table["batch_size"], table["level"], table["count"], strict=True
     ):
+        if not (0 <= client < len(ledger.sizes) and size >= 1 and 0 < level < math.inf and count >= 0):
+            raise DataError(
+                f"{run.folder}: releases: expected those of {len(ledger.sizes)} clients, found client {client} with "
+                f"{count} of {size} examples at level {level:g}; the table is damaged"
+            )
         if size == ledger.batch_size and level == ledger.levels[client]:
             releases.counts[client] += int(count)
         else:
@@ -121,6 +132,8 @@ def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
     known: list[dict[int, int]] = [{} for _ in ledger.sizes]
     table = run.uses
     for client, copies, count in zip(table["client"], table["copies"], table["count"], strict=True):
+        if not (0 <= client < len(known) and copies >= 0 and count >= 0):
+            raise DataError(f"{run.folder}: uses: found client {client} of {len(known)}; the table is damaged")
         known[int(client)][int(copies)] = int(count)
     return [KnownUses(own) for own in known]
 

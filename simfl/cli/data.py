@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from simfl.cli.shared import say
 from simfl.errors import ScenarioError, nearest
 
 app = typer.Typer(help="Data sets that can be downloaded.", no_args_is_help=True)
@@ -46,8 +47,11 @@ def fetch(
                 f"data fetch: expected one of {', '.join(SOURCES)}, found {name!r}{nearest(name, SOURCES)}"
             )
     for name in names:
+        trusted: list[str] = []
         with download_bar() as progress:
-            files = downloads.fetch(name, root, progress)
+            files = downloads.fetch(name, root, progress, tell=trusted.append)
+        for line in trusted:
+            say(line)
         for file in files:
             print(file)
     if not named or Path(named).absolute() != root.absolute():

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import Dataset, Loader
-from simfl.data.files import BROKEN_STREAM, folder_of, read_content
+from simfl.data.files import BROKEN_STREAM, folder_of, most_bytes, read_content
 from simfl.errors import DataError
 from simfl.streams import Streams
 
@@ -85,14 +85,18 @@ def _read_archive(path: Path) -> dict[str, bytes]:
     """Return the batch files of an archive, read in memory: nothing is unpacked onto the disk."""
     batches: dict[str, bytes] = {}
     try:
+        most, size = most_bytes(path), 0
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
+                size += member.size
+                if size > most:
+                    raise DataError(f"{path}: expected at most {most:,} bytes in it, found more; {_REPLACE}")
                 name = PurePosixPath(member.name).name
                 if member.isfile() and _BATCH.fullmatch(name):
                     stream = archive.extractfile(member)
                     assert stream is not None  # only None for what is no regular file
                     batches[name] = stream.read()
-    except (tarfile.TarError, *BROKEN_STREAM) as error:
+    except (tarfile.TarError, ValueError, *BROKEN_STREAM) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
         raise DataError(f"{path}: cut off, or not a tar archive ({reason}); {_REPLACE}") from None
     return batches

@@ -2,8 +2,11 @@
 
 A file is written as NAME.part, beside it NAME.part.from with the address and the server's validator (ETag or date), so
 that a later run asks for the rest only (HTTP Range, If-Range; RFC 9110 sections 13 and 14). It takes its name when it
-is complete and its sha256 is right. Where no checksum is published, the one seen is kept in NAME.sha256 (as `sha256sum`
-writes it) and holds from then on.
+is complete and its sha256 is right; where it is not, the next address is tried. Where no checksum is published, the one
+seen is kept in NAME.sha256 (as `sha256sum` writes it) and holds from then on: the first download is trusted, if the
+server says how long the file is, so that a part is not taken for the whole.
+
+Addresses and whatever they redirect to are http or https, and https stays https. Size and time are limited.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPMessage
 from pathlib import Path
+from typing import IO
 
 from simfl.data.files import BROKEN_STREAM, open_decompressed
 from simfl.data.sources import SOURCES, RemoteFile, Source
-from simfl.errors import DataError, nearest
+from simfl.errors import DataError, nearest, printable
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes that are there, and the bytes of the whole file if the server says so."""
@@ -39,6 +44,8 @@ def fetch(
     attempts: int = 4,
     wait_s: float = 1.0,
     timeout_s: float = 30.0,
+    total_s: float = 3600.0,
+    tell: Callable[[str], None] | None = None,
 ) -> list[Path]:
     """Download a data set; files that are there already and right are not asked for again.
 
@@ -49,6 +56,8 @@ def fetch(
         attempts: tries for each address; each goes on where the one before broke off.
         wait_s: pause before the second try, doubled for each further one.
         timeout_s: longest silence of a server.
+        total_s: so long one try may take.
+        tell: told in a line of a file that no published checksum vouches for.
 
     Returns:
         The files, in the order of the source.
@@ -65,7 +74,8 @@ def fetch(
     paths = []
     for remote in source.files:
         target = Path(root).expanduser() / remote.path
-        download = _Download(remote, target, progress or (lambda *_: None), attempts, wait_s, timeout_s)
+        limits = attempts, wait_s, timeout_s, total_s
+        download = _Download(remote, target, progress or (lambda *_: None), *limits, tell or (lambda _: None))
         try:
             if target.exists():
                 download.check_present()
@@ -89,6 +99,31 @@ class _RefusedError(Exception):
     """This address does not provide the file."""
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https, and never from https to http."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        """Refuse other addresses."""
+        allowed = ("https://",) if req.full_url.startswith("https://") else ("https://", "http://")
+        if not newurl.lower().startswith(allowed):
+            raise _RefusedError(f"it redirects to {printable(newurl[:200])}, expected {' or '.join(allowed)}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.OpenerDirector()
+for _handler in (
+    urllib.request.ProxyHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+    _Redirects,
+):
+    _OPENER.add_handler(_handler())
+
+
 @dataclass(frozen=True)
 class _Download:
     """One file under way."""
@@ -99,6 +134,8 @@ class _Download:
     attempts: int
     wait_s: float
     timeout_s: float
+    total_s: float
+    tell: Callable[[str], None]
 
     @property
     def part(self) -> Path:
@@ -120,27 +157,34 @@ class _Download:
         self.progress(self.target.name, size, size)
 
     def run(self) -> None:
-        """Try each address in turn, verify the result, give it its name."""
-        problems = []
+        """Try each address in turn until one gives the right file, and give it its name."""
+        problems: list[str] = []
+        wrong: DataError | None = None
         for url in self.remote.urls:
             try:
                 self._transfer_patiently(url)
+                self._verify(self.part, "it was removed; fetch it again")
                 break
             except (_TransferError, _RefusedError) as error:
                 problems.append(f"{url}: {error}")
+            except DataError as error:
+                self._discard()
+                wrong = error
+                problems.append(f"{url}: {error}")
         else:
+            if wrong is not None and len(problems) == 1:
+                raise wrong
             again = "run the same again to go on where it stopped, or " if self.part.exists() else ""
             raise DataError(f"{'; '.join(problems)}; {again}put the file at {self.target} by hand")
-        try:
-            self._verify(self.part, "it was removed; fetch it again")
-        except DataError:
-            self._discard()
-            raise
         checksum = None if self._known() else _sha256(self.part)
         os.replace(self.part, self.target)
         self.origin.unlink(missing_ok=True)
         if checksum:
             self.seen.write_text(f"{checksum}  {self.target.name}\n", encoding="ascii")
+            self.tell(
+                f"{self.target}: no checksum is published for it: this download was trusted, and {self.seen.name} "
+                "holds from now on"
+            )
 
     def _transfer_patiently(self, url: str) -> None:
         """Transfer from one address, again after each interruption."""
@@ -160,9 +204,7 @@ class _Download:
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
         offset = self._resumable(url, headers)
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, headers=headers), timeout=self.timeout_s
-            ) as response:
+            with _OPENER.open(urllib.request.Request(url, headers=headers), timeout=self.timeout_s) as response:
                 total = _length(response.headers.get("Content-Length"))
                 if response.status == 206:
                     start, total = _content_range(response.headers.get("Content-Range"))
@@ -174,6 +216,8 @@ class _Download:
                     self.part.write_bytes(b"")  # first: an older version must never stand under the new validator
                     validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
                     self.origin.write_text(f"{url}\n{'' if validator.startswith('W/') else validator}\n", "utf-8")
+                if total is None and not response.chunked and not self._known():
+                    raise _RefusedError("the server does not say how long the file is, and no checksum is known")
                 self._receive(response, offset, total)
         except urllib.error.HTTPError as error:
             self._judge(error, offset)
@@ -199,13 +243,20 @@ class _Download:
 
     def _receive(self, response: http.client.HTTPResponse, offset: int, total: int | None) -> None:
         """Append the body to the part from `offset` on."""
-        done = offset
+        done, most = offset, self.remote.most_bytes
+        deadline = time.monotonic() + self.total_s
         with self.part.open("ab" if offset else "wb") as file:
             self.progress(self.target.name, done, total)
-            while chunk := response.read(_CHUNK_BYTES):
-                file.write(chunk)
+            while chunk := response.read1(_CHUNK_BYTES):
                 done += len(chunk)
+                if max(done, total or 0) > most:
+                    file.close()
+                    self._discard()
+                    raise _RefusedError(f"expected at most {most:,} bytes, found {max(done, total or 0):,} or more")
+                file.write(chunk)
                 self.progress(self.target.name, done, total)
+                if time.monotonic() > deadline:
+                    raise _RefusedError(f"it takes longer than {self.total_s:g} s ({done:,} bytes so far)")
         if total is not None and done != total:
             raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
 
@@ -218,8 +269,8 @@ class _Download:
             self._discard()
             raise _TransferError("the part did not fit the file")
         if error.code in (408, 429) or error.code >= 500:
-            raise _TransferError(f"HTTP {error.code} {error.reason}")
-        raise _RefusedError(f"HTTP {error.code} {error.reason}")
+            raise _TransferError(f"HTTP {error.code} {printable(str(error.reason))}")
+        raise _RefusedError(f"HTTP {error.code} {printable(str(error.reason))}")
 
     def _discard(self) -> None:
         self.part.unlink(missing_ok=True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from simfl.data.base import MEMORY_LIMIT_BYTES
 from simfl.errors import DataError
 
 COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.open, ".bz2": bz2.open}  # type: ignore[dict-item]
 """How a file is opened, by the end of its name."""
+
+_RATIO, _SMALL_BYTES = 200, 2**26
 
 BROKEN_STREAM = (OSError, EOFError, zlib.error)
 """What gzip and bz2 raise for a file that is cut off or is not such an archive."""
@@ -29,6 +33,20 @@ def open_decompressed(path: Path, packed_as: str | None = None) -> IO[bytes]:
     return opener(path) if opener else path.open("rb")
 
 
+def is_endless(path: Path) -> bool:
+    """Whether something is no plain file: a device or a pipe may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def most_bytes(path: Path) -> int:
+    """Return how large the content of a compressed file may be: nothing that anybody measured packs better."""
+    return min(MEMORY_LIMIT_BYTES, max(_SMALL_BYTES, _RATIO * path.stat().st_size))
+
+
 def read_content(path: Path, how_to_replace: str) -> bytes:
     """Read a whole file, decompressed.
 
@@ -36,9 +54,15 @@ def read_content(path: Path, how_to_replace: str) -> bytes:
         path: a file named .gz, .bz2 or neither.
         how_to_replace: the end of the message should the file be unreadable: what to do.
     """
+    if is_endless(path):
+        raise DataError(f"{path}: expected a file, found a device or a pipe; {how_to_replace}")
     try:
+        most = most_bytes(path)
         with open_decompressed(path) as stream:
-            return stream.read()
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise DataError(f"{path}: expected at most {most:,} bytes in it, found more; {how_to_replace}")
+        return content
     except IsADirectoryError:
         raise DataError(f"{path}: expected a file, found a folder; {how_to_replace}") from None
     except EOFError:

@@ -6,6 +6,7 @@ Values are taken as they are, only converted to float32: scaling is the author's
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from dataclasses import replace
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
 from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
 _DAMAGED = (
     *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
 )
 """What NumPy and zipfile raise for files that are cut off, forged, encrypted or not archives."""
 
@@ -111,12 +112,14 @@ def _read(
                 raise DataError(f"{file}: expected an .npz archive, found a single array; write it with numpy.savez")
             known = ("x", "y", "x_train", "y_train", "x_test", "y_test", *further)
             wanted = [name for name in archive.files if name in known]
+            if sum(member.file_size for member in archive.zip.infolist()) > MEMORY_LIMIT_BYTES:
+                raise ValueError(f"larger than {MEMORY_LIMIT_BYTES >> 30} GiB")
             arrays = {name: archive[name] for name in wanted}
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is not an array")
             found = archive.files
     except _DAMAGED as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:
         names = ", ".join(found) or "none"

@@ -14,12 +14,14 @@ class RemoteFile:
         urls: addresses that hold the same file, tried in order.
         sha256: checksum of the file as downloaded, where one is published.
         content_sha256: checksum of the decompressed content of a .gz or .bz2: holds for mirrors that packed it anew.
+        most_bytes: a server that sends more than that sends something else.
     """
 
     path: str
     urls: tuple[str, ...]
     sha256: str | None = None
     content_sha256: str | None = None
+    most_bytes: int = 2**28
 
 
 @dataclass(frozen=True)

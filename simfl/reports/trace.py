@@ -179,13 +179,15 @@ class _Writer:
         shown = metrics[(metrics["time_s"] >= self._start) & (metrics["time_s"] <= self._end)]
         for column, name in _COUNTERS.items():
             for time_s, value in zip(shown["time_s"], shown[column], strict=True):
-                if math.isfinite(value):
+                if math.isfinite(value) and math.isfinite(time_s):
                     self._event({"ph": "C", "name": name, "pid": RUN, "tid": 0, "args": {"value": value}}, _ns(time_s))
 
     def _activities(self) -> None:
         for row in self._rows("timeline", "start_s", "end_s"):
             client, start_s, end_s, activity = row
             if client in self._chosen:
+                if not 0 <= activity < len(ACTIVITIES):
+                    raise DataError(f"{self._run.folder}: timeline: found the activity {activity}; it is damaged")
                 name = ACTIVITIES[activity]
                 event = {"ph": "X", "name": name, "cat": "activity", "cname": _COLORS[name]}
                 self._slice(event, CLIENTS, client + 1, _ns(start_s), _ns(end_s))
@@ -258,7 +260,10 @@ class _Writer:
 
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table that touch the interval."""
-        return read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end)
+        for row in read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end):
+            if not all(math.isfinite(value) for value in row):
+                raise DataError(f"{self._run.folder}: {name}: found a number that is not finite; it is damaged")
+            yield row
 
     # -- events --------------------------------------------------------------------------------
 

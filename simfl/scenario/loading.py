@@ -78,6 +78,8 @@ def _validate(
 def file_text(file: FilePath, what: str = "scenario") -> str:
     """Return the text of a file, refusing what cannot be one; `what` is how messages call it."""
     try:
+        if not (file.is_file() or file.is_dir()) and file.exists():
+            raise ScenarioError(f"{file}: expected a {what} file, found a device or a pipe; name a file")
         with file.open("rb") as stream:
             content = stream.read(4 * MAX_CHARACTERS + 1)
     except FileNotFoundError:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
 from simfl.simulation.setup import Setup
@@ -117,6 +118,8 @@ def _trace(path: Path, column: str) -> NDArray[np.float64]:
     import pandas as pd
 
     where = "clients.speed"
+    if is_endless(path):
+        raise DataError(f"{where}.path: expected a CSV file, found a device or a pipe: {path}")
     try:
         table = pd.read_csv(path)
     except FileNotFoundError:

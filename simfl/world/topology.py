@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
+from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 
 MIXING_RULES = {
@@ -400,6 +401,7 @@ def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachmen
 
 def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
     """Read GraphML; nodes that are named 0..K-1 keep their number, others are numbered in the file's order."""
+    _refuse_endless(path)
     try:
         graph = nx.read_graphml(path)
     except OSError as error:
@@ -413,6 +415,7 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
 def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
     """Read lines `a b` (or `a,b`; further columns and # comments are ignored)."""
     graph: nx.Graph[str] = nx.Graph()
+    _refuse_endless(path)
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -429,6 +432,11 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
             graph.add_edge(words[0], words[1])
     _check_size(path, graph.number_of_nodes(), num_clients)
     return _numbered(graph)
+
+
+def _refuse_endless(path: str | Path) -> None:
+    if is_endless(Path(path)):
+        raise DataError(f"{path}: topology.path: expected a file, found a device or a pipe")
 
 
 def _numbered(graph: nx.Graph[Any]) -> nx.Graph[int]:

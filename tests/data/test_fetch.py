@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.server
+import io
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPMessage
 from pathlib import Path
+from urllib.request import Request
 
 import pytest
 
-from simfl.data.fetch import fetch
+from simfl.data.fetch import _Redirects, _RefusedError, fetch
 from simfl.data.idx import MNIST_FILES
 from simfl.data.sources import SOURCES, RemoteFile, Source
 from simfl.errors import DataError
@@ -35,6 +38,8 @@ class Site:
     cuts: list[int] = field(default_factory=list)  # bytes to send before hanging up, one per request
     statuses: list[int] = field(default_factory=list)  # HTTP errors to answer with, one per request
     asked: list[str | None] = field(default_factory=list)  # the Range header of each request
+    length: bool = True  # whether the server says how long the file is
+    redirect: str = ""  # where /elsewhere leads
 
 
 @pytest.fixture
@@ -44,6 +49,10 @@ def site() -> Iterator[Site]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             site.asked.append(self.headers.get("Range"))
+            if site.redirect and self.path == "/elsewhere":
+                self.send_response(302)
+                self.send_header("Location", site.redirect)
+                return self.end_headers()
             if self.path != "/file":
                 return self.send_error(404)
             if site.statuses:
@@ -62,7 +71,8 @@ def site() -> Iterator[Site]:
                 self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
             else:
                 self.send_response(200)
-            self.send_header("Content-Length", str(total - start))
+            if site.length:
+                self.send_header("Content-Length", str(total - start))
             if site.etag:
                 self.send_header("ETag", site.etag)
             self.end_headers()
@@ -83,7 +93,7 @@ def site() -> Iterator[Site]:
     server.server_close()
 
 
-def source(*urls: str, path: str = "libsvm/set", **checksums: str) -> Source:
+def source(*urls: str, path: str = "libsvm/set", **checksums) -> Source:
     return Source("set", "a set", (RemoteFile(path, urls, **checksums),))
 
 
@@ -235,6 +245,65 @@ def test_a_missing_file_is_not_tried_twice(tmp_path: Path, site: Site) -> None:
 def test_the_next_mirror_is_tried(tmp_path: Path, site: Site) -> None:
     mirrors = source(site.url.replace("/file", "/elsewhere"), "ftp://127.0.0.1/file", site.url)
     assert get(tmp_path, mirrors).read_bytes() == CONTENT
+
+
+def test_the_next_mirror_is_tried_after_wrong_content(tmp_path: Path, site: Site) -> None:
+    other = f"{site.url}?other"  # which the server does not know
+    with pytest.raises(DataError, match=r"sha256: expected .*; it was removed; fetch it again; .*HTTP 404 Not Found"):
+        get(tmp_path, source(site.url, other, sha256="0" * 64))
+    assert len(site.asked) == 2
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_body_of_unknown_length_needs_a_checksum(tmp_path: Path, site: Site, known: bool) -> None:
+    site.length, site.cuts = False, [1000]
+    wanted = source(site.url, **({"sha256": sha256(CONTENT)} if known else {}))
+    found = "sha256: expected" if known else "the server does not say how long the file is, and no checksum is known"
+    with pytest.raises(DataError, match=found):
+        get(tmp_path, wanted)
+    assert not (tmp_path / "libsvm" / "set").exists()
+    if known:
+        assert get(tmp_path, wanted).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_no_more_is_taken_than_a_file_may_have(tmp_path: Path, site: Site, length: bool) -> None:
+    site.length = length
+    wanted = source(site.url, sha256=sha256(CONTENT), most_bytes=300_000)
+    with pytest.raises(DataError, match=r"expected at most 300,000 bytes, found [\d,]+ or more; put the file at"):
+        get(tmp_path, wanted)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_slow_server_does_not_keep_us_for_ever(tmp_path: Path, site: Site) -> None:
+    with pytest.raises(DataError, match=r"it takes longer than 0 s \([\d,]+ bytes so far\); run the same again"):
+        get(tmp_path, source(site.url), total_s=0.0)
+
+
+def test_redirects_leave_http_nowhere(tmp_path: Path, site: Site) -> None:
+    site.redirect = "ftp://127.0.0.1:9/file"
+    elsewhere = source(site.url.replace("/file", "/elsewhere"))
+    with pytest.raises(DataError, match=r"it redirects to ftp://127.0.0.1:9/file, expected https:// or http://; put"):
+        get(tmp_path, elsewhere)
+    site.redirect = "file:///etc/hostname"
+    with pytest.raises(DataError, match=r"HTTP 302 .*'file:///etc/hostname' is not allowed; put the file at"):
+        get(tmp_path, elsewhere)
+    site.redirect = site.url
+    assert get(tmp_path, elsewhere).read_bytes() == CONTENT
+    with pytest.raises(_RefusedError, match=r"it redirects to http://x/y, expected https://$"):
+        _Redirects().redirect_request(Request("https://x/"), io.BytesIO(), 302, "Found", HTTPMessage(), "http://x/y")
+
+
+def test_what_no_checksum_vouches_for_is_said(tmp_path: Path, site: Site) -> None:
+    lines: list[str] = []
+    get(tmp_path, source(site.url), tell=lines.append)
+    get(tmp_path, source(site.url), tell=lines.append)
+    get(tmp_path / "other", source(site.url, sha256=sha256(CONTENT)), tell=lines.append)
+    (line,) = lines
+    assert line.endswith(
+        "set: no checksum is published for it: this download was trusted, and set.sha256 holds from now on"
+    )
 
 
 def test_a_busy_server_is_asked_again(tmp_path: Path, site: Site) -> None:
