@@ -11,11 +11,13 @@ import tempfile
 from pathlib import Path
 
 import jax
+import jaxlib.xla_client
 import numpy as np
 import psutil
 import pytest
 import yaml
 from hypothesis import settings
+from jax._src import compiler  # there is no public way to add an option to every program
 
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
@@ -37,6 +39,8 @@ CACHE_BYTES = 2 * 2**30
 #: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
 #: and compiling it without optimisation takes half the time.
 OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py")
+#: How the rest is compiled: options of XLA.
+PLAINLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
 
 _left_bytes = 0
@@ -54,10 +58,31 @@ def pytest_configure(config):
             folder = Path(tempfile.mkdtemp(prefix="simfl-tests-"))
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for notebooks and command lines
+    compile_plainly()
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def compile_plainly():
+    """What is not optimised is compiled by XLA's simplest way of making loops: in a third of the time.
+
+    In this process that is said with every program, because a few are optimised; notebooks and command lines read their
+    environment, which XLA must not have seen here before.
+    """
+    thorough = compiler.get_compile_options
+
+    def options(*args, **kwargs):
+        found = thorough(*args, **kwargs)
+        if found.executable_build_options.debug_options.xla_backend_optimization_level == 0:
+            found.env_option_overrides = [*found.env_option_overrides, *PLAINLY.items()]
+        return found
+
+    compiler.get_compile_options = options
+    jaxlib.xla_client.CompileOptions()  # reads XLA_FLAGS, once
+    flags = (f"--{name}={str(value).lower()}" for name, value in PLAINLY.items())
+    os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *flags)).strip()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
 def pytest_collection_modifyitems(items):

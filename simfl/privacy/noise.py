@@ -55,6 +55,7 @@ _BELOW = tuple(
 )
 
 
+@jax.jit
 def threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 with 20 rounds: two words of random bits for every (key, counter), all uint32.
 

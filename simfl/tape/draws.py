@@ -45,13 +45,19 @@ def permute(key: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
         n: int32 scalar, 1 <= n < 2^24.
     """
     for r in range(ROUNDS):
-        round_key = mix(key + _U32((r * 0x9E3779B9) & 0xFFFFFFFF))
-        partner = _uniform_below(round_key, n) - x
-        partner = jnp.where(partner < 0, partner + n, partner)
-        canonical = jnp.maximum(x, partner).astype(jnp.uint32)
-        swap = mix(canonical + round_key * _U32(0x85EBCA6B)) >> 31
-        x = jnp.where(swap == 1, partner, x)
+        x = _swap_or_not(key, _U32((r * 0x9E3779B9) & 0xFFFFFFFF), x, n)
     return x
+
+
+@jax.jit
+def _swap_or_not(key: jax.Array, constant: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
+    """One round of `permute`. A program of its own is traced once and not 24 times; XLA takes it apart again."""
+    round_key = mix(key + constant)
+    partner = _uniform_below(round_key, n) - x
+    partner = jnp.where(partner < 0, partner + n, partner)
+    canonical = jnp.maximum(x, partner).astype(jnp.uint32)
+    swap = mix(canonical + round_key * _U32(0x85EBCA6B)) >> 31
+    return jnp.where(swap == 1, partner, x)
 
 
 def batch_positions(

@@ -226,21 +226,31 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     return change
 
 
+def _at(array: jax.Array, place: jax.Array) -> jax.Array:
+    """Return array[place] for a place that is never negative.
+
+    What NumPy's negative indices take is seven operations more: of a window's program, most are such reads.
+    """
+    return array.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+@jax.jit
 def _linear(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
-    """Return sum_j coefs[j] * bank[places[j]], f32[d], read row by row.
+    """Return sum_j coefs[j] * _at(bank, places[j]), f32[d], read row by row.
 
     Slices, unlike a gather, fuse with the arithmetic: no copy of the rows is made. Term by term in
-    order, not a dot product, whose order of summation the compiler would choose.
+    order, not a dot product, whose order of summation the compiler would choose. Compiled on its own, it is traced once
+    for all lanes.
     """
-    total = coefs[0] * bank[places[0]]
+    total = coefs[0] * _at(bank, places[0])
     for j in range(1, len(places)):
-        total = total + coefs[j] * bank[places[j]]
+        total = total + coefs[j] * _at(bank, places[j])
     return total
 
 
 def _take_narrow(bank: jax.Array, places: jax.Array) -> jax.Array:
     """Return rows f32 [lanes, d], slice by slice."""
-    return jnp.stack([bank[places[k]] for k in range(len(places))])
+    return jnp.stack([_at(bank, places[k]) for k in range(len(places))])
 
 
 def _take_wide(bank: jax.Array, places: jax.Array) -> jax.Array:
@@ -322,8 +332,9 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
         positions = None if local else draw_positions(data, g_ints[:, :, reads + 2 :])
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
-            row = _linear(bank, s_floats[i], s_ints[i, :reads])
-            return jax.lax.dynamic_update_slice(bank, row[None], (s_ints[i, reads], jnp.int32(0)))
+            ints = _at(s_ints, i)
+            row = _linear(bank, _at(s_floats, i), ints[:reads])
+            return jax.lax.dynamic_update_slice(bank, row[None], (ints[reads], 0), allow_negative_indices=False)
 
         def alone(found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return found[0][None], found[1][None]
@@ -336,7 +347,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
                     return alone(change(read[0], data, gi[0, reads + 2 :], gf[0, reads + 1 :], most))
                 return each_change(read, data, gi[:, reads + 2 :], gf[:, reads + 1 :], most)
             assert positions is not None
-            at = positions[s]
+            at = _at(positions, s)
             own = (gf[:, reads + 2],) if own_norms else ()
             if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
                 norms = (norm[0] for norm in own)
@@ -345,7 +356,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
 
         def body(s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             bank, zeroed = carried
-            gi, gf, ci, cf = g_ints[s], g_floats[s], c_ints[s], c_floats[s]
+            gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
             total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
             # A lane without an operation reads the spare row, whatever is there.
             zeroed = zeroed + jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
@@ -355,7 +366,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             combined = mix(bank, cf, ci[:, :reads])
             writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
             bank = bank.at[writing].set(jnp.concatenate([stepped, combined]), mode="promise_in_bounds")
-            return jax.lax.fori_loop(s_bounds[s], s_bounds[s + 1], serial, bank), zeroed
+            return jax.lax.fori_loop(_at(s_bounds, s), _at(s_bounds, s + 1), serial, bank), zeroed
 
         result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))
         return result
