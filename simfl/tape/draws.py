@@ -13,6 +13,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from simfl.privacy.noise import traced_once
+
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
 
 #: Each round moves an element with probability 1/2: after 24 rounds one in 17 million has not moved.
@@ -49,9 +51,9 @@ def permute(key: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
     return x
 
 
-@jax.jit
+@traced_once
 def _swap_or_not(key: jax.Array, constant: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
-    """One round of `permute`. A program of its own is traced once and not 24 times; XLA takes it apart again."""
+    """One round of `permute`."""
     round_key = mix(key + constant)
     partner = _uniform_below(round_key, n) - x
     partner = jnp.where(partner < 0, partner + n, partner)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
-from simfl.privacy.noise import SAMPLERS, discrete_gaussian
+from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.problem import Operation
 
@@ -234,13 +234,12 @@ def _at(array: jax.Array, place: jax.Array) -> jax.Array:
     return array.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-@jax.jit
+@traced_once
 def _linear(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
     """Return sum_j coefs[j] * _at(bank, places[j]), f32[d], read row by row.
 
     Slices, unlike a gather, fuse with the arithmetic: no copy of the rows is made. Term by term in
-    order, not a dot product, whose order of summation the compiler would choose. Compiled on its own, it is traced once
-    for all lanes.
+    order, not a dot product, whose order of summation the compiler would choose.
     """
     total = coefs[0] * _at(bank, places[0])
     for j in range(1, len(places)):
