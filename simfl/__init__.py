@@ -5,8 +5,9 @@ The front door for Python: `load` a scenario, `run` it, look at the tables of th
     import simfl
 
     scenario = simfl.load("scenarios/demo/adpsgd.yaml")
-    run = simfl.run(scenario)
+    run = simfl.run(scenario)         # also simfl.run({"algorithm": "adpsgd"})
     run.metrics                       # a pandas frame
+    run.model, run.predict(x)         # what was trained
     simfl.plot([run], x="time")       # matplotlib axes
 
 What each name needs (JAX, pandas, matplotlib) is imported on first use, so that `import simfl` costs nothing.
@@ -23,10 +24,12 @@ from simfl.version import __version__
 if TYPE_CHECKING:
     from simfl.audits.audit import audit
     from simfl.plots import plot
-    from simfl.records import Run, read
+    from simfl.records import Run, compare, read
     from simfl.scenario import load
     from simfl.simulation.runner import prepare, resume, run
     from simfl.simulation.trained import evaluate, predict
+    from simfl.studies import sweep
+    from simfl.studies.reporting import report
 
 __all__ = [
     "DataError",
@@ -36,27 +39,33 @@ __all__ = [
     "SimflError",
     "__version__",
     "audit",
+    "compare",
     "evaluate",
     "load",
     "plot",
     "predict",
     "prepare",
     "read",
+    "report",
     "resume",
     "run",
+    "sweep",
 ]
 
 _HOMES = {
     "Run": "simfl.records",
     "audit": "simfl.audits.audit",
+    "compare": "simfl.records",
     "evaluate": "simfl.simulation.trained",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
     "predict": "simfl.simulation.trained",
     "prepare": "simfl.simulation.runner",
     "read": "simfl.records",
+    "report": "simfl.studies.reporting",
     "resume": "simfl.simulation.runner",
     "run": "simfl.simulation.runner",
+    "sweep": "simfl.studies",
 }
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+import simfl
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "simfl"
 FRONT = {"__init__", "__main__"}
@@ -123,6 +125,10 @@ def is_guest(entry: Import, host: str) -> bool:
 def test_the_table_of_rooms_is_the_folder_listing():
     listing = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert sorted(rooms()) == sorted(listing - FRONT)
+
+
+def test_no_room_has_the_name_of_what_is_handed_out():
+    assert not {name for name in rooms() if name in simfl.__all__ and name != "version"}
 
 
 def test_imports_go_down_only():

@@ -131,9 +131,9 @@ _IN_ROWS = (
 def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of finished runs: side by side if they are few, one per row if they are many."""
     from simfl.plots import describe_noise
-    from simfl.records import compare
+    from simfl.records import summaries
 
-    frame = compare(runs)
+    frame = summaries(runs)
     common = float(frame["common_accuracy"].iloc[0])
     private = [run.privacy is not None for run in runs]
     cells: dict[str, list[str]] = {

@@ -24,7 +24,6 @@ def report(
 
     The page holds everything in itself: it can be mailed, printed, and read without a network.
     """
-    from simfl.audits.check import check_run
-    from simfl.reports import write_report
+    from simfl.studies.reporting import report as write
 
-    print(write_report(paths, out, target=target, baseline=baseline, check=check_run, tell=say))
+    print(write(paths, out, target=target, baseline=baseline, tell=say))

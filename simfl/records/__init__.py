@@ -1,6 +1,6 @@
 """Rows written during a run, the run folder, and tables in and out of pandas."""
 
-from simfl.records.comparison import common_accuracy, compare, time_to_accuracy
+from simfl.records.comparison import common_accuracy, compare, folders_of, summaries, time_to_accuracy
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.models import read_models, write_models
 from simfl.records.progress import Progress
@@ -39,8 +39,10 @@ __all__ = [
     "TableWriter",
     "common_accuracy",
     "compare",
+    "folders_of",
     "read",
     "read_models",
+    "summaries",
     "time_to_accuracy",
     "write_models",
 ]

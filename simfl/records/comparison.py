@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ScenarioError, nearest
 from simfl.records.display import show_share
 from simfl.records.results import Run
-from simfl.records.sweeps import Group, labels_of
+from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
@@ -76,7 +77,39 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
     return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
 
 
-def compare(runs: Sequence[Run]) -> pd.DataFrame:
+def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path]) -> list[Path]:
+    """Return the folders of runs and sweeps, of one or several."""
+    given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
+    return [one.folder if isinstance(one, Run | Sweep) else Path(one) for one in given]
+
+
+def compare(
+    runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
+    *,
+    target: float | None = None,
+    baseline: str | None = None,
+) -> pd.DataFrame:
+    """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
+
+    Args:
+        runs: a sweep, or runs, or their folders.
+        target: the test accuracy whose cost is compared; by default that of the study, or the best that every run
+            reached.
+        baseline: the label of a group, or of one setting; by default that of the study.
+
+    Returns:
+        The table of `compare_groups`.
+    """
+    folders = folders_of(runs)
+    if not folders:
+        raise ScenarioError("compare: expected at least one run, found none")
+    groups, usual = open_groups(folders)
+    if target is None and len(folders) == 1 and is_sweep(folders[0]):
+        target = read_sweep(folders[0]).study["compare"]["target"]
+    return compare_groups(groups, target, usual if baseline is None else baseline)
+
+
+def summaries(runs: Sequence[Run]) -> pd.DataFrame:
     """Return the summaries of several runs, with the columns `common_accuracy` and `time_to_common_s` added.
 
     With several runs, the common accuracy is the best that all reached: the fair point to compare their times at.
@@ -84,7 +117,7 @@ def compare(runs: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     if not runs:
-        raise ValueError("compare: expected at least one run, found none")
+        raise ValueError("summaries: expected at least one run, found none")
     table = pd.concat([run.summary() for run in runs], ignore_index=True)
     target = common_accuracy(runs)
     table["common_accuracy"] = target

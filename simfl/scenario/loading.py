@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path as FilePath
@@ -17,16 +18,18 @@ from simfl.scenario.scenario import Scenario, name_from
 from simfl.scenario.syntax import MAX_CHARACTERS, read
 
 
-def load(path: str | PathLike[str], overrides: Iterable[str] = ()) -> Scenario:
-    """Load a scenario file.
+def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str] = ()) -> Scenario:
+    """Load a scenario file, or check plain values.
 
     Args:
-        path: a YAML file.
+        path: a YAML file, or a mapping of what would stand in it.
         overrides: changes of the form `key.path=value`, applied in order.
 
     Raises:
         ScenarioError: the file cannot be read, or it or an override is not a valid scenario; one line per problem.
     """
+    if isinstance(path, Mapping):
+        return from_mapping(path, overrides=overrides)
     file = FilePath(path)
     return _load_text(file_text(file), str(path), file.stem, overrides)
 
@@ -42,9 +45,13 @@ def loads(text: str, name: str = "scenario", overrides: Iterable[str] = ()) -> S
     return _load_text(text, name, name, overrides)
 
 
-def from_mapping(mapping: Mapping[str, Any], name: str = "scenario") -> Scenario:
+def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: Iterable[str] = ()) -> Scenario:
     """Check plain values, such as `Scenario.resolved` returns, and make a scenario of them."""
-    return _validate(mapping, name, name, {}, ())
+    parsed = [parse_override(override) for override in overrides]
+    content: dict[str, Any] = copy.deepcopy(dict(mapping)) if parsed else dict(mapping)
+    for override in parsed:
+        apply_override(content, override)
+    return _validate(content, name, name, {}, [override.path for override in parsed])
 
 
 def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> Scenario:

@@ -11,7 +11,7 @@ import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ FLUSH_SHARE = 0.001
 SAME_SIGNAL_S = 1.0
 
 
-def prepare(scenario: Scenario | str | Path, device: str | None = None) -> Setup:
+def prepare(scenario: Scenario | Mapping[str, Any] | str | Path, device: str | None = None) -> Setup:
     """Check everything about a scenario, data files included, and return what a run needs.
 
     Raises:
@@ -64,7 +64,7 @@ def prepare(scenario: Scenario | str | Path, device: str | None = None) -> Setup
 
 
 def run(
-    scenario: Scenario | Setup | str | Path,
+    scenario: Scenario | Setup | Mapping[str, Any] | str | Path,
     *,
     out: str | Path | None = None,
     run_id: str | None = None,
@@ -75,7 +75,7 @@ def run(
     """Run a scenario and return its tables.
 
     Args:
-        scenario: a scenario, the path of one, or what `prepare` returned.
+        scenario: a scenario, the path of one, a mapping of what would stand in it, or what `prepare` returned.
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
@@ -202,14 +202,19 @@ class Simulation:
         self.status = "running"
         self.reason = ""
         self.warnings = list(setup.warnings)
-        #: Whether models of clients are evaluated, which there must be.
-        self._each_client = scenario.evaluate.clients
-        if scenario.evaluate.clients and len(self.algorithm.client_models()) < count:
-            self._each_client = False
-            self.warnings.append(
-                f"evaluate.clients: {scenario.algorithm.kind} has one model for all clients: there is no table "
-                "client_metrics; set evaluate.clients: false"
-            )
+        #: Whether models of clients are evaluated, and kept: there must be some.
+        asked = scenario.evaluate.clients or scenario.record.client_models
+        own = asked and len(self.algorithm.client_models()) >= count
+        self._each_client, self._keeps_each = scenario.evaluate.clients and own, scenario.record.client_models and own
+        lost = {
+            "evaluate.clients": (scenario.evaluate.clients, "table client_metrics"),
+            "record.client_models": (scenario.record.client_models, "file client_models.npz"),
+        }
+        self.warnings += [
+            f"{key}: {scenario.algorithm.kind} has one model for all clients: there is no {what}; set {key}: false"
+            for key, (wanted, what) in lost.items()
+            if wanted and not own
+        ]
         self._refused = False
         self._zeroed: int | None = None
         self._accuracy: float | None = None
@@ -335,7 +340,7 @@ class Simulation:
         tape.flush()
         mean = self.executor.mean(*tape.forms(algorithm.models()))
         found = {"model": write_models(folder.models_path("model"), model.parts(mean))}
-        if self.setup.scenario.record.client_models:
+        if self._keeps_each:
             # Not through the journal: the world does not see them.
             own = self.executor.fetch(*tape.forms(algorithm.client_models())).reshape(-1, model.size)
             found["client_models"] = write_models(folder.models_path("client_models"), model.parts(own))

@@ -415,7 +415,7 @@ class Executor:
         )
 
     def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
-        """Return the further measures that were asked for."""
+        """Return the further measures that were asked for; NaN where clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
         found = {}
         if any(name in measures.OF_SCORES for name in names):
@@ -426,7 +426,7 @@ class Executor:
             found["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
         if "worst_decile_models" in names and client_accuracy is not None:
             found["worst_decile_models"] = measures.worst_decile(client_accuracy)
-        return {name: found[name] for name in names}
+        return {name: found.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
         """Return the mean of models, f32 [d of a whole model], and how far they are from it, as in `Evaluation`."""

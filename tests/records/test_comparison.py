@@ -4,10 +4,12 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from scipy import stats
 
+import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records import read
 from simfl.records.comparison import (
@@ -70,6 +72,17 @@ def test_the_cost_of_an_accuracy_is_read_between_two_evaluations(make_run):
     assert cost_of_accuracy(run, measured)["time_s"] == metrics["time_s"].iloc[first]
     assert cost_of_accuracy(run, 0.05)["time_s"] == 0.0, "the first evaluation is at the start"
     assert math.isnan(cost_of_accuracy(run, 0.99)["updates"])
+
+
+def test_the_front_door_compares_runs_and_folders(make_run):
+    groups = rates(make_run, adpsgd=[0.8, 1.0], sync_sgd=[0.2, 0.25])
+    runs = [run for group in groups for run in group.runs.values()]
+    expected = compare_groups(open_groups([run.folder for run in runs])[0], 0.5, "sync_sgd")
+    for given in (runs, [run.folder for run in runs], [str(run.folder) for run in runs]):
+        pd.testing.assert_frame_equal(simfl.compare(given, target=0.5, baseline="sync_sgd"), expected)
+    assert len(simfl.compare(runs[0])) == 1
+    with pytest.raises(ScenarioError, match="compare: expected at least one run, found none"):
+        simfl.compare([])
 
 
 def test_groups_are_compared_at_what_every_run_reached(make_run):

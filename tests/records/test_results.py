@@ -4,7 +4,7 @@ import pytest
 
 import simfl
 from simfl.errors import DataError
-from simfl.records import UPDATES, TableWriter, common_accuracy, compare, read, time_to_accuracy
+from simfl.records import UPDATES, TableWriter, common_accuracy, read, summaries, time_to_accuracy
 
 PRIVACY = {
     "mechanism": "gaussian",
@@ -91,14 +91,14 @@ def test_the_common_accuracy_is_what_all_reached(make_run):
     assert time_to_accuracy(slow, common) == 10
     assert time_to_accuracy(fast, common) == pytest.approx(1, abs=0.01)
     assert math.isnan(time_to_accuracy(fast, 0.99))
-    table = compare([fast, slow])
+    table = summaries([fast, slow])
     assert table["time_to_common_s"].tolist() == [1, 10]
     assert table["run"].tolist() == ["002", "001"]
 
 
 def test_without_accuracies_there_is_no_common_one(make_run):
-    table = compare([read(make_run(accuracy=False)), read(make_run())])
+    table = summaries([read(make_run(accuracy=False)), read(make_run())])
     assert table["common_accuracy"].isna().all()
     assert table["time_to_common_s"].isna().all()
     with pytest.raises(ValueError, match="expected at least one run"):
-        compare([])
+        summaries([])

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,14 @@ def written(make_run, tmp_path):
 
 def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_front_door_writes_the_same_page(make_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = read(make_run())
+    assert simfl.report(run) == Path("report.html")
+    write_report([run.folder], "other.html")
+    assert Path("report.html").read_text() == Path("other.html").read_text()
 
 
 def test_it_is_whole_in_itself(written):

@@ -245,6 +245,16 @@ def _sections(cls: type[Config]) -> list[type[Config]]:
     return [inner for sub in cls.__subclasses__() for inner in (sub, *_sections(sub))]
 
 
+def test_plain_values_are_loaded_like_a_file() -> None:
+    plain = {"algorithm": "adpsgd", "clients": {"count": 4}}
+    scenario = load(plain, ["clients.count=8", "name=mine"])
+    assert (scenario.name, scenario.clients.count) == ("mine", 8)
+    assert plain == {"algorithm": "adpsgd", "clients": {"count": 4}}
+    assert load(plain) == loads("algorithm: adpsgd\nclients: {count: 4}\n")
+    with pytest.raises(ScenarioError, match=r"^scenario: clients\.count: expected an integer >= 1, found 0"):
+        load({"algorithm": "adpsgd", "clients": {"count": 0}})
+
+
 def test_every_section_and_every_field_is_described() -> None:
     sections = set(_sections(Config))
     assert Scenario in sections

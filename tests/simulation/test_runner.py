@@ -395,6 +395,11 @@ def test_further_measures_are_columns_and_change_nothing_else(tmp_path):
     assert 0.5 < last["auc"] <= 1
 
 
+def test_plain_values_are_run(tmp_path):
+    found = run({"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": {"updates": 2}}, out=tmp_path)
+    assert (found.algorithm, found.manifest.updates) == ("sync_sgd", 2)
+
+
 def test_client_models_are_kept_on_request_only(tmp_path):
     found = run(scenario(stop="{updates: 8}"), out=tmp_path)
     assert found.model["weights"].shape == (10, 64)

@@ -19,7 +19,8 @@ data: {data}
 clients: {{count: 2, seconds_per_example: 1 ms}}
 algorithm: {{kind: sync_sgd, batch_size: 8, step_size: 0.5, {algorithm}}}
 stop: {{updates: 16}}
-evaluate: {{every: {{updates: 16}}, metrics: [auc]}}
+evaluate: {{every: {{updates: 16}}, clients: true, metrics: [auc, worst_decile_models]}}
+record: {{client_models: true}}
 """
 
 
@@ -49,6 +50,17 @@ def test_its_own_test_set_gives_what_the_run_measured(trained):
         last["auc"],
     )
     assert trained.evaluate("train")["examples"] == len(prepare(scenario()).dataset.train_y)
+
+
+def test_what_clients_have_not_is_not_kept(trained):
+    assert trained.metrics["worst_decile_models"].isna().all()
+    assert not (trained.folder / "client_models.npz").exists()
+    assert trained.manifest.extra["warnings"] == [
+        "evaluate.clients: sync_sgd has one model for all clients: there is no table client_metrics; "
+        "set evaluate.clients: false",
+        "record.client_models: sync_sgd has one model for all clients: there is no file client_models.npz; "
+        "set record.client_models: false",
+    ]
 
 
 def test_predictions_are_labels_of_the_data_after_the_same_steps(trained, digits):
@@ -129,7 +141,7 @@ def test_every_task_goes_on_from_its_own_part(tmp_path):
     model = "model: one_vs_all\ninit: {{from: {}}}\n".format(tmp_path / "tasks.npz")
     tasks = np.arange(3 * 65, dtype=np.float32).reshape(3, 65)
     write_models(tmp_path / "tasks.npz", {"tasks": tasks})
-    text = TEXT.replace("evaluate: {{every: {{updates: 16}}, metrics: [auc]}}\n", "")
+    text = TEXT[: TEXT.index("evaluate")]
     text = text.replace("sync_sgd", "random_walk_sgd").format(data=DATA, algorithm="")
     training = prepare(loads(text + model, "tasks")).training
     np.testing.assert_array_equal(training.tasks_initial, tasks)
