@@ -1,4 +1,6 @@
-"""The command line: commands put together. Exit codes: 0 done, 1 a run failed, 2 bad input, 130 interrupted.
+"""The command line: commands put together.
+
+Exit codes: 0 done, 1 a run failed, 2 bad input, 130 interrupted, 143 ended by SIGTERM.
 
 A command parses, calls and prints. What is heavy it imports when it is called, so that `simfl --help` answers at once.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +18,10 @@ T = TypeVar("T")
 
 
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None, json: Json = None) -> None:
-    """Check scenarios and the data files they need, without running them; say what would run, and what it weighs."""
+    """Check scenarios and the data files they need, without running them; say what would run, and what it weighs.
+
+    A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
+    """
     from simfl.simulation.forecast import forecast
 
     found = load_all(scenarios, overrides, seed, None, forecast)
@@ -39,6 +43,9 @@ def _summary(found: Forecast) -> str:
         f"{found.model} of {show_count(found.parameters)} parameters, {show_bytes(found.model_bytes)} in a message"
     )
     parts.append(f"a message takes {show_time(found.message_s)}, a mini-batch {show_time(found.batch_s)}")
+    if ":" in found.algorithm:
+        module = sys.modules.get(found.algorithm.partition(":")[0])
+        parts.append(f"imported the code in {getattr(module, '__file__', None) or module}")
     if found.epsilon is not None:
         parts.append(
             f"planned epsilon {show_number(found.epsilon)} at delta {found.delta:g}, if all take part equally often"
