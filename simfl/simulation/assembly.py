@@ -171,6 +171,12 @@ def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield what can only be seen beside the data."""
     yield from privacy_warnings(setup)
+    if unread := setup.topology.unread:
+        path = getattr(setup.scenario.topology, "path", "")
+        yield (
+            f"topology.path: {path}: of a graph only nodes and links are read, not {' and '.join(unread)}; links and "
+            "clients.speed say how fast they are"
+        )
     ledger = setup.ledger
     if ledger is not None and not ledger.counts_holders and setup.scenario.data.partition.kind == "resample":
         yield (

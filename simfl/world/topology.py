@@ -26,6 +26,9 @@ from scipy.sparse.csgraph import connected_components
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 
+_UNREAD = "unread"
+"""Where a reader leaves what it did not read, among the attributes of a graph."""
+
 MIXING_RULES = {
     "metropolis": "W_ij = 1 / (1 + max(degree i, degree j)): doubly stochastic on every graph",
     "max_degree": "W_ij = 1 / (1 + largest degree of the graph): doubly stochastic on every graph, lazier",
@@ -101,10 +104,12 @@ class Topology:
         kind: the name of its family, for messages.
         adjacency: item k holds the sorted ids of client k's neighbors. A complete graph's are computed on
             demand, hence sequences and not tuples: they index, iterate and test membership all the same.
+        unread: what its file says beside nodes and links, and nobody reads; a phrase each.
     """
 
     kind: str
     adjacency: Sequence[Sequence[int]]
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def from_graph(cls, graph: nx.Graph[Any], kind: str = "graph") -> Topology:
@@ -121,7 +126,8 @@ class Topology:
             if one != other:
                 neighbors[one].add(other)
                 neighbors[other].add(one)
-        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors))
+        unread = tuple(graph.graph.get(_UNREAD, ()))
+        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors), unread)
         parts = topology._count_parts()
         if parts != 1:
             raise ScenarioError(
@@ -409,13 +415,28 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
     except Exception as error:  # malformed XML surfaces as whatever the parser meets first
         raise DataError(f"{path}: topology.path: expected a GraphML file, found {_one_line(error)}") from error
     _check_size(path, graph.number_of_nodes(), num_clients)
+    graph.graph[_UNREAD] = tuple(_unread(graph))
     return _numbered(graph)
+
+
+def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
+    """Yield what a graph from a file says beside its nodes and links."""
+    own = dict(graph.graph)
+    defaults = {what: own.pop(f"{what}_default", {}) for what in ("node", "edge")}
+    links = {name for _, _, values in graph.edges(data=True) for name in values} - {"id"}
+    nodes = {name for _, values in graph.nodes(data=True) for name in values}
+    for names, what in ((links | {*defaults["edge"]}, "links"), (nodes | {*defaults["node"]}, "nodes"), (own, "graph")):
+        if names:
+            yield f"{', '.join(sorted(map(str, names)))} (of {'the graph' if what == 'graph' else what})"
+    if graph.is_directed() and any(not graph.has_edge(other, one) for one, other in graph.edges()):
+        yield "directions"
 
 
 def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
     """Read lines `a b` (or `a,b`; further columns and # comments are ignored)."""
     graph: nx.Graph[str] = nx.Graph()
     _refuse_endless(path)
+    columns = 2
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -430,7 +451,9 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
             raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', found {words[0]!r}")
         if words:
             graph.add_edge(words[0], words[1])
+            columns = max(columns, len(words))
     _check_size(path, graph.number_of_nodes(), num_clients)
+    graph.graph[_UNREAD] = ("what is behind the first two columns",) if columns > 2 else ()
     return _numbered(graph)
 
 

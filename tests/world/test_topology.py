@@ -151,6 +151,21 @@ def test_one_and_two_clients(kind, num_clients):
     assert topology.sides() == ((0,), tuple(range(1, num_clients)))
 
 
+def test_what_a_file_says_beside_nodes_and_links_is_named(tmp_path):
+    path = tmp_path / "links.graphml"
+    graph = nx.DiGraph([(0, 1), (1, 2)], title="a campus")
+    nx.set_edge_attributes(graph, 5.0, "latency")
+    nx.set_edge_attributes(graph, 2, "weight")
+    nx.set_node_attributes(graph, "old", "machine")
+    nx.write_graphml(graph, path)
+    unread = ("latency, weight (of links)", "machine (of nodes)", "title (of the graph)", "directions")
+    assert build("graphml", 3, path=path).unread == unread
+    nx.write_graphml(nx.path_graph(3), path)
+    assert build("graphml", 3, path=path).unread == ()
+    path.write_text("0 1 0.5\n1 2\n")
+    assert build("edge_list", 3, path=path).unread == ("what is behind the first two columns",)
+
+
 def test_files_keep_their_numbers_or_are_numbered_in_order(tmp_path):
     edges = tmp_path / "links.txt"
     edges.write_text("# three in a row\n2 1 0.5\n1,0\n\n")
