@@ -15,7 +15,7 @@ CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies
 
 def list_(
     what: Annotated[
-        Catalogue | None, typer.Argument(metavar="[WHAT]", help="One of the four; all by default.", show_default=False)
+        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the four; all by default.", show_default=False)
     ] = None,
     json: Json = None,
 ) -> None:

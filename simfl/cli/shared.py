@@ -39,7 +39,7 @@ def _check_target(target: float | None) -> float | None:
 Scenarios = Annotated[list[Path], typer.Argument(metavar="SCENARIO", help="Scenario files (YAML).", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, for example --set clients.count=32."),
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, such as --set seed=3; as often as needed."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Another seed; short for --set seed=N.")]
 Device = Annotated[

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from simfl.plots.groups import plot_groups
 from simfl.records import Run, common_accuracy
 from simfl.records.comparison import evaluations_until, ratio_of
 from simfl.reproduction.drawing import panels
@@ -164,8 +165,6 @@ def large_batches(runs: Runs) -> tuple[Verdict, str]:
 
 def draw_slow(runs: Runs) -> Figure:
     """Draw accuracy over virtual time with one slow worker."""
-    from simfl.plots import plot_groups
-
     cases = _slow(runs)
     figure, ((*axes,),) = panels(1, len(cases), (4.2 * len(cases) + 0.6, 3.6), sharey=True)
     for axis, case in zip(axes, cases, strict=True):
@@ -180,8 +179,6 @@ def draw_slow(runs: Runs) -> Figure:
 
 def draw_noise(runs: Runs) -> Figure:
     """Draw accuracy over epochs for every amount of noise."""
-    from simfl.plots import plot_groups
-
     figure, (axes,) = panels(1, 2, (8.4, 3.6), sharey=True)
     for axis, (kind, name) in zip(axes, METHODS.items(), strict=True):
         plot_groups([runs.group(SOFTMAX, (case, kind), case) for case in NOISE], x="epochs", ax=axis)

@@ -8,8 +8,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simfl.plots.groups import average
+from simfl.plots.style import LINE_STYLES, PALETTE
 from simfl.records.comparison import interval_of
-from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
 from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
@@ -511,9 +513,6 @@ def draw_curves(axis: Axes, groups: Iterable[Group], column: str, from_first: bo
         column: of the metrics, along the axis.
         from_first: leave out what is before the first evaluation after the start, for a logarithmic axis.
     """
-    from simfl.plots.groups import average
-    from simfl.plots.style import LINE_STYLES, PALETTE
-
     for position, group in enumerate(groups):
         band = average(group, column, "test_accuracy")
         if band is None:
@@ -544,50 +543,38 @@ def draw_rounds(runs: Runs) -> Figure:
         ends = [mean(runs.accuracy(GROWING, (problem, *own))) for own in itertools.product((SUM, MEAN), kinds)]
         if not any(math.isnan(end) for end in ends):  # where the curves end is worth seeing, not where they begin
             axis.set_ylim(min(ends) - 8, max(ends) + 4)
-    for axis in axes[-1]:
-        axis.set_xlabel("rounds")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("test accuracy, %")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, title="sample sizes $s_i$", loc="outside upper center", ncols=len(kinds))
-    return figure
+    return labelled(figure, axes, "rounds", columns=len(kinds), title="sample sizes $s_i$")
 
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant sizes beside the paper's."""
-    from simfl.plots.style import PALETTE
-
     problems = list(_table3(runs))
-    figure, (axes,) = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.6))
-    for axis, problem in zip(axes, problems, strict=True):
+    figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.6))
+    for axis, problem in zip(axes.flat, problems, strict=True):
         axis.plot(SIZES, TABLE3[problem], color="#555555", ls=":", marker="x", label="paper")
         for way, color, line in zip((SUM, MEAN), PALETTE, ("-", "--"), strict=False):
             if found := runs.accuracies(CONSTANT, problem, way):
                 with_bars(axis, list(found), list(found.values()), color=color, ls=line, label=f"ours, {way}")
-        axis.set(xlabel="sample size of a client", title=problem)
+        axis.set_title(problem)
         log_axis(axis, SIZES)
-    axes[0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure
+    return labelled(figure, axes, "sample size of a client", columns=3)
 
 
 def draw_privacy(runs: Runs) -> Figure:
     """Draw accuracy over epochs at the same noise, growing sizes against constant ones."""
     problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, GROWN))]
-    figure, (axes,) = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
+    figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
     labels = {
         GROWN: "growing: 16 + 1.322 i",
         AS_MANY: AS_MANY,
         SIXTEEN: "constant 16",
         "16, step 0.01": "constant 16, step 0.01",
     }
-    for axis, problem in zip(axes, problems, strict=True):
+    for axis, problem in zip(axes.flat, problems, strict=True):
         there = {role: label for role, label in labels.items() if runs.has(PRIVATE, (problem, role))}
         draw_curves(axis, [runs.group(PRIVATE, (problem, role), label) for role, label in there.items()], "epochs")
-        axis.set(xlabel="epochs", title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
-    axes[0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure
+        axis.set(title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
+    return labelled(figure, axes, "epochs", columns=2)
 
 
 PAPER = Paper(

@@ -32,3 +32,23 @@ def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:
     axis.set_xscale("log")
     axis.set_xticks(ticks, [form.format(tick) for tick in ticks])
     axis.minorticks_off()
+
+
+def labelled(
+    figure: Figure, axes: Any, x: str, y: str = "test accuracy, %", *, columns: int = 0, **legend: Any
+) -> Figure:
+    """Name the axes of the panels at the bottom and at the left, and put one legend for all above them.
+
+    Args:
+        figure, axes: from `panels`.
+        x, y: what the axes are.
+        columns: of the legend; 0 for none.
+        **legend: what else it is told.
+    """
+    for axis in axes[-1]:
+        axis.set_xlabel(x)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(y)
+    if columns:
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=columns, **legend)
+    return figure

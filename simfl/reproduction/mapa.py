@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
-from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
 from simfl.reproduction.study import (
     Cell,
     Experiment,
@@ -381,8 +382,6 @@ def private(runs: Runs) -> tuple[Verdict, str]:
 
 def draw_accuracy(runs: Runs) -> Figure:
     """Draw accuracy over epsilon, a panel for every model and data set."""
-    from simfl.plots.style import color_of
-
     there = tasks(runs)
     models, data = (list(dict.fromkeys(names)) for names in zip(*(TASKS[task] for task in there), strict=True))
     figure, axes = panels(len(models), len(data), (4.2 * len(data), 2.9 * len(models) + 0.4), sharex=True)
@@ -395,37 +394,27 @@ def draw_accuracy(runs: Runs) -> Figure:
             else:
                 axis.axhline(mean(runs.accuracy(ACCURACY, (task, algorithm))), lw=1.5, **look)
         axis.set_title(task)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("test accuracy, %")
-    for axis in axes[-1]:
-        axis.set_xlabel("ε of an iteration (of noise that is not private)")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
+    return labelled(figure, axes, "ε of an iteration (of noise that is not private)", columns=4)
 
 
 def draw_norms(runs: Runs) -> Figure:
     """Draw norms of clipped gradients over updates."""
-    from simfl.plots.style import PALETTE
-
-    figure, (axes,) = panels(1, 3, (10, 3.2), sharex=True, sharey=True)
-    for axis, algorithm in zip(axes, ("ASGD", "AUDP", "MAPA"), strict=True):
+    figure, axes = panels(1, 3, (10, 3.2), sharex=True, sharey=True)
+    for axis, algorithm in zip(axes.flat, ("ASGD", "AUDP", "MAPA"), strict=True):
         cells = runs.cells(NORMS, algorithm)
         for cell, line, color in zip(cells, ("-", "--", "-."), PALETTE, strict=False):
             metrics = runs.first(NORMS, cell).metrics
             label = NORMS.label(*cell[1:]).replace("C from", "C =" if algorithm == "AUDP" else "C from")
             axis.plot(metrics["updates"], metrics["gradient_norm"], line, color=color, label=label)
-        axis.set(yscale="log", xlabel="updates", title=algorithm, xticks=(0, 5_000, 10_000, 15_000))
+        axis.set(yscale="log", title=algorithm, xticks=(0, 5_000, 10_000, 15_000))
         axis.xaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
         if len(cells) > 1:
             axis.legend()
-    axes[0].set_ylabel("norm of the clipped gradient")
-    return figure
+    return labelled(figure, axes, "updates", "norm of the clipped gradient")
 
 
 def draw_convergence(runs: Runs) -> Figure:
     """Draw updates until convergence over the number of servers; runs that never got there are arrows at the limit."""
-    from simfl.plots.style import color_of
-
     counts = [count for _, count in runs.cells(CONVERGENCE, "MAPA")]
     figure, ((axis,),) = panels(1, 1, (6.6, 3.6))
     for (algorithm, kind), line in zip(KINDS.items(), ("-", "--", "-.", ":"), strict=True):

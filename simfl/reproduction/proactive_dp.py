@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ConditionError
+from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
 from simfl.reproduction.study import (
     Cell,
     Experiment,
@@ -338,11 +339,9 @@ def tight(runs: Runs) -> tuple[Verdict, str]:
 
 def draw_epsilon(runs: Runs) -> Figure:
     """Draw accuracy over claimed and certified epsilon."""
-    from simfl.plots.style import PALETTE
-
-    figure, (axes,) = panels(1, 2, (8.2, 3.7), sharey=True)
+    figure, axes = panels(1, 2, (8.2, 3.7), sharey=True)
     budgets = {problem: over_budgets(runs, problem) for problem in FILES}
-    for axis, (problem, found) in zip(axes, budgets.items(), strict=True):
+    for axis, (problem, found) in zip(axes.flat, budgets.items(), strict=True):
         cells, heights = [(problem, epsilon) for epsilon in found], list(found.values())
         claims = [claimed(runs.first(BUDGETS, cell)) for cell in cells]
         costs = [mean(runs.epsilon(BUDGETS, cell)) for cell in cells]
@@ -350,18 +349,14 @@ def draw_epsilon(runs: Runs) -> Figure:
         with_bars(axis, costs, heights, color=PALETTE[0], ls="-", label="at the certified ε")
         height = mean(runs.accuracy(BUDGETS, (problem, OPEN)))
         axis.axhline(height, color="#555555", ls=":", lw=1.5, label=OPEN)
-        axis.set(xlabel="ε of a client, δ = 1/N", title=problem)
+        axis.set_title(problem)
         log_axis(axis, (0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
-    axes[0].set_ylabel("test accuracy, %")
-    _above(axes[0], budgets)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure
+    _above(axes[0][0], budgets)
+    return labelled(figure, axes, "ε of a client, δ = 1/N", columns=3)
 
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant batch sizes at one noise."""
-    from simfl.plots.style import PALETTE
-
     figure, ((axis,),) = panels(1, 1, (5.6, 3.7))
     found = {problem: runs.accuracies(SIZES, problem) for problem in FILES}
     looks = zip((0.97, 1.03), PALETTE, ("-", "--"), strict=False)  # bars side by side

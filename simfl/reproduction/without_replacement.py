@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simfl.plots.style import PALETTE, color_of, shade
 from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.reproduction.drawing import log_axis, panels, with_bars
+from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
 from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, Verdict, judge, mean, show
 
 if TYPE_CHECKING:
@@ -374,26 +375,20 @@ def one_epsilon(runs: Runs) -> tuple[Verdict, str]:
 
 def draw_epsilon(runs: Runs) -> Figure:
     """Draw accuracy over epsilon."""
-    from simfl.plots.style import color_of
-
     cases = [case for case in CASES if runs.has(FIGURES, ("Noiseless", case))]
-    figure, (axes,) = panels(1, len(cases), (4.2 * len(cases), 3.6), sharey=True)
-    for axis, case in zip(axes, cases, strict=True):
+    figure, axes = panels(1, len(cases), (4.2 * len(cases), 3.6), sharey=True)
+    for axis, case in zip(axes.flat, cases, strict=True):
         axis.axhline(mean(runs.accuracy(FIGURES, ("Noiseless", case))), color="#000000", lw=1.2, label="Noiseless")
         for (curve, kind), line in zip(KINDS.items(), ("-", "--", "-."), strict=True):
             found = runs.accuracies(FIGURES, curve, case)
             with_bars(axis, list(found), list(found.values()), color=color_of(kind), ls=line, label=curve)
         log_axis(axis, list(found))
-        axis.set(xlabel="ε that the noise is made for, of one task", title=case, ylim=(0, 100))
-    axes[0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
+        axis.set(title=case, ylim=(0, 100))
+    return labelled(figure, axes, "ε that the noise is made for, of one task", columns=4)
 
 
 def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over epsilon for every batch size."""
-    from simfl.plots.style import color_of, shade
-
     cases = [case for case in CASES if runs.cells(SIZES, _BOTH[0], case)]
     figure, axes = panels(len(cases), 2, (8.4, 3.2 * len(cases)), sharex=True, sharey=True)
     for axis, (case, curve) in zip(axes.flat, itertools.product(cases, _BOTH), strict=True):
@@ -405,17 +400,11 @@ def draw_sizes(runs: Runs) -> Figure:
         log_axis(axis, list(found))
         axis.set_title(f"{curve}, {case}")
         axis.legend(loc="upper left")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("test accuracy, %")
-    for axis in axes[-1]:
-        axis.set_xlabel("ε that the noise is made for, of one task")
-    return figure
+    return labelled(figure, axes, "ε that the noise is made for, of one task")
 
 
 def draw_passes(runs: Runs) -> Figure:
     """Draw the speed-up of a pass over the number of nodes."""
-    from simfl.plots.style import PALETTE
-
     figure, ((axis,),) = panels(1, 1, (6.8, 3.8))
     for (link, line), (order, color) in itertools.product(
         zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, strict=False)

@@ -32,7 +32,7 @@ BaseScenario = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, for example --set data.set=mnist."),
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, such as --set data.set=mnist."),
 ]
 Clips = Annotated[str, typer.Option("--clip", metavar="C,C,...", help="Clipping norms of the graph.")]
 Sigmas = Annotated[str, typer.Option("--sigma", metavar="S,S,...", help="Noise multipliers of the graph.")]
