@@ -221,7 +221,8 @@ def describe_epsilon(runs: Sequence[Run]) -> str:
         for run in runs
         if (privacy := run.privacy) is not None and not math.isnan(delta := run.epsilon_and_delta()[1])
     }
-    return BOUND + (f"\n({terms.pop()})" if len(terms) == 1 else "")
+    # Three short lines: they stand beside small figures, too.
+    return BOUND.replace(", ", ",\n", 1) + (f"\n({terms.pop()})" if len(terms) == 1 else "")
 
 
 def scale_of(column: str, largest: float) -> Scale:

@@ -76,7 +76,7 @@ def test_labels_say_no_more_than_tells_runs_apart(make_run):
             "time",
             "epsilon",
             "virtual time (s)",
-            "largest ε over clients, before the end an upper bound\n(δ = 1e-05, one more or less)",
+            "largest ε over clients,\nbefore the end an upper bound\n(δ = 1e-05, one more or less)",
         ),
     ],
 )
