@@ -71,6 +71,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its room when it is first asked for (PEP 562)."""
+    if name == "callbacks":
+        return importlib.import_module("simfl.callbacks")
     if name not in _HOMES:
         raise AttributeError(f"module 'simfl' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

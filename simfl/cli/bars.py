@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Column
 
 from simfl.cli.shared import say
-from simfl.records.display import show_about, show_clock, show_share, show_time
+from simfl.records.display import show_about, show_share, show_time
+from simfl.records.progress import describe
 
 if TYPE_CHECKING:
     from simfl.records import Progress
@@ -94,26 +95,6 @@ def _bar(console: Console) -> bars.Progress:
         transient=True,
         expand=True,
     )
-
-
-def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
-    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report.
-
-    Where there is less room, what tells least is left out; the time left stays.
-    """
-    parts = {"time": f"t = {show_time(report.time_s)}", "updates": f"{report.updates:,} updates"}
-    if report.accuracy is not None:
-        parts["accuracy"] = f"acc. {report.accuracy:.1%}"
-    if earlier is not None and (pace := report.pace(earlier)) is not None:
-        updates_per_s, remaining_s = pace
-        parts["speed"] = f"{updates_per_s:,.0f}/s"
-        if remaining_s is not None:
-            parts["left"] = f"ETA {show_clock(remaining_s)}"
-    for least in ("speed", "updates", "time", "accuracy"):
-        if len("  ".join(parts.values())) <= room:
-            break
-        parts.pop(least, None)
-    return "  ".join(parts.values())
 
 
 def _say_run(report: Report) -> None:

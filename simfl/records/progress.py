@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simfl.records.display import show_clock, show_time
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -36,3 +38,23 @@ class Progress:
         if wall_s <= 0:
             return None
         return (self.updates - earlier.updates) / wall_s, (1.0 - self.fraction) * wall_s / way if way > 0 else None
+
+
+def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
+    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report.
+
+    Where there is less room, what tells least is left out; the time left stays.
+    """
+    parts = {"time": f"t = {show_time(report.time_s)}", "updates": f"{report.updates:,} updates"}
+    if report.accuracy is not None:
+        parts["accuracy"] = f"acc. {report.accuracy:.1%}"
+    if earlier is not None and (pace := report.pace(earlier)) is not None:
+        updates_per_s, remaining_s = pace
+        parts["speed"] = f"{updates_per_s:,.0f}/s"
+        if remaining_s is not None:
+            parts["left"] = f"ETA {show_clock(remaining_s)}"
+    for least in ("speed", "updates", "time", "accuracy"):
+        if len("  ".join(parts.values())) <= room:
+            break
+        parts.pop(least, None)
+    return "  ".join(parts.values())

@@ -98,7 +98,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays)),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
-        "initial model": _digest(np.ascontiguousarray(setup.training.initial)),
+        "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
         "module of the algorithm": _digest(source.encode()),
     }
 

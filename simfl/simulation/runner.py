@@ -11,7 +11,7 @@ import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from simfl import signals
+from simfl.callbacks import Audience, Callback
 from simfl.errors import DataError, RunError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
@@ -26,6 +27,7 @@ from simfl.records.folder import combine_digests, digest_text
 from simfl.records.models import write_models
 from simfl.records.sweeps import FINISHED
 from simfl.records.tables import MOST_EDGES, further_metrics
+from simfl.records.watching import watching
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.checks import MOST_EVALUATIONS
@@ -69,7 +71,8 @@ def run(
     out: str | Path | None = None,
     run_id: str | None = None,
     device: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
 ) -> Run:
     """Run a scenario and return its tables.
@@ -79,7 +82,9 @@ def run(
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
-        progress: called now and then with how far the run is.
+        progress: True shows how far the run is, in a notebook or on a terminal; None only in a notebook, False not at
+            all. What can be called is called now and then with a report.
+        callbacks: told when the run begins, of every evaluation, and when it is over; see `simfl.callbacks`.
         checkpoint_every: host time between checkpoints, from which `resume` goes on: "5 min", seconds, or "never".
 
     Raises:
@@ -90,12 +95,13 @@ def run(
     chosen = choose_device(device)
     setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device)
     # The algorithm may refuse its options: find out before there is a folder.
-    simulation = Simulation(setup, chosen, progress, every_s=every_s)
-    try:
-        folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
-        return simulation.run(folder)
-    finally:
-        simulation.release()
+    with watching(setup.scenario.name, progress) as watch:
+        simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
+        try:
+            folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
+            return simulation.run(folder)
+        finally:
+            simulation.release()
 
 
 def resume(
@@ -103,7 +109,8 @@ def resume(
     *,
     scenario: Scenario | None = None,
     device: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
 ) -> Run:
     """Go on with a run that was killed or interrupted, from its checkpoint; its tables are those of one that was not.
@@ -115,7 +122,7 @@ def resume(
         folder: of the run.
         scenario: what it has to be a run of; by default that of the folder.
         device: what it has to have been computed on; by default what it was.
-        progress, checkpoint_every: as of `run`.
+        progress, callbacks, checkpoint_every: as of `run`.
 
     Raises:
         DataError: there is nothing to resume, or not with this version, device or data; one line says why.
@@ -132,12 +139,13 @@ def resume(
     if since.beside is not None:
         look_beside([Path(since.beside) / "module"])
     setup = assemble(scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path)))
-    simulation = Simulation(setup, chosen, progress, every_s=every_s, since=since)
-    try:
-        since.check(fingerprint(setup, chosen, simulation.width))
-        return simulation.run(RunFolder(found.folder))
-    finally:
-        simulation.release()
+    with watching(setup.scenario.name, progress) as watch:
+        simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
+        try:
+            since.check(fingerprint(setup, chosen, simulation.width))
+            return simulation.run(RunFolder(found.folder))
+        finally:
+            simulation.release()
 
 
 class Simulation:
@@ -150,6 +158,7 @@ class Simulation:
         tape: the class of the tape, or what builds one: a privacy audit listens to it.
         every_s: host seconds between checkpoints; None for none.
         since: the checkpoint to go on from.
+        callbacks: told what happens.
     """
 
     def __init__(
@@ -160,7 +169,9 @@ class Simulation:
         tape: Callable[..., Tape] = Tape,
         every_s: float | None = None,
         since: Checkpoint | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
+        self.audience = Audience(callbacks, self._warn)
         self.setup = setup
         self.device = device
         self._progress = progress
@@ -250,6 +261,7 @@ class Simulation:
             failure = failure or refused
             if self.status in FINISHED and failure is None:
                 self._keeper.remove()
+        self.audience.ended(Run(folder.path))
         if failure is not None:
             if isinstance(failure, SimflError | KeyboardInterrupt):
                 raise failure
@@ -312,6 +324,7 @@ class Simulation:
         if len(edges) <= MOST_EDGES:
             with folder.table("edges") as table:
                 table.extend(edges)
+        self.audience.started(setup.scenario.resolved(), folder.path)
         self._started = self._flushed = time.perf_counter()
         if self._keeper.since is None:
             self._keeper.remove()  # that of another run
@@ -486,10 +499,13 @@ class Simulation:
         found = seen.compare(own)
         if ledger.certified and found.refusal is not None and not self._refused:
             self._refused = True
-            warning = f"privacy: epsilon is not certified: {found.refusal}"
-            self.warnings.append(warning)
-            warnings.warn(warning, stacklevel=2)
+            self._warn(f"privacy: epsilon is not certified: {found.refusal}")
         return found
+
+    def _warn(self, warning: str) -> None:
+        """Take a line down that the user should read, and say it."""
+        self.warnings.append(warning)
+        warnings.warn(warning, stacklevel=3)
 
     def _count_zeroed(self) -> None:
         """Take down how much was not finite where it is clipped, and say so."""
@@ -500,9 +516,7 @@ class Simulation:
         if self._zeroed:
             what = {"example": ("gradient", "gradients"), "update": ("update", "updates")}[clip][self._zeroed != 1]
             verb = "was" if self._zeroed == 1 else "were"
-            warning = f"privacy: {self._zeroed:,} {what} {verb} not finite and {verb} released as zero"
-            self.warnings.append(warning)
-            warnings.warn(warning, stacklevel=2)
+            self._warn(f"privacy: {self._zeroed:,} {what} {verb} not finite and {verb} released as zero")
 
     def _record_epsilon(self, spent: np.ndarray) -> None:
         """Write what each client has spent up to now."""
@@ -541,24 +555,25 @@ class Simulation:
         time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
         self.walls.append(self._known_walls.popleft() if self._known_walls else self.wall_s)
         gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm if np.isfinite(norm) else np.nan)
-        self._tables["metrics"].append(
-            [
-                time_s,
-                updates,
-                epochs,
-                rounds,
-                evaluation.train_loss,
-                evaluation.test_loss,
-                evaluation.test_accuracy,
-                evaluation.consensus_distance,
-                sent,
-                messages,
-                epsilon,
-                self.walls[-1],
-                *(gradients if self.setup.problem.measured.gradient_examples else ()),
-                *evaluation.further.values(),
-            ]
-        )
+        values = [
+            time_s,
+            updates,
+            epochs,
+            rounds,
+            evaluation.train_loss,
+            evaluation.test_loss,
+            evaluation.test_accuracy,
+            evaluation.consensus_distance,
+            sent,
+            messages,
+            epsilon,
+            self.walls[-1],
+            *(gradients if self.setup.problem.measured.gradient_examples else ()),
+            *evaluation.further.values(),
+        ]
+        table = self._tables["metrics"]
+        table.append(values)
+        self.audience.evaluated(dict(zip(table.schema.names, map(float, values), strict=True)))
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
             count = len(evaluation.client_loss)
             self._tables["client_metrics"].extend_columns(

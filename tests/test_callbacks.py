@@ -1,0 +1,128 @@
+"""What a run tells the user's own code; TensorBoard and W&B are made up here, and need not be installed."""
+
+import math
+import sys
+import types
+
+import pandas as pd
+import pytest
+
+import simfl
+from simfl.callbacks import Audience, Callback, TensorBoard, WandB
+from simfl.errors import ScenarioError
+
+ROW = {"time_s": 1.5, "updates": 40.0, "test_accuracy": 0.5, "epsilon": math.nan, "wall_s": 3.0}
+SCENARIO = {"algorithm": {"kind": "sync_sgd"}, "clients": {"count": 2}, "stop": {"updates": 8}}
+
+
+class Listener(Callback):
+    """Takes everything down."""
+
+    def __init__(self):
+        self.heard = []
+
+    def on_start(self, scenario, folder):
+        self.heard.append(("start", scenario["algorithm"]["kind"], folder))
+
+    def on_evaluation(self, metrics):
+        self.heard.append(("evaluation", metrics))
+
+    def on_end(self, run):
+        self.heard.append(("end", run.status, run.folder))
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_a_run_tells_its_begin_its_evaluations_and_its_end(tmp_path):
+    listener = Listener()
+    run = simfl.run({**SCENARIO, "evaluate": {"every": {"updates": 4}}}, out=tmp_path, callbacks=[listener])
+    first, *middle, last = listener.heard
+    assert first == ("start", "sync_sgd", run.folder)
+    assert last == ("end", "done", run.folder)
+    told = pd.DataFrame([metrics for _, metrics in middle])
+    pd.testing.assert_frame_equal(told, run.metrics, check_dtype=False)
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_one_that_raises_is_dropped_and_changes_nothing(tmp_path):
+    class Broken(Callback):
+        def on_evaluation(self, metrics):
+            raise OSError("no\nnetwork")
+
+    listener = Listener()
+    line = "callbacks: Broken raised OSError: no network; it is told nothing more"
+    with pytest.warns(UserWarning, match=line):
+        run = simfl.run(SCENARIO, out=tmp_path, callbacks=[Broken(), listener])
+    assert run.status == "done"
+    assert line in run.manifest.extra["warnings"]
+    assert listener.heard[-1] == ("end", "done", run.folder)
+    assert run.manifest.digest == simfl.run(SCENARIO, out=tmp_path).manifest.digest
+
+
+def test_what_is_no_callback_is_refused(tmp_path):
+    with pytest.raises(ScenarioError, match=r"callbacks: expected objects with on_start, .* found function; derive"):
+        Audience([lambda report: None], print)
+
+
+class Library(types.ModuleType):
+    """Stands in the place of tensorboardX and of wandb, and takes calls down."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+        self.summary = {}
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*words, **options):
+            self.calls.append((name, words, options))
+            return self
+
+        return call
+
+
+@pytest.fixture
+def library(monkeypatch):
+    def put(name):
+        made_up = Library(name)
+        monkeypatch.setitem(sys.modules, name, made_up)
+        return made_up
+
+    return put
+
+
+def test_tensorboard_gets_curves_over_updates(library, make_run, tmp_path):
+    made_up, run = library("tensorboardX"), simfl.read(make_run())
+    audience = Audience([simfl.callbacks.TensorBoard(tmp_path / "logs")], pytest.fail)
+    audience.started(run.scenario, run.folder)
+    audience.evaluated(ROW)
+    audience.ended(run)
+    assert made_up.calls == [
+        ("SummaryWriter", (str(tmp_path / "logs" / "demo" / "001"),), {}),
+        ("add_scalar", ("time_s", 1.5, 40), {}),
+        ("add_scalar", ("test_accuracy", 0.5, 40), {}),
+        ("close", (), {}),
+    ]
+
+
+def test_wandb_gets_the_scenario_and_rows(library, make_run):
+    made_up, run = library("wandb"), simfl.read(make_run())
+    audience = Audience([WandB(project="mine")], pytest.fail)
+    audience.started(run.scenario, run.folder)
+    audience.evaluated(ROW)
+    audience.ended(run)
+    assert made_up.calls == [
+        ("init", (), {"name": "demo-001", "config": run.scenario, "project": "mine"}),
+        ("log", ({"time_s": 1.5, "test_accuracy": 0.5},), {"step": 40}),
+        ("finish", (), {"exit_code": 0}),
+    ]
+    assert made_up.summary == {"status": "done"}
+
+
+@pytest.mark.parametrize(("adapter", "extra"), [(lambda: TensorBoard("logs"), "tensorboard"), (WandB, "wandb")])
+def test_a_library_that_is_not_there_is_a_line(adapter, extra, monkeypatch):
+    for name in ("tensorboardX", "wandb"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ScenarioError, match=rf"callbacks: expected .* pip install 'simfl\[{extra}\]'"):
+        adapter()
