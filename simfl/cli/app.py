@@ -28,6 +28,7 @@ from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
 from simfl.cli.validate import validate
+from simfl.cli.verify import verify
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
 
@@ -39,7 +40,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, resume, validate, list_, new, evaluate, plot, trace, report, bench, sweep, compare, reproduce):
+for command in (
+    run,
+    resume,
+    validate,
+    verify,
+    list_,
+    new,
+    evaluate,
+    plot,
+    trace,
+    report,
+    bench,
+    sweep,
+    compare,
+    reproduce,
+):
     app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")

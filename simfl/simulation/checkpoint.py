@@ -284,14 +284,21 @@ class Keeper:
         folder: where its checkpoint is.
         every_s: host seconds between checkpoints; None: none is taken, what is there stays.
         since: where to begin.
+        ends_after: events after which the run is interrupted; None for never.
     """
 
     def __init__(
-        self, simulation: Simulation, folder: Path, every_s: float | None, since: Checkpoint | None = None
+        self,
+        simulation: Simulation,
+        folder: Path,
+        every_s: float | None,
+        since: Checkpoint | None = None,
+        ends_after: int | None = None,
     ) -> None:
         self.path = folder / FILE
         self.every_s = every_s
         self.since = since
+        self.ends_after = ends_after
         self.taken = 0
         self.seconds = 0.0
         self._run = simulation
@@ -314,7 +321,8 @@ class Keeper:
             self._go_on(self.since)
         self._rest(0.0)
         try:
-            clock.run(until)
+            clock.run(until, self.ends_after)
+            clock.interrupted |= clock.paused and self.ends_after is not None
             while clock.paused and not (clock.interrupted or clock.stopped):
                 clock.paused = False
                 self.take()

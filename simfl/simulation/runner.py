@@ -247,12 +247,12 @@ class Simulation:
 
     # -- the run -----------------------------------------------------------------------------
 
-    def run(self, folder: RunFolder) -> Run:
-        """Run to the end and write everything into `folder`.
+    def run(self, folder: RunFolder, ends_after: int | None = None) -> Run:
+        """Run to the end, or until it is interrupted after so many events, and write everything into `folder`.
 
         Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
         """
-        self._keeper = Keeper(self, folder.path, *self._checkpoints)
+        self._keeper = Keeper(self, folder.path, *self._checkpoints, ends_after)
         with folder.held() as make_room, self._interruptible():
             failure = self._simulate(folder)
             self._closing = True

@@ -1,0 +1,52 @@
+"""`simfl verify`: one scenario in several ways that must not matter, and the digests of what came."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simfl.cli.shared import RUN_FAILED, Device, Overrides, Quiet, Seed, say
+
+
+def verify(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    overrides: Overrides = None,
+    seed: Seed = None,
+    updates: Annotated[int, typer.Option("--updates", min=1, help="End after so many updates at the latest.")] = 5_000,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show that a scenario gives the same results every time.
+
+    It runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in another process;
+    tables and models must be the same, bit for bit. Exits with 1 where they are not.
+    """
+    from simfl.cli import console
+    from simfl.scenario import load
+    from simfl.scenario.own_code import look_beside
+    from simfl.simulation.verification import Way, shortened
+    from simfl.simulation.verification import verify as ways_of
+
+    look_beside([scenario])
+    short = shortened(load(scenario, [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]), updates)
+    ways: list[Way] = []
+    with tempfile.TemporaryDirectory(prefix="simfl-verify-") as folder:
+        for way in ways_of(short, Path(folder), device, (lambda name: None) if quiet else say):
+            ways.append(way)
+    cells = {
+        "way": [way.name for way in ways],
+        "status": [way.status for way in ways],
+        "updates": [f"{way.updates:,}" for way in ways],
+        "digest": [way.digest[:16] for way in ways],
+    }
+    shown = console.output()
+    console.show_parts(console.tables_of(cells, shown.width, text=("way", "status", "digest")), shown)
+    different = {way.name: ways[0].differing(way) for way in ways if way.digest != ways[0].digest}
+    for name, tables in different.items():
+        say(f"{scenario}: {name}: expected what came of it as it is, found other {', '.join(tables)}")
+    if different:
+        raise typer.Exit(RUN_FAILED)
+    print(f"{scenario}: {len(ways)} ways, the same tables and models, bit for bit")

@@ -1,0 +1,128 @@
+"""Determinism, proved on request: one scenario in several ways that must not matter, and the digests of what came.
+
+Run as a module, `python -m simfl.simulation.verification SCENARIO OUT DEVICE`, it runs a scenario and says its digests:
+in a process of its own, with other hashes of texts, in whose order nothing may happen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfl.errors import RunError
+from simfl.records import Run, RunFolder
+from simfl.records.folder import combine_digests
+from simfl.scenario import Scenario, from_mapping, load
+from simfl.simulation.runner import Simulation, prepare, resume
+from simfl.tape.executor import choose_device
+
+NEVER_S = 1e9
+"""Host seconds between checkpoints, of a run that takes one when it is interrupted only."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the scenario was run, and what came of it.
+
+    Attributes:
+        name: in words.
+        status: how the run ended.
+        updates: of all clients.
+        digests: of each table and each file of models, by name.
+    """
+
+    name: str
+    status: str
+    updates: int
+    digests: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """One digest of everything."""
+        return combine_digests(self.digests)
+
+    def differing(self, other: Way) -> list[str]:
+        """Return the names of what is not the same in another."""
+        names = sorted({*self.digests, *other.digests})
+        return [name for name in names if self.digests.get(name) != other.digests.get(name)]
+
+
+def shortened(scenario: Scenario, updates: int) -> Scenario:
+    """Return a scenario that ends after so many updates at the latest."""
+    values = scenario.resolved()
+    values["stop"]["updates"] = min(updates, values["stop"]["updates"] or updates)
+    return from_mapping(values)
+
+
+def verify(
+    scenario: Scenario, folder: Path, device: str | None = None, tell: Callable[[str], None] = lambda name: None
+) -> Iterator[Way]:
+    """Run a scenario in several ways and yield what came of each; all digests must be equal.
+
+    Args:
+        scenario: see `shortened`.
+        folder: for the runs.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+        tell: told which way comes next.
+
+    Raises:
+        ScenarioError, DataError: bad input.
+        RunError: a run failed.
+    """
+    tell("as it is")
+    first, events = _run(scenario, folder / "first", device)
+    yield _way("as it is", first)
+    window = max(1, min(first.manifest.window or 1, first.manifest.updates) // 10)
+    name = f"window {window} for {first.manifest.window}"
+    tell(name)
+    values = scenario.resolved()
+    values["execution"]["window"] = window
+    yield _way(name, _run(from_mapping(values), folder / "window", device)[0])
+    name = "interrupted half-way, resumed"
+    tell(name)
+    cut, _ = _run(scenario, folder / "resumed", device, max(1, events // 2))
+    yield _way(name, resume(cut.folder, checkpoint_every=NEVER_S))
+    name = "in another process"
+    tell(name)
+    yield _elsewhere(name, scenario, folder / "elsewhere", device)
+
+
+def _run(scenario: Scenario, folder: Path, device: str | None, ends_after: int | None = None) -> tuple[Run, int]:
+    """Run a scenario, perhaps interrupted after so many events; also return how many there were."""
+    simulation = Simulation(prepare(scenario, device), choose_device(device), every_s=NEVER_S)
+    try:
+        found = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
+        return found, simulation.world.clock.events
+    finally:
+        simulation.release()
+
+
+def _way(name: str, run: Run) -> Way:
+    manifest = run.manifest
+    return Way(name, manifest.status, manifest.updates, {**manifest.tables, **manifest.extra.get("models", {})})
+
+
+def _elsewhere(name: str, scenario: Scenario, folder: Path, device: str | None) -> Way:
+    folder.mkdir(parents=True)
+    written = folder / "scenario.yaml"
+    written.write_text(scenario.to_yaml(), encoding="utf-8")
+    command = [sys.executable, "-m", "simfl.simulation.verification", str(written), str(folder), device or ""]
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # users' own modules, too
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunError(f"{scenario.name}: {name}: {last}")
+    return Way(name, **json.loads(done.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    path, out, wanted = sys.argv[1:]
+    there = _way("", _run(load(path), Path(out), wanted or None)[0])
+    print(json.dumps({"status": there.status, "updates": there.updates, "digests": there.digests}))

@@ -1,0 +1,42 @@
+"""One scenario in several ways: what is shown, and what is said where one of them differs."""
+
+from simfl.scenario import loads
+from simfl.simulation import verification
+from simfl.simulation.verification import Way, shortened
+
+TEXT = """
+name: small
+data: {set: digits}
+clients: {count: 8, seconds_per_example: 1 ms, jitter: {kind: lognormal, sigma: 0.3}}
+algorithm: {kind: adpsgd, batch_size: 8, exchange: messages}
+stop: {epochs: 3}
+"""
+
+
+def test_a_scenario_is_shortened_by_its_updates_and_by_nothing_else():
+    whole, short = loads(TEXT), shortened(loads(TEXT), 50)
+    assert short.stop.updates == 50
+    assert {**short.resolved(), "stop": None} == {**whole.resolved(), "stop": None}
+    assert shortened(short, 80) == short
+
+
+def test_all_ways_lead_to_the_same_tables_and_models(simfl_, tmp_path):
+    (tmp_path / "small.yaml").write_text(TEXT)
+    code, shown, said = simfl_("verify", "small.yaml", "--updates", 60)
+    assert code == 0, said
+    assert shown.count(" | done   |      60 | ".replace("|", "│")) == 4
+    assert "window 6 for 4096" in shown
+    assert shown.endswith("small.yaml: 4 ways, the same tables and models, bit for bit\n")
+    assert len({line.split("│")[-1] for line in shown.splitlines() if "done" in line}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"], "no results are left"
+
+
+def test_a_way_that_leads_elsewhere_is_named_and_exits_with_one(simfl_, tmp_path, monkeypatch):
+    (tmp_path / "small.yaml").write_text(TEXT)
+    digests = {"metrics": "1", "model": "2", "updates": "3"}
+    ways = [Way("as it is", "done", 9, digests), Way("window 3 for 7", "done", 9, {**digests, "model": "4"})]
+    monkeypatch.setattr(verification, "verify", lambda *_: iter(ways))
+    code, shown, said = simfl_("verify", "small.yaml")
+    assert code == 1
+    assert said == "small.yaml: window 3 for 7: expected what came of it as it is, found other model\n"
+    assert shown.count(ways[0].digest[:16]) == shown.count(ways[1].digest[:16]) == 1
