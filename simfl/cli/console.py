@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
 _LEAST_ROOM = 16
+_NARROW, _LEAST_NARROW = 14, 12  # names of measures that are folded, and what each run needs beside them
 _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow", "failed": "red"}
 
 
@@ -160,8 +161,13 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     if not any(private):
         del cells["noise"], cells["epsilon"]
     room = (console.width - max(map(len, cells))) // len(runs)
-    if len(runs) <= SIDE_BY_SIDE and room >= _LEAST_ROOM + 3:
-        console.print(_side_by_side(cells))
+    wide = room >= _LEAST_ROOM + 3
+    if len(runs) <= SIDE_BY_SIDE and (wide or (console.width - _NARROW) // len(runs) - 3 >= _LEAST_NARROW):
+        # A folder that is broken in two could not be copied.
+        below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
+        console.print(_side_by_side(cells, None if wide else _NARROW))
+        for folder in below:
+            console.print(Text(f"folder: {folder}"), soft_wrap=True)
     else:
         del cells["scenario"]
         if set(cells["status"]) == {"done"}:  # of others there is a line below
@@ -181,10 +187,10 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
             )
 
 
-def _side_by_side(cells: Mapping[str, list[str]]) -> Table:
-    """One column per run, one row per measure."""
+def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:
+    """One column per run, one row per measure, whose name is folded where there is little room."""
     table = Table(show_header=False, show_edge=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=narrow is None, max_width=narrow)
     for _ in next(iter(cells.values())):
         table.add_column(overflow="fold")
     for measure, values in cells.items():

@@ -155,6 +155,11 @@ def test_privacy_is_claim_against_account(tmp_path):
     assert "Claim: a hope." in page.text
     assert run.manifest.extra["privacy"] in page.text
     assert f"{run.epsilon_and_delta()[0]:.4g}" in page.text
+    (part,) = gather([run.folder]).parts
+    final = part.measures["epsilon"].mean
+    assert final == run.epsilon_and_delta()[0] == run.metrics["epsilon"].iloc[-1]
+    assert part.curves["time"]["epsilon"][-1][1] == pytest.approx(final, rel=1e-4), "curves end where tables do"
+    assert "before the end an upper bound" in page.text
 
 
 def test_what_cannot_be_checked_has_its_reason(make_run, tmp_path):
