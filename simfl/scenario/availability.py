@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import Duration
-from simfl.scenario.fields import Clients, Config, Flag, Seconds, Share
+from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, Seconds, Share
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.units import format_time, parse_time
 
@@ -74,6 +74,9 @@ class Absence(Config):
     offline: tuple[Interval, ...] = Field(default=(), description="times offline as [begin, end], in order")
     random: Churn | None = Field(default=None, description="times online and offline drawn at random; null: none")
     crash: tuple[Crash, ...] = Field(default=(), description="crashes, in order")
+    every: PositiveSeconds | None = Field(
+        default=None, description="`offline` and `crash` come again after this time, and so on; null: they come once"
+    )
 
     @model_validator(mode="after")
     def _contradictions(self) -> Self:
@@ -85,9 +88,26 @@ class Absence(Config):
             problems.append(Problem("at least one of join, offline, random and crash", "none of them", advice))
         problems += _out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
         problems += _out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
+        if not problems and self.every is not None:
+            problems += self._too_close(self.every)
         if problems:
             raise InvalidValueError(*problems)
         return self
+
+    def _too_close(self, every: float) -> list[Problem]:
+        """Return why these times cannot come again after `every`: it takes a return, and some time in between."""
+        spans = sorted([*self.offline, *((crash.at, crash.back) for crash in self.crash)], key=lambda span: span[0])
+        if not spans:
+            advice = "add offline or crash, or remove 'every': random absences go on by themselves"
+            return [Problem("times that come again, offline or crash", "neither", advice, ("every",))]
+        ends = [end for _, end in spans if end is not None]
+        if len(ends) < len(spans):
+            advice = "add 'back', or remove 'every'"
+            return [Problem("a return from every crash", "never", advice, ("every",))]
+        if max(ends) - spans[0][0] >= every:
+            expected = f"more than {format_time(max(ends) - spans[0][0])}, from the first begin to the last end"
+            return [Problem(expected, format_time(every), "choose a longer time", ("every",))]
+        return []
 
 
 def _out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:

@@ -26,7 +26,7 @@ data:
   #partition: {kind: shards, shards_per_client: 2}
   #partition: {kind: by_label, labels_per_client: 2}
   #partition: {kind: resample, size: 200}
-  #partition: {kind: by_column, column: hospital} # of a csv or npz file; clients.count is how many there are
+                             # or, of a csv or npz file, a client for each value: {kind: by_column, column: hospital}
 
 model: {kind: softmax}       # also linear, quadratic, logistic, lenet5, resnet
 #model: {kind: softmax, l2: 1.0e-4}
@@ -65,6 +65,7 @@ links:
 
 #availability: [{clients: [5], join: 10 s}]
 #availability: [{fraction: 0.25, offline: [[10 s, 20 s], [1 min, 2 min]]}]
+#availability: [{fraction: 0.5, offline: [[8 h, 20 h]], every: 24 h}]
 #availability: [{all: true, random: {up: {kind: exponential, mean: 5 min}, down: 10 s}}]
 #availability: [{clients: [2], crash: [{at: 30 s, back: 40 s}, {at: 2 min, back: never}]}]
 

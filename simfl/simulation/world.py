@@ -16,7 +16,7 @@ from simfl.scenario import Scenario
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
-from simfl.world.availability import Outage, RandomOutages
+from simfl.world.availability import Outage, RandomOutages, Repeated
 from simfl.world.compute import Sampler, Slowdown
 from simfl.world.links import LinkModel, MessageRow
 from simfl.world.topology import build_topology
@@ -163,16 +163,21 @@ def availability(scenario: Scenario, streams: Streams) -> Availability:
     """Return who is away when."""
     outages: dict[int, list[Outage]] = {}
     random: dict[int, RandomOutages] = {}
+    repeated: dict[int, list[Repeated]] = {}
     for index, rule in enumerate(scenario.availability):
         scripted = [Outage(0.0, rule.join)] if rule.join > 0 else []
-        scripted += [Outage(begin, end) for begin, end in rule.offline]
-        scripted += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
+        timed = [Outage(begin, end) for begin, end in rule.offline]
+        timed += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
+        if rule.every is None:
+            scripted += timed
+        again = [] if rule.every is None else [Repeated(tuple(sorted(timed, key=lambda o: o.start_s)), rule.every)]
         churn = None
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
             churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
         for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
             outages.setdefault(client, []).extend(scripted)
+            repeated.setdefault(client, []).extend(again)
             if churn is not None:
                 random[client] = churn
-    return Availability(streams, dict(outages), random)
+    return Availability(streams, dict(outages), random, dict(repeated))

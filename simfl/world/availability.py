@@ -48,11 +48,34 @@ class RandomOutages:
     down: Sampler
 
 
-class _Timeline:
-    """A client's outages in order of time; random ones are drawn as far as they are asked for."""
+@dataclass(frozen=True)
+class Repeated:
+    """Outages that come again for ever, every so many seconds: one after the other, within one period."""
 
-    def __init__(self, outages: Sequence[Outage], random: RandomOutages | None, generator: np.random.Generator) -> None:
+    outages: tuple[Outage, ...]
+    every_s: float
+
+    def between(self, first: int, last: int) -> list[Outage]:
+        """Return the outages of the rounds first, ..., last - 1; round 0 is as they are given."""
+        shifts = (number * self.every_s for number in range(first, last))
+        return [Outage(o.start_s + shift, o.end_s + shift, o.crash) for shift in shifts for o in self.outages]
+
+
+class _Timeline:
+    """A client's outages in order of time; random and repeated ones are known as far as they are asked for."""
+
+    def __init__(
+        self,
+        outages: Sequence[Outage],
+        random: RandomOutages | None,
+        generator: np.random.Generator,
+        repeated: Sequence[Repeated] = (),
+    ) -> None:
         self._random = random
+        self._repeated = list(repeated)
+        #: How many rounds of each are known.
+        self._rounds = [0] * len(self._repeated)
+        self._again: list[Outage] = []
         self._generator = generator
         self._scripted = _merged(outages)
         self._drawn: list[Outage] = []
@@ -62,13 +85,15 @@ class _Timeline:
         self._merge()
 
     def _merge(self) -> None:
-        self.outages = _merged(self._scripted + self._drawn)
+        self.outages = _merged(self._scripted + self._drawn + self._again)
         #: Seconds away in all outages before each one.
         self.away_before_s = list(itertools.accumulate((o.end_s - o.start_s for o in self.outages), initial=0.0))
 
     def until(self, time: float) -> list[Outage]:
         """Outages known at least up to `time`."""
         time = min(time, self._leaves_s)
+        if self._repeated:
+            self._repeat(time)
         if self._known <= time and self._random is not None:
             before = len(self._drawn)
             enough = max(8, 2 * before)  # twice as many each time: merging stays cheap in long runs
@@ -85,6 +110,24 @@ class _Timeline:
                 self._known = end
             self._merge()
         return self.outages
+
+    def _repeat(self, time: float) -> None:
+        """Know repeated outages up to `time`, and as many more as there are: merging stays cheap in long runs."""
+        known = sum(self._rounds)
+        for index, rule in enumerate(self._repeated):
+            before, first_s = self._rounds[index], rule.outages[0].start_s
+            if math.isinf(time) or first_s + before * rule.every_s > time:
+                continue
+            needed = int((time - first_s) // rule.every_s) + 2 - before
+            if needed > MOST_OUTAGES:
+                raise RunError(
+                    f"availability.every: expected at most {MOST_OUTAGES} absences of a client while it computes once, "
+                    f"found {needed}, one every {rule.every_s:.3g} s; choose a longer time"
+                )
+            self._rounds[index] = before + max(8, before, needed)
+            self._again += rule.between(before, self._rounds[index])
+        if sum(self._rounds) > known:
+            self._merge()
 
 
 def _merged(outages: Sequence[Outage]) -> list[Outage]:
@@ -106,6 +149,7 @@ class Availability:
         streams: the run's streams.
         outages: scripted outages per client; clients without any are always there.
         random: random outages per client.
+        repeated: outages per client that come again for ever.
     """
 
     def __init__(
@@ -113,11 +157,17 @@ class Availability:
         streams: Streams,
         outages: dict[int, Sequence[Outage]] | None = None,
         random: dict[int, RandomOutages] | None = None,
+        repeated: dict[int, Sequence[Repeated]] | None = None,
     ) -> None:
-        outages, random = outages or {}, random or {}
+        outages, random, repeated = outages or {}, random or {}, repeated or {}
         self._timelines = {
-            client: _Timeline(outages.get(client, ()), random.get(client), streams.generator("availability", client))
-            for client in sorted(set(outages) | set(random))
+            client: _Timeline(
+                outages.get(client, ()),
+                random.get(client),
+                streams.generator("availability", client),
+                repeated.get(client, ()),
+            )
+            for client in sorted(set(outages) | set(random) | set(repeated))
         }
 
     @property

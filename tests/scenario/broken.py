@@ -473,6 +473,23 @@ BROKEN = [
         "{file}: availability.0: expected exactly one of clients, fraction and all, found none of them; add clients",
     ),
     Broken(
+        "nothing_that_comes_again",
+        ADPSGD + "availability: [{all: true, every: 1 h, join: 1 s}]\n",
+        "{file}: availability.0.every: expected times that come again, offline or crash, found neither; add offline or "
+        "crash, or remove 'every': random absences go on by themselves",
+    ),
+    Broken(
+        "gone_for_good_every_hour",
+        ADPSGD + "availability: [{all: true, every: 1 h, crash: [{at: 1 s}]}]\n",
+        "{file}: availability.0.every: expected a return from every crash, found never; add 'back', or remove 'every'",
+    ),
+    Broken(
+        "never_there",
+        ADPSGD + "availability: [{all: true, every: 1 h, offline: [[30 min, 60 min], [70 min, 90 min]]}]\n",
+        "{file}: availability.0.every: expected more than 1 h, from the first begin to the last end, found 1 h; choose "
+        "a longer time",
+    ),
+    Broken(
         "absence_without_reason",
         ADPSGD + "availability: [{all: true}]\n",
         "{file}: availability.0: expected at least one of join, offline, random and crash, found none of them; "

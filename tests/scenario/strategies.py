@@ -159,6 +159,7 @@ absences = st.builds(
     whom | st.just({"all": True}),
     section({"join": times})
     | st.just({"offline": [["1 s", 2], [3, "1 min"]]})
+    | st.just({"offline": [["1 s", 2]], "crash": [{"at": 3, "back": "1 min"}], "every": "1 h"})
     | section({"random": section({"up": durations, "down": durations})})
     | st.just({"crash": [{"at": 1, "back": "2 s"}, {"at": "3 s", "back": "never"}]}),
 )

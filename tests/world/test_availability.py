@@ -10,7 +10,7 @@ from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world import Availability
 from simfl.world import availability as availability_module
-from simfl.world.availability import Outage, Outcome, RandomOutages
+from simfl.world.availability import Outage, Outcome, RandomOutages, Repeated
 from tests.helpers import constant, exponential
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
@@ -223,3 +223,35 @@ def test_absences_without_number_are_refused(monkeypatch):
     assert availability.finish(0, 0.0, 1e-7) == (pytest.approx(2e-7), Outcome.DONE)
     with pytest.raises(RunError, match=r"^availability\.random: expected at most 1000 absences .* of 2e-09 s each"):
         availability.finish(0, 0.0, 1.0)
+
+
+NIGHTS = Repeated((Outage(20.0, 22.0), Outage(22.5, 23.0, crash=True)), 24.0)
+
+
+@QUICK
+@given(st.lists(st.tuples(times, times, st.booleans()), max_size=3), st.lists(st.integers(0, 4000), max_size=6))
+def test_repeated_absences_are_those_that_are_written_out(spans, asked):
+    scripted = [Outage(min(a, b), max(a, b), crash) for a, b, crash in spans]
+    written = Availability(Streams(0), {0: [*scripted, *NIGHTS.between(0, 100)]})
+    again = Availability(Streams(0), {0: scripted}, repeated={0: [NIGHTS]})
+    for tenths in asked:  # in any order
+        time = tenths / 10
+        assert again.outage(0, time) == written.outage(0, time)
+        assert again.finish(0, time, 7.5) == written.finish(0, time, 7.5)
+        assert again.offline_s(0, time) == pytest.approx(written.offline_s(0, time))
+        assert again.present(0, time / 2, time) == written.present(0, time / 2, time)
+
+
+def test_repeated_absences_go_on_beside_random_ones_and_end_with_who_leaves():
+    random = RandomOutages(constant(3.0), constant(0.5))
+    both = Availability(Streams(0), {0: [Outage(100.0, math.inf)]}, {0: random}, {0: [NIGHTS]})
+    assert both.outage(0, 68.5) == Outage(68.0, 70.0)
+    assert both.outage(0, 73.25) == Outage(73.0, 73.5), "drawn"
+    assert both.leaves_s(0) == 100.0
+    assert both.gone(0, 1e12)
+
+
+def test_absences_that_come_again_too_often_are_a_mistake():
+    short = Availability(Streams(0), repeated={0: [Repeated((Outage(0.0, 1e-10),), 1e-9)]})
+    with pytest.raises(RunError, match=r"^availability\.every: expected at most .* one every 1e-09 s"):
+        short.finish(0, 0.0, 1.0)
