@@ -235,7 +235,7 @@ def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, sc
     assert "tiny: interrupted by the user" in out.splitlines()
 
 
-def test_ctrl_c_keeps_what_was_measured(scenario, tmp_path):
+def test_sigterm_keeps_what_was_measured(scenario, tmp_path):
     command = [sys.executable, "-c", "from simfl.cli.app import main; main()", "run", str(scenario)]
     command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -247,12 +247,12 @@ def test_ctrl_c_keeps_what_was_measured(scenario, tmp_path):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, err) == (130, "")
-    assert "interrupted by the user" in out
+    assert (process.returncode, err) == (143, "to go on: simfl resume results/tiny/001\n")
+    assert "ended by SIGTERM" in out
     run = read(folder)
     assert run.status == "interrupted"
     assert len(run.updates) == run.manifest.updates == run.clients["updates"].sum() > 0
