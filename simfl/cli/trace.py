@@ -32,10 +32,13 @@ def trace(
     record: {messages: true}.
     """
     from simfl.records import read
+    from simfl.records.results import UNFINISHED
     from simfl.reports.trace import TABLES, parse_clients, write_trace
     from simfl.scenario.units import parse_time
 
     opened = read(run)
+    if opened.status in UNFINISHED:
+        say(f"{run}: {opened.status}: the trace ends with what was written last")
     limits = {"start_s": since, "end_s": until}
     try:
         interval = {name: parse_time(_number(value)) for name, value in limits.items() if value is not None}

@@ -55,9 +55,10 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax.set_xlim(left=0)
         ax.set_ylim(bottom=0)
         ax.set_xlabel(f"virtual time ({scale.unit})")
-        delta = float(opened.clients["delta"].iloc[0])
         relation = RELATIONS.get(str(privacy.get("neighbors")), RELATIONS["replace_one"])
-        ax.set_ylabel(f"ε spent, before the end an upper bound\n(δ = {delta:g}, {relation})")
+        deltas = opened.clients["delta"].to_numpy()  # of a run that was killed nobody knows them
+        terms = ", ".join([f"δ = {deltas[0]:g}"] * bool(len(deltas)) + [relation])
+        ax.set_ylabel(f"ε spent, before the end an upper bound\n({terms})")
         ax.legend(loc="best")
     return ax
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfl.errors import DataError, ScenarioError
-from simfl.records.folder import Manifest, RunFolder
+from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import read_models
 from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
 
@@ -57,9 +57,13 @@ class Run:
         """The scenario as resolved: every field with its value."""
         from simfl.scenario.syntax import read as read_yaml
 
-        path = RunFolder(self.folder).scenario_path
+        folder = RunFolder(self.folder)
+        path = folder.scenario_path
         try:
-            values = read_yaml(path.read_text(encoding="utf-8"), path.name).content
+            text = path.read_text(encoding="utf-8")
+            if folder.read_manifest().extra.get("scenario_text", digest := digest_text(text)) != digest:
+                raise ValueError("it is not what the run wrote")
+            values = read_yaml(text, path.name).content
         except (OSError, ValueError, ScenarioError) as error:
             raise DataError(f"{path}: expected the scenario of a run: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict):

@@ -309,7 +309,8 @@ def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
     if len(curves) >= FEW:
         half = t.ppf(0.975, len(curves) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(curves))
         low, high = mean - half, mean + half
-    return [[_short(value) for value in row] for row in zip(grid, mean, low, high, strict=True)]
+    rows = [[_short(value) for value in row] for row in zip(grid, mean, low, high, strict=True)]
+    return [row for row in rows if all(map(math.isfinite, row))]  # sums of what is barely finite are not
 
 
 def _short(value: float) -> float:

@@ -17,6 +17,7 @@ from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.comparison import FEW
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
+from simfl.records.writer import remove
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.scenario.syntax import write
 
@@ -54,6 +55,7 @@ def write_report(
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, place)
     except OSError as error:
+        remove(partial)
         raise ScenarioError(f"{place}: cannot write the report: {error.strerror}") from error
     return place
 

@@ -21,6 +21,7 @@ from typing import IO, Any
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, Run, RunFolder
 from simfl.records.tables import SCHEMAS, read_between
+from simfl.records.writer import remove
 
 RUN, CLIENTS, LINKS = 1, 2, 3
 """The processes of a trace."""
@@ -31,6 +32,8 @@ TABLES = {
     "updates": "updates and their staleness; record them with --set record.updates=true",
 }
 """Tables beside the metrics -> what is not shown without."""
+
+_LARGEST = 1e200  # of times and sizes; in nanoseconds they have to be finite, too
 
 _COUNTERS = {
     "test_accuracy": "test accuracy",
@@ -94,7 +97,7 @@ def write_trace(
             f"{run.folder}: this run recorded no timeline, messages or updates, so there is nothing to trace; run it "
             "again with --set record.timeline=true --set record.messages=true --set record.updates=true"
         )
-    count = len(run.clients)
+    count = _count(run)
     for client in clients or ():
         if not 0 <= client < count:
             raise ScenarioError(f"trace: clients: expected numbers from 0 to {count - 1}, found {client}")
@@ -105,8 +108,11 @@ def write_trace(
             writer = _Writer(file, run, folder, (start_s, end_s), clients, count)
             writer.write(missing)
         os.replace(partial, target)
-    except OSError as error:
-        raise ScenarioError(f"{target}: cannot write the trace: {error.strerror}") from error
+    except BaseException as error:
+        remove(partial)
+        if isinstance(error, OSError):
+            raise ScenarioError(f"{target}: cannot write the trace: {error.strerror}") from error
+        raise
     return Trace(target, writer.events, missing)
 
 
@@ -119,6 +125,15 @@ def parse_clients(text: str) -> list[int]:
             raise ScenarioError(f"trace: --clients: expected numbers and ranges such as 0-3,7, found {text!r}")
         chosen.update(range(int(first), int(last or first) + 1))
     return sorted(chosen)
+
+
+def _count(run: Run) -> int:
+    """Return the number of clients; the table of them is written at the end of a run."""
+    if count := len(run.clients):
+        return count
+    clients = run.scenario.get("clients")
+    found = clients.get("count") if isinstance(clients, dict) else None
+    return found if isinstance(found, int) and 0 < found < 2**31 else 0
 
 
 class _Writer:
@@ -179,7 +194,7 @@ class _Writer:
         shown = metrics[(metrics["time_s"] >= self._start) & (metrics["time_s"] <= self._end)]
         for column, name in _COUNTERS.items():
             for time_s, value in zip(shown["time_s"], shown[column], strict=True):
-                if math.isfinite(value) and math.isfinite(time_s):
+                if math.isfinite(value) and abs(time_s) < _LARGEST:
                     self._event({"ph": "C", "name": name, "pid": RUN, "tid": 0, "args": {"value": value}}, _ns(time_s))
 
     def _activities(self) -> None:
@@ -261,8 +276,8 @@ class _Writer:
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table that touch the interval."""
         for row in read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end):
-            if not all(math.isfinite(value) for value in row):
-                raise DataError(f"{self._run.folder}: {name}: found a number that is not finite; it is damaged")
+            if not all(abs(value) < _LARGEST for value in row):  # NaN is not, either
+                raise DataError(f"{self._run.folder}: {name}: expected numbers below {_LARGEST:g}; it is damaged")
             yield row
 
     # -- events --------------------------------------------------------------------------------
