@@ -36,7 +36,6 @@ app = typer.Typer(
     name="simfl",
     help="Simulate asynchronous, decentralised and federated learning with differential privacy, in virtual time.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfl import signals
+from simfl.cli.completion import complete_override
 from simfl.errors import ScenarioError, printable
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ def _check_target(target: float | None) -> float | None:
 Scenarios = Annotated[list[Path], typer.Argument(metavar="SCENARIO", help="Scenario files (YAML).", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, such as --set seed=3; as often as needed."),
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="Change a field, such as --set seed=3; as often as needed.",
+        autocompletion=complete_override,
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Another seed; short for --set seed=N.")]
 Device = Annotated[

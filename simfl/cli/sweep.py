@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfl.cli.completion import complete_override
 from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, say
 from simfl.simulation import CHECKPOINT_EVERY
 
@@ -19,7 +20,12 @@ def sweep(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study (YAML).", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field in every run, before grid and list."),
+        typer.Option(
+            "--set",
+            metavar="KEY.PATH=VALUE",
+            help="Change a field in every run, before grid and list.",
+            autocompletion=complete_override,
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Another number of seeds.")] = None,
     jobs: Jobs = None,

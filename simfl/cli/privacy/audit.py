@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfl.cli.completion import complete_override
 from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ class Kind(enum.StrEnum):
 def command(
     path: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.", autocompletion=complete_override
+        ),
     ] = None,
     canaries: Annotated[int, typer.Option("--canaries", help="m, examples of the auditor's in one client's data.")] = (
         1000

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simfl.cli.completion import complete_override
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def command(
         typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.", autocompletion=complete_override
+        ),
     ] = None,
     claimed_epsilon: Annotated[
         float | None,

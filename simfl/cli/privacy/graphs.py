@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from simfl.cli.completion import complete_override
 from simfl.errors import ScenarioError
 
 CLIPPING_NORMS = "0.1,0.25,0.5,1,2,4"
@@ -32,7 +33,12 @@ BaseScenario = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change a field, such as --set data.set=mnist."),
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="Change a field, such as --set data.set=mnist.",
+        autocompletion=complete_override,
+    ),
 ]
 Clips = Annotated[str, typer.Option("--clip", metavar="C,C,...", help="Clipping norms of the graph.")]
 Sigmas = Annotated[str, typer.Option("--sigma", metavar="S,S,...", help="Noise multipliers of the graph.")]

@@ -1,0 +1,35 @@
+"""What the shell completes: fields of a scenario after `--set`, and what may stand in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def complete_override(incomplete: str) -> list[str]:
+    """Return how `--set KEY.PATH=VALUE` may go on: the next words of the path, or the kinds behind the sign."""
+    from simfl.scenario.fields import DISCRIMINATORS, Config, kind_of, members_of
+    from simfl.scenario.scenario import Scenario
+
+    path, equals, _ = incomplete.partition("=")
+    *above, last = path.split(".")
+    owners: tuple[type[Config], ...] = (Scenario,)
+    for key in above:
+        owners = tuple(
+            member
+            for owner in owners
+            for name, field in owner.model_fields.items()
+            if (field.alias or name) == key
+            for member in members_of(field.annotation)
+        )
+
+    def ways() -> Iterator[str]:
+        start = "".join(f"{key}." for key in above)
+        for owner in owners:
+            for name, field in owner.model_fields.items():
+                key = field.alias or name
+                if equals and key == last and key in DISCRIMINATORS:
+                    yield f"{path}={kind_of(owner, name)}"
+                elif not equals:
+                    yield f"{start}{key}{'.' if members_of(field.annotation) else '='}"
+
+    return sorted({way for way in ways() if way.startswith(incomplete)})
