@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from simfl.errors import printable
 from simfl.plots.curves import Y_AXES
 from simfl.plots.style import name_of
 from simfl.records.comparison import explain, speed_up_of
@@ -51,7 +52,7 @@ def show_listing(title: str, entries: Mapping[str, str], console: Console) -> No
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
     for name, summary in entries.items():
-        table.add_row(Text(f"  {name}"), Text(summary))
+        table.add_row(_text(f"  {name}"), _text(summary))
     console.print(table)
 
 
@@ -108,7 +109,7 @@ def _needs(heading: str, values: Sequence[str], broken: bool) -> int:
 
 
 def _styled(heading: str, value: str) -> Text:
-    return Text(value, _STATUS_STYLES.get(value, "") if heading == "status" else "")
+    return _text(value, _STATUS_STYLES.get(value, "") if heading == "status" else "")
 
 
 # -- runs --------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
         console.print(_side_by_side(cells, None if wide else _NARROW))
         for folder in below:
-            console.print(Text(f"folder: {folder}"), soft_wrap=True)
+            console.print(_text(f"folder: {folder}"), soft_wrap=True)
     else:
         del cells["scenario"]
         if set(cells["status"]) == {"done"}:  # of others there is a line below
@@ -179,11 +180,11 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     # An epsilon is never shown without what it protects from whom: the ledger's own words, once each.
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
     for statement in filter(None, dict.fromkeys(statements)):
-        console.print(Text(f"privacy: {statement}"))
+        console.print(_text(f"privacy: {statement}"))
     for run in runs:
         if run.status != "done":
             console.print(
-                Text(f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, ""))
+                _text(f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, ""))
             )
 
 
@@ -221,7 +222,7 @@ def show_comparison(table: pd.DataFrame) -> None:
     console = output()
     show_parts(tables_of(_compared(table), console.width, text={""}), console)
     for line in explain(table):
-        console.print(Text(line, "dim"))
+        console.print(_text(line, "dim"))
 
 
 def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
@@ -265,3 +266,8 @@ def _reached(count: int) -> str:
 def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
     halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
     return list(map(show, table[name], halves))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text for the terminal; what it would obey is escaped, for results may be somebody else's."""
+    return Text(printable(text), style)

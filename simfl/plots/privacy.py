@@ -57,7 +57,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax.set_xlabel(f"virtual time ({scale.unit})")
         relation = RELATIONS.get(str(privacy.get("neighbors")), RELATIONS["replace_one"])
         deltas = opened.clients["delta"].to_numpy()  # of a run that was killed nobody knows them
-        terms = ", ".join([f"δ = {deltas[0]:g}"] * bool(len(deltas)) + [relation])
+        terms = ", ".join([*(f"δ = {delta:g}" for delta in deltas[:1]), relation])
         ax.set_ylabel(f"ε spent, before the end an upper bound\n({terms})")
         ax.legend(loc="best")
     return ax

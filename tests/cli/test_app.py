@@ -235,6 +235,14 @@ def test_an_interrupted_run_is_shown_and_the_rest_left_out(simfl_, fake_runs, sc
     assert "tiny: interrupted by the user" in out.splitlines()
 
 
+def test_what_a_terminal_would_obey_is_written_as_escapes(simfl_, make_run):
+    code, _, err = simfl_("plot", "no\x1b[2Jwhere\r")
+    assert (code, err.partition(":")[0]) == (2, r"no\x1b[2Jwhere\r")
+    run = make_run(status="failed", reason="\x1b]0;title\x07")
+    _, out, _ = simfl_("compare", run, make_run(algorithm="sync_sgd"))
+    assert "\x1b" not in out
+
+
 def test_sigterm_keeps_what_was_measured(scenario, tmp_path):
     command = [sys.executable, "-c", "from simfl.cli.app import main; main()", "run", str(scenario)]
     command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]

@@ -56,6 +56,21 @@ def test_the_manifest_comes_back_and_tolerates_what_it_does_not_know(tmp_path):
     assert folder.read_manifest() == manifest
 
 
+WRONG = [
+    *('{"seed": "<script>"}', '{"seed": true}', '{"time_s": NaN}'),
+    *('{"status": "fine"}', '{"extra": []}', '{"reason": 1}'),
+]
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_manifest_of_other_types_is_none(make_run, change):
+    folder = RunFolder(make_run())
+    values = json.loads(folder.manifest_path.read_text())
+    folder.manifest_path.write_text(json.dumps(values | json.loads(change)))
+    with pytest.raises(DataError, match=r"manifest\.json: expected the manifest of a run: .*found something else than"):
+        folder.read_manifest()
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", "{", '{"status": "done"}'])
 def test_a_damaged_manifest_is_one_line(tmp_path, text):
     folder = RunFolder(tmp_path)
