@@ -159,18 +159,18 @@ class ADPSGD(Algorithm):
     def choose(self, me: int) -> int:
         """Pick a neighbor uniformly at random, -1 if there is none.
 
-        An atomic exchange needs the neighbor to be there now; a message may find that it is not.
+        An atomic exchange needs the neighbor to be there, and in reach, now; a message may find that it is not.
         """
         neighbors = self._neighbors[me]
         draw = self._choice.next(me)
-        if not self._trivial and self.exchange == "atomic":
-            now = self.clock.now
-            neighbors = [k for k in neighbors if self.world.availability.online(k, now)]
+        if self.exchange == "atomic" and not (self._trivial and self._connected):
+            now, joined_s = self.clock.now, self.world.network.joined_s
+            neighbors = [
+                k for k in neighbors if self.world.availability.online(k, now) and joined_s((me, k), now) == now
+            ]
         return neighbors[int(draw * len(neighbors))] if neighbors else -1
 
     def _count_exchange(self, me: int, peer: int) -> None:
         """An atomic exchange takes no time, but two models change hands."""
         for client in (me, peer):
-            traffic = self.world.network.traffic[client]
-            traffic.sent_bytes += self.training.model_bytes
-            traffic.messages += 1
+            self.world.network.count(client, self.training.model_bytes)

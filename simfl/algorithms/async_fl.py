@@ -239,6 +239,10 @@ class AsyncFL(ServerAlgorithm):
         if client in self._left:
             return
         self._left.add(client)
+        self.when_up(lambda: self._without(client))
+
+    def _without(self, client: int) -> None:
+        """Go on without a client."""
         self.members.pop(client, None)
         self.tree.check()
         self._broadcast_if_complete()

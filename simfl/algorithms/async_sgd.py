@@ -82,12 +82,12 @@ class AsyncSGD(ServerAlgorithm):
                 continue
             self.lost(gradient)
             del gradient
-            self.forget(me)
+            self.miss(me)
             if outcome is Outcome.GONE:
                 break
             came = self.request(me)
         self._taking_part.discard(me)
-        self._take_turns()
+        self.when_up(self._take_turns)
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
         """Promise the gradient of the client's next mini-batch at what the server sent."""

@@ -161,6 +161,7 @@ class Algorithm(ABC):
         self._per_update = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
+        self._connected = not world.network.links.cuts
         # Bound once: these run for every event.
         self._env = world.clock.env
         self._duration = world.compute.duration
@@ -317,6 +318,14 @@ class Algorithm(ABC):
         """An event at the time at which the client joins the run; it never happens if the client never does."""
         joins_s = self.world.availability.joins_s(client)
         return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
+
+    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
+        """When the client is there and no partition separates `nodes`: now, or later; infinite if never again."""
+        time, before = self.clock.now, -1.0
+        while before < time < math.inf:
+            before = time
+            time = self.world.network.joined_s(nodes, self.world.availability.back_s(client, time))
+        return time
 
     def until_back(self, client: int) -> Generator[simpy.Event, Any, bool]:
         """Wait until the client is there, for as long as it is away; false if it has left for good.

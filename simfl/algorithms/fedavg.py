@@ -18,8 +18,8 @@ it. Who takes part is seen by the server, and no epsilon counts on it being unkn
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Generator, Sequence
+from typing import Any, ClassVar
 
 import simpy
 
@@ -82,6 +82,8 @@ class FedAvg(ServerAlgorithm):
     def rounds_of_server(self) -> Process:
         """Choose, wait, average."""
         while True:
+            if not (yield from self._up()):
+                return
             there = self._there()
             if not there and self.busy:  # those who missed a deadline are still at it
                 self._freed = self.clock.event()
@@ -98,16 +100,19 @@ class FedAvg(ServerAlgorithm):
     def _there(self) -> list[int]:
         """Clients that could take part in a round that begins now."""
         free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
-        if self._trivial:
+        if self._trivial and self._connected:
             return free
-        availability, now = self.world.availability, self.clock.now
-        return [k for k in free if availability.online(k, now)]
+        now = self.clock.now
+        return [k for k in free if self.meets_s(k, (k, self.server)) == now]
 
     def _next_s(self) -> float:
-        """When a client may be there again that is not now; infinite if never."""
-        availability, now = self.world.availability, self.clock.now
-        waits = [availability.back_s(k, now) for k in range(self.num_clients) if not self.exhausted(k)]
-        return min((when for when in waits if when > now), default=math.inf)
+        """When a client may be there, and in reach, that is not now; infinite if never."""
+        waits = [self.meets_s(k, (k, self.server)) for k in range(self.num_clients) if not self.exhausted(k)]
+        return min((when for when in waits if when > self.clock.now), default=math.inf)
+
+    def _up(self) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the server is there; false if it has left for good."""
+        return self._trivial or (yield from self.until_back(self.server))
 
     def _choose(self, there: list[int]) -> list[int]:
         """Draw the round's clients."""
@@ -135,6 +140,8 @@ class FedAvg(ServerAlgorithm):
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over
+        if not (yield from self._up()):
+            return
         this.closed = True
         if not this.came:
             return

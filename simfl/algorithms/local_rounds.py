@@ -104,7 +104,7 @@ class LocalRounds(ServerAlgorithm):
                 continue
             self.lost(change)
             del change
-            self.forget(me)
+            self.miss(me)
             if outcome is Outcome.GONE:
                 return
             came = self.request(me)

@@ -109,28 +109,32 @@ class PassedModels(Algorithm):
         """Give the right to update to one of those that wait. `teller` has just made its update; -1: nobody has."""
         waiting = self._waiting[task]
         present = waiting
-        if not self._trivial or self._allowances is not None:
+        if not (self._trivial and self._connected) or self._allowances is not None:
             now, availability = self.clock.now, self.world.availability
             waiting[:] = [k for k in waiting if not (availability.gone(k, now) or self.exhausted(k))]
-            present = [k for k in waiting if availability.online(k, now)]
+            present = [k for k in waiting if self._in_reach_s(k, task) == now]
         self._taken[task] = bool(waiting)
         if not waiting:
             return
-        if not present:  # all are away: who is back first makes it go on
-            back_s = min(self.world.availability.back_s(k, self.clock.now) for k in waiting)
-            self.clock.call_at(back_s, lambda: self._next(task, teller))
+        if not present:  # all are away, or cut off from the model: who is back first makes it go on
+            back_s = min(self._in_reach_s(k, task) for k in waiting)
+            if not math.isinf(back_s):
+                self.clock.call_at(back_s, lambda: self._next(task, teller))
             return
         node = self._choose(task, present)
         waiting.remove(node)
         if teller in (-1, node) or self.world.network.free:
             self._fetch(node, task)
         else:
-            traffic = self.world.network.traffic[teller]
-            traffic.sent_bytes -= INTEGERS_BYTES  # this one of the broadcast's messages counts itself
-            traffic.messages -= 1
+            self.world.network.count(teller, INTEGERS_BYTES, -1)  # this one of the broadcast's messages counts itself
             self.world.network.send(
                 teller, node, INTEGERS_BYTES, lambda: self._fetch(node, task), lambda: self._refused(node, task)
             )
+
+    def _in_reach_s(self, node: int, task: int) -> float:
+        """When a node is there, and reaches who has the task's model."""
+        holder = self.holder[task]
+        return self.meets_s(node, (node, holder)) if holder >= 0 else self.meets_s(node, ())
 
     def _choose(self, task: int, present: list[int]) -> int:
         if self.order == "random":
@@ -153,9 +157,12 @@ class PassedModels(Algorithm):
     def _fetch(self, node: int, task: int, then: Callable[[int], None] | None = None) -> None:
         """Ask the holder of a task's model for it; it comes as a job, or `then` is called with the holder."""
         arrive = then or (lambda source: self._arrived(node, task, source))
-        holder, network = self.holder[task], self.world.network
+        holder, network, now = self.holder[task], self.world.network, self.clock.now
         if holder in (-1, node):
             arrive(-1)
+        elif not self._connected and (joined_s := network.joined_s((node, holder), now)) > now:
+            if not math.isinf(joined_s):  # by then, somebody else may have it
+                self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
             network.hand_over(node, holder, INTEGERS_BYTES)
             network.hand_over(holder, node, self.training.model_bytes)
@@ -220,9 +227,7 @@ class PassedModels(Algorithm):
         self.globals[task] = model
         self.version[task] = t + 1
         self.holder[task] = node
-        traffic = self.world.network.traffic[node]
-        traffic.sent_bytes += (self.num_clients - 1) * INTEGERS_BYTES
-        traffic.messages += self.num_clients - 1
+        self.world.network.count(node, INTEGERS_BYTES, self.num_clients - 1)
         self.finished(node, task, t - read, step_size, source, t, noise_std)
 
     def finished(

@@ -14,6 +14,7 @@ updates applied between the read of the model it was computed at and its own app
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import simpy
 
 from simfl.algorithms.base import Algorithm
 from simfl.tape import Model
+from simfl.world.availability import Outcome
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,23 @@ class ServerAlgorithm(Algorithm):
         del client
         return "waits for the server"
 
+    # -- outages of the server -----------------------------------------------------------------
+
+    def when_up(self, call: Callable[[], None]) -> None:
+        """Call something that the server does, now or when it is back; never, if it does not come back."""
+        if self._trivial:
+            call()
+            return
+        back_s = self.world.availability.back_s(self.server, self.clock.now)
+        if back_s == self.clock.now:
+            call()
+        elif not math.isinf(back_s):
+            self.clock.call_at(back_s, call)
+
+    def miss(self, client: int) -> None:
+        """The client's update will not come, which the server learns at once, or when it is back."""
+        self.when_up(lambda: self.forget(client))
+
     # -- messages ------------------------------------------------------------------------------
 
     def to_server(self, client: int, receive: Callable[[], None], size: int | None = None) -> None:
@@ -115,8 +134,10 @@ class ServerAlgorithm(Algorithm):
         if not seconds:
             receive()
             return
-        self._server_free_s = max(self.clock.now, self._server_free_s) + seconds
-        self.clock.call_at(self._server_free_s, receive)
+        begin_s = max(self.clock.now, self._server_free_s)
+        self._server_free_s, outcome = self.world.availability.finish(self.server, begin_s, seconds)
+        if outcome is Outcome.DONE:
+            self.clock.call_at(self._server_free_s, receive)
 
     def content(self) -> Any:
         """What the server sends a client that may read: the model and its version."""
@@ -148,7 +169,7 @@ class ServerAlgorithm(Algorithm):
                 self._wait(client, since)
 
             def refused() -> None:
-                self.forget(client)
+                self.miss(client)
                 arrived.succeed(None)
 
             self.to_client(client, lambda: arrived.succeed(content), refused=refused)

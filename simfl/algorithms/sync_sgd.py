@@ -10,6 +10,7 @@ the slowest link decides. Nobody waits for a learner that goes offline after it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -59,9 +60,20 @@ class SyncSGD(Algorithm):
             finished = sorted(barrier.done)
             if not finished:
                 continue
-            seconds = self.all_reduce_s(finished)
+            network = self.world.network
+            while True:  # a partition that separates learners holds the all-reduce up, or destroys it
+                joined_s = network.joined_s(finished, self.clock.now)
+                if math.isinf(joined_s):
+                    return
+                if joined_s > self.clock.now:
+                    yield self.clock.timeout(joined_s - self.clock.now)
+                seconds, started = self.all_reduce_s(finished), self.clock.now
+                cut = network.hit(finished, started, started + seconds)
+                if cut is None:
+                    break
+                network.lost, network.delivered = network.lost + len(finished), network.delivered - len(finished)
+                yield self.clock.timeout(cut.start_s - started)
             if seconds > 0.0:
-                started = self.clock.now
                 yield self.clock.timeout(seconds)
                 for k in finished:
                     self.times[k].communicate_s += self.present_s(k, started, self.clock.now)

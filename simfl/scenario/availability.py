@@ -40,6 +40,7 @@ def _interval(value: object) -> object:
 
 
 Interval = Annotated[tuple[Seconds, Seconds], BeforeValidator(_interval)]
+OpenInterval = Annotated[tuple[Seconds, ReturnTime], BeforeValidator(_interval)]
 
 
 class Churn(Config):
@@ -86,8 +87,8 @@ class Absence(Config):
         if not (self.join or self.offline or self.random or self.crash):
             advice = "say when these clients are away, or remove the rule"
             problems.append(Problem("at least one of join, offline, random and crash", "none of them", advice))
-        problems += _out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
-        problems += _out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
+        problems += out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
+        problems += out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
         if not problems and self.every is not None:
             problems += self._too_close(self.every)
         if problems:
@@ -110,7 +111,7 @@ class Absence(Config):
         return []
 
 
-def _out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:
+def out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:
     """Return what is wrong with spans of time that should follow one another; an end of None is never."""
     problems = []
     previous: float | None = 0.0
@@ -119,7 +120,11 @@ def _out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem
         where, word = ((*at, "at"), "crash") if crash else (at, "interval")
         if previous is None:
             found = format_time(begin)
-            problems.append(Problem("nothing after a crash without return", found, "remove it or add 'back'", where))
+            if crash:
+                problem = Problem("nothing after a crash without return", found, "remove it or add 'back'", where)
+            else:
+                problem = Problem("nothing after an interval without end", found, "remove it or name the end", where)
+            problems.append(problem)
         elif begin < previous:
             expected = f"a begin after the {word} before it has ended, at {format_time(previous)}"
             problems.append(Problem(expected, format_time(begin), "sort them and remove overlaps", where))

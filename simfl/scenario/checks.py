@@ -33,6 +33,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from scenario.algorithm.contradictions(scenario)
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
+    yield from _faults(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -97,6 +98,26 @@ def _evaluations(scenario: Scenario) -> Iterator[Problem]:
     elif end_s is None and usual_s / every_s > MOST_EVALUATIONS_PER_UPDATE:
         expected = f"at most {MOST_EVALUATIONS_PER_UPDATE:,} evaluations from one update to the next, or a stop.time"
         yield Problem(expected, found, advice, at)
+
+
+def _faults(scenario: Scenario) -> Iterator[Problem]:
+    """Partitions name clients that exist, and cut somebody off; a server that is away has to be there at all."""
+    count, served = scenario.clients.count, scenario.algorithm.has_server
+    if served is False and scenario.server.offline:
+        advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
+        yield Problem("no outage of a server that is not there", "one", advice, ("server", "offline"))
+    for i, rule in enumerate(scenario.links.partitions):
+        at = ("links", "partitions", i, "groups")
+        nodes = {node for group in rule.groups or () for node in group}
+        beyond = [node for node in nodes if isinstance(node, int) and node >= count]
+        if beyond:
+            expected = f"a client below clients.count, which is {count}"
+            yield Problem(expected, str(min(beyond)), "clients are numbered from 0", at)
+        elif served is False and "server" in nodes:
+            advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
+            yield Problem("clients alone", "'server'", advice, at)
+        elif rule.groups is not None and len(rule.groups) == 1 and len(nodes) == count + bool(served):
+            yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
 
 
 def _clients(scenario: Scenario) -> Iterator[Problem]:

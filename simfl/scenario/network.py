@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from simfl.scenario.availability import OpenInterval, out_of_order
+from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import ConstantTime, Duration
 from simfl.scenario.fields import (
     Bandwidth,
@@ -24,7 +26,8 @@ from simfl.scenario.fields import (
     Within,
     variant,
 )
-from simfl.scenario.problems import Problem
+from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.units import format_time
 
 
 class TopologyConfig(Config):
@@ -243,6 +246,8 @@ Topology = Annotated[
 class Server(Config):
     """What the server can take, where the algorithm has one; its links have the latency and bandwidth of all others."""
 
+    # A server that is away loses nothing: what comes to it waits for its return.
+
     uplink: Bandwidth | None = Field(
         default=None, description="capacity that all its outgoing messages share; null: unlimited"
     )
@@ -252,6 +257,64 @@ class Server(Config):
     seconds_per_update: Seconds = Field(
         default=0.0, description="time that each update which arrives takes to process, one after the other"
     )
+    offline: tuple[OpenInterval, ...] = Field(
+        default=(),
+        description="outages as [begin, end], in order, the last one perhaps as [begin, never]; what is sent to the "
+        "server meanwhile waits for its return",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        problems = out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+
+def _node(value: object) -> object:
+    if value == "server":
+        return value
+    if isinstance(value, str) or value is None:
+        raise InvalidValueError(Problem("a client by number, or server", show(value), "clients are numbered from 0"))
+    return Within(at_least=0).integer(value)
+
+
+Node = Annotated[
+    int | Literal["server"],
+    BeforeValidator(_node),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "server"}]}),
+]
+
+
+class NetworkPartition(Config):
+    """For a while, groups do not reach each other. Say who is apart by exactly one of groups and fraction."""
+
+    groups: tuple[tuple[Node, ...], ...] | None = Field(
+        default=None,
+        description="clients by number, and server, that reach each other alone; who is in no group is in one more",
+    )
+    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is cut off")
+    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the partition begins")
+    until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
+
+    @model_validator(mode="after")
+    def _contradictions(self) -> Self:
+        problems = list(exactly_one(self, "groups", "fraction"))
+        if self.until is not None and self.until <= self.start:
+            expected = f"a time after 'from', which is {format_time(self.start)}"
+            problems.append(Problem(expected, format_time(self.until), "swap from and until", ("until",)))
+        named = [node for group in self.groups or () for node in group]
+        if self.groups is not None and not all(self.groups):
+            problems.append(Problem("at least one client in every group", "an empty group", "remove it", ("groups",)))
+        elif self.groups is not None and not named:
+            problems.append(Problem("at least one group", "[]", "list clients by number", ("groups",)))
+        if len(set(named)) < len(named):
+            twice = next(node for node in named if named.count(node) > 1)
+            found = f"{'server' if twice == 'server' else f'client {twice}'} more than once"
+            problems.append(Problem("each client in one group", found, "list every client only once", ("groups",)))
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
 
 
 class Links(Config):
@@ -270,6 +333,11 @@ class Links(Config):
     )
     downlink: Bandwidth | None = Field(
         default=None, description="a client's own capacity that all its incoming messages share; null: unlimited"
+    )
+    partitions: tuple[NetworkPartition, ...] = Field(
+        default=(),
+        description="times in which groups of clients do not reach each other; a message across is lost where it is "
+        "under way, and waits for the end",
     )
 
     @property

@@ -18,6 +18,7 @@ from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
 from simfl.world.availability import Outage, RandomOutages, Repeated
 from simfl.world.compute import Sampler, Slowdown
+from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel, MessageRow
 from simfl.world.topology import build_topology
 
@@ -43,6 +44,7 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         fifo=links.fifo,
         uplink=links.uplink,
         downlink=links.downlink,
+        cuts=Cuts(cuts(scenario, streams)),
     )
     network = Network(clock, model, scenario.clients.count, streams, there, on_delivery)
     taking = scenario.server
@@ -140,10 +142,14 @@ def _chosen(rule: Any, index: int, purpose: str, count: int, streams: Streams) -
     if rule.clients is not None:
         return list(rule.clients)
     if rule.fraction is not None:
-        some = max(1, round(rule.fraction * count))
-        chosen = streams.generator(purpose, index).choice(count, some, replace=False)
-        return [int(k) for k in np.sort(chosen)]
+        return _share(rule.fraction, purpose, index, count, streams)
     return range(count)
+
+
+def _share(fraction: float, purpose: str, index: int, count: int, streams: Streams) -> list[int]:
+    """Draw a share of all clients, at least one."""
+    some = max(1, round(fraction * count))
+    return [int(k) for k in np.sort(streams.generator(purpose, index).choice(count, some, replace=False))]
 
 
 def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
@@ -159,9 +165,24 @@ def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
     return rules
 
 
+def cuts(scenario: Scenario, streams: Streams) -> list[Cut]:
+    """Return who does not reach whom, and when; the server's number is that behind the last client's."""
+    count, found = scenario.clients.count, []
+    for index, rule in enumerate(scenario.links.partitions):
+        if rule.groups is not None:
+            groups = [frozenset(count if node == "server" else node for node in group) for group in rule.groups]
+        else:
+            assert rule.fraction is not None, "the schema asks for one of the two"
+            groups = [frozenset(_share(rule.fraction, "partition-clients", index, count, streams))]
+        found.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
+    return found
+
+
 def availability(scenario: Scenario, streams: Streams) -> Availability:
-    """Return who is away when."""
+    """Return who is away when, the server among them."""
     outages: dict[int, list[Outage]] = {}
+    for begin, end in scenario.server.offline:
+        outages.setdefault(scenario.clients.count, []).append(Outage(begin, math.inf if end is None else end))
     random: dict[int, RandomOutages] = {}
     repeated: dict[int, list[Repeated]] = {}
     for index, rule in enumerate(scenario.availability):

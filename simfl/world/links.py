@@ -2,17 +2,29 @@
 
 delivery time = queueing + bytes / bandwidth + latency, with resends of what is lost
 
-A message is a call at its time of delivery, not a process: one event in the heap.
+A message is a call at its time of delivery, not a process: one event in the heap. Of every attempt to send one becomes
+something: it is delivered, it is lost (and sent again, unless the sender was to learn that it could not arrive), or it
+is under way. What meets a network partition:
+
+- A message that is to begin while its two ends do not reach each other waits for the end of the partition.
+- One that is under way when a partition begins is lost; it is sent again after the timeout, or at the partition's end.
+- Where the sender wants to know that the target is away (`refused`), it learns so after the timeout, in both cases.
+
+A server that is away sends nothing, and what comes to it waits for its return. What waits for somebody who does not
+come back, or for the end of a partition that has none, is `stuck`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from simfl.streams import Streams
 from simfl.world.availability import Availability
 from simfl.world.compute import Draws, Sampler
+from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
 
 
@@ -27,6 +39,7 @@ class LinkModel:
         resend_timeout_s: after a loss, the sender waits this long before it sends again.
         fifo: a message never overtakes an earlier one on the same link in the same direction.
         uplink, downlink: bytes per second that all messages out of (into) one node share, or None.
+        cuts: who does not reach whom, and when.
     """
 
     latency: Sampler | None = None
@@ -36,6 +49,7 @@ class LinkModel:
     fifo: bool = False
     uplink: float | None = None
     downlink: float | None = None
+    cuts: Cuts = field(default_factory=Cuts)
 
     def paced_s(self, size: int) -> float:
         """Return how long `size` bytes take over an idle link, without latency: the slowest on the way paces them."""
@@ -90,7 +104,7 @@ class _Message:
     source: int
     target: int
     size: int
-    deliver: Callable[[], None]
+    deliver: Callable[[], None] | None  # None: given up
     refused: Callable[[], None] | None
     sent_s: float
     number: int = 0
@@ -140,7 +154,12 @@ class Network:
         self._lost = links.losses(streams)
         limits = links.bandwidth or links.uplink or links.downlink
         #: Whether messages of clients take no time, are never lost, and find everybody there.
-        self.free = not (self._latency_s or self._lost or limits) and availability.trivial
+        self.free = not (self._latency_s or self._lost or limits or links.cuts) and availability.trivial
+        self._clients = num_clients
+        #: Attempts that were delivered, and those that were lost or given up; the others are under way.
+        self.delivered = self.lost = 0
+        #: Messages that will never arrive, by source and target.
+        self.stuck: Counter[tuple[int, int]] = Counter()
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
@@ -176,7 +195,30 @@ class Network:
         total = 0.0
         while (latency_s := self._try(source, source, size)) is None:
             total = total + seconds + self.links.resend_timeout_s
+        self.delivered += 1
         return total + seconds + latency_s
+
+    @property
+    def in_flight(self) -> int:
+        """Attempts to send that have not been delivered, lost or given up yet, those that are stuck aside."""
+        return self.messages - self.delivered - self.lost
+
+    def joined_s(self, nodes: Sequence[int], time: float) -> float:
+        """Return when no partition separates the nodes: `time` itself, or later; infinite if never again."""
+        if not self.links.cuts:
+            return time
+        return self.links.cuts.joined_s([min(node, self._clients) for node in nodes], time)
+
+    def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
+        """Return the partition that separates the nodes at some time from `begin` until `end`; None if none does."""
+        if not self.links.cuts:
+            return None
+        return self.links.cuts.hit([min(node, self._clients) for node in nodes], begin, end)
+
+    def backlog_s(self) -> float:
+        """Return for how long the busiest of links, uplinks and downlinks has something to send."""
+        queues = (self._link_free, self._uplink_free, self._downlink_free)
+        return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
 
     def _try(self, source: int, target: int, size: int) -> float | None:
         """Count an attempt to send and return its latency, None if it is lost."""
@@ -184,14 +226,20 @@ class Network:
         traffic.sent_bytes += size
         traffic.messages += 1
         if self._lost is not None and self._lost(source, target):
+            self.lost += 1
             return None
         return self._latency_s(source, target) if self._latency_s is not None else 0.0
 
+    def count(self, source: int, size: int, messages: int = 1) -> None:
+        """Count messages of `size` bytes each that arrive at once, without travelling."""
+        traffic = self.traffic[source]
+        traffic.sent_bytes += messages * size
+        traffic.messages += messages
+        self.delivered += messages
+
     def hand_over(self, source: int, target: int, size: int) -> None:
         """Count a message that arrives at once: for senders that know that the network is `free`."""
-        traffic = self.traffic[source]
-        traffic.sent_bytes += size
-        traffic.messages += 1
+        self.count(source, size)
         if self._on_delivery is not None:
             now = self.clock.now
             self._on_delivery((now, now, source, target, size, 0))
@@ -210,8 +258,8 @@ class Network:
             source, target: clients.
             size: bytes.
             deliver: called at the time of delivery.
-            refused: called, a resend timeout later, if the target is away when the message arrives;
-                without it the message waits until the target is back.
+            refused: called, a resend timeout later, if the target is away when the message arrives, or out of reach;
+                without it the message waits until the target is back and in reach.
         """
         message = _Message(source, target, size, deliver, refused, self.clock.now)
         if self.links.fifo:
@@ -219,9 +267,47 @@ class Network:
             self._sent[source, target] = message.number + 1
         self._attempt(message)
 
+    def _hold(self, message: _Message, until: float) -> None:
+        """Try to send at a later time; a message for which there is none is stuck."""
+        if math.isinf(until):
+            self.stuck[message.source, message.target] += 1
+        else:
+            self.clock.call_at(until, lambda: self._attempt(message))
+
+    def _lose(self, message: _Message, at: float, until: float = 0.0) -> None:
+        """A partition has destroyed an attempt at that time: it is made again, or the sender learns that it was.
+
+        Args:
+            message: what was sent.
+            at: when; the sender knows it a timeout later.
+            until: when the partition is over.
+        """
+        self.lost += 1
+        at += self.links.resend_timeout_s
+        if message.refused is None:
+            message.resends += 1
+            self._hold(message, max(at, until))
+            return
+        self.clock.call_at(at, message.refused)
+        if self.links.fifo:  # those behind it do not wait for it
+            message.deliver = None
+            self._in_order(message)
+
     def _attempt(self, message: _Message) -> None:
         links, source = self.links, message.source
         begin = self.clock.now
+        if source >= self._clients and (back_s := self.availability.back_s(source, begin)) > begin:
+            self._hold(message, back_s)
+            return
+        if links.cuts and (joined_s := self.joined_s((source, message.target), begin)) > begin:
+            if message.refused is None:
+                self._hold(message, joined_s)
+                return
+            traffic = self.traffic[source]
+            traffic.sent_bytes += message.size
+            traffic.messages += 1
+            self._lose(message, begin)
+            return
         if links.bandwidth:
             begin = max(begin, self._link_free.get((source, message.target), 0.0))
         uplink = self._uplink.get(source, links.uplink)
@@ -238,6 +324,9 @@ class Network:
             message.resends += 1
             self.clock.call_at(end + links.resend_timeout_s, lambda: self._attempt(message))
             return
+        if (cut := self.hit((source, message.target), begin, end + latency_s)) is not None:
+            self._lose(message, max(end, cut.start_s), cut.end_s)
+            return
         message.paced_s = busy_s
         reach = self._in_order if links.fifo else self._reach
         self.clock.call_at(end + latency_s, lambda: reach(message))
@@ -248,7 +337,8 @@ class Network:
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
             self._arrived[link] = ready.number + 1
-            self._reach(ready)
+            if ready.deliver is not None:
+                self._reach(ready)
 
     def _reach(self, message: _Message) -> None:
         """The message has reached the target's end of the link."""
@@ -272,10 +362,16 @@ class Network:
         now = self.clock.now
         outage = self.availability.outage(message.target, now)
         if outage is None:
+            self.delivered += 1
             if self._on_delivery is not None:
                 self._on_delivery((message.sent_s, now, message.source, message.target, message.size, message.resends))
+            assert message.deliver is not None, "what is given up is not delivered"
             message.deliver()
         elif message.refused is not None:
+            self.lost += 1
             self.clock.call_at(now + self.links.resend_timeout_s, message.refused)
-        elif outage.end_s != float("inf"):
+        elif outage.end_s != math.inf:
             self.clock.call_at(outage.end_s, lambda: self._arrive(message))
+        else:
+            self.lost += 1
+            self.stuck[message.source, message.target] += 1

@@ -295,7 +295,7 @@ BROKEN = [
         "scalar_for_section",
         ADPSGD + "links: 3\n",
         "{file}: links: expected a mapping, found 3; write key: value pairs (latency, bandwidth, loss, "
-        "resend_timeout, fifo, uplink, downlink)",
+        "resend_timeout, fifo, uplink, downlink, partitions)",
     ),
     Broken(
         "null_for_section",
@@ -703,6 +703,58 @@ BROKEN = [
         "algorithm: {kind: adpsgd, pairing: senders}\nclients: {count: 15}\n",
         "{file}: algorithm.pairing: expected auto or everyone, because topology 'ring' of 15 clients is not "
         "bipartite, found 'senders'; use pairing: everyone, or an even ring",
+    ),
+    Broken(
+        "partition_of_nobody",
+        ADPSGD + "links: {partitions: [{from: 1 s, until: 2 s}]}\n",
+        "{file}: links.partitions.0: expected exactly one of groups and fraction, found none of them; add groups",
+    ),
+    Broken(
+        "partition_ends_before_it_begins",
+        ADPSGD + "links: {partitions: [{fraction: 0.5, from: 3 s, until: 2 s}]}\n",
+        "{file}: links.partitions.0.until: expected a time after 'from', which is 3 s, found 2 s; swap from and until",
+    ),
+    Broken(
+        "partition_with_a_client_twice",
+        ADPSGD + "links: {partitions: [{groups: [[0, 1], [1, 2]]}]}\n",
+        "{file}: links.partitions.0.groups: expected each client in one group, found client 1 more than once; list "
+        "every client only once",
+    ),
+    Broken(
+        "partition_with_an_unknown_client",
+        ADPSGD + "links: {partitions: [{groups: [[0, 16]]}]}\n",
+        "{file}: links.partitions.0.groups: expected a client below clients.count, which is 16, found 16; clients are "
+        "numbered from 0",
+    ),
+    Broken(
+        "partition_with_a_word",
+        ADPSGD + "links: {partitions: [{groups: [[0, serve]]}]}\n",
+        "{file}: links.partitions.0.groups.0.1: expected a client by number, or server, found 'serve'; clients are "
+        "numbered from 0",
+    ),
+    Broken(
+        "partition_of_a_server_that_is_not_there",
+        ADPSGD + "links: {partitions: [{groups: [[0, server]]}]}\n",
+        "{file}: links.partitions.0.groups: expected clients alone, found 'server'; remove it: algorithm 'adpsgd' has "
+        "no server",
+    ),
+    Broken(
+        "partition_of_everybody",
+        ADPSGD + "clients: {count: 3}\nlinks: {partitions: [{groups: [[0, 1, 2]]}]}\n",
+        "{file}: links.partitions.0.groups: expected somebody who is cut off, found everybody in one group; leave some "
+        "out, or add a group",
+    ),
+    Broken(
+        "outage_of_a_server_that_is_not_there",
+        ADPSGD + "server: {offline: [[1 s, 2 s]]}\n",
+        "{file}: server.offline: expected no outage of a server that is not there, found one; remove it: algorithm "
+        "'adpsgd' has no server",
+    ),
+    Broken(
+        "outages_of_the_server_behind_one_without_end",
+        "algorithm: {kind: fedavg}\nserver: {offline: [[1 s, never], [3 s, 4 s]]}\n",
+        "{file}: server.offline.1: expected nothing after an interval without end, found 3 s; remove it or name the "
+        "end",
     ),
     Broken(
         "evaluations_without_number",

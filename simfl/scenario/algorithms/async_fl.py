@@ -34,6 +34,7 @@ class AsyncFl(AlgorithmConfig):
     """Asynchronous FL: rounds that grow, broadcast when complete; with privacy, Proactive DP's asynchronous DP-SGD."""
 
     uses_topology: ClassVar[bool] = False
+    has_server: ClassVar[bool | None] = True
 
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]

@@ -22,6 +22,8 @@ class AlgorithmConfig(Config):
     # kind in `simfl.simulation.kinds` makes something else of them.
 
     uses_topology: ClassVar[bool] = True
+    has_server: ClassVar[bool | None] = False
+    """Whether there is a server; None if that is not known."""
     #: Whether models are averaged by the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
     #: Whether a run uses every example a number of times that is known beforehand.

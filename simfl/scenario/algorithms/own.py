@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -37,6 +37,8 @@ def _hashed(value: Any) -> Any:
 
 class ExternalAlgorithm(AlgorithmConfig):
     """An algorithm of your own, from an importable module."""
+
+    has_server: ClassVar[bool | None] = None
 
     kind: Annotated[str, BeforeValidator(_external_name)] = Field(
         description="module and class of the algorithm, as in my_module:MyAlgorithm"

@@ -29,6 +29,7 @@ class ServerAlgorithmConfig(AlgorithmConfig):
     """Base of algorithms with a server, to which every client has a link."""
 
     uses_topology: ClassVar[bool] = False
+    has_server: ClassVar[bool | None] = True
 
     staleness_bound: Settled[StalenessBound | None] = Field(
         default=None, description="the largest staleness of an update that is applied; null: any"
