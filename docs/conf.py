@@ -48,7 +48,7 @@ copyright = "the authors of simfl, Apache-2.0"
 BELOW = {
     "index": ["tutorial", "guides", "reference", "papers", "design"],
     "guides": ["looking", "studies", "privacy", "planning", "own_algorithm"],
-    "reference": ["scenario", "algorithms", "api"],
+    "reference": ["scenario", "algorithms", "faults", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["benchmarks", "contributing"],
 }
@@ -66,6 +66,7 @@ TITLES = {
     "own_algorithm": "Write an algorithm",
     "scenario": "Scenario",
     "algorithms": "Algorithms",
+    "faults": "Faults",
     "reproduction": "What was reproduced",
     "adp2sgd": "A(DP)²SGD",
     "async_fl": "Asynchronous FL",

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import simpy
@@ -47,6 +48,13 @@ INTEGERS_BYTES = 8
 
 #: A task whose model has come: the task, the model as it was fetched, its version, from whom (-1: it was here already).
 Arrived = tuple[int, Model, int, int]
+
+
+@dataclass(eq=False)
+class _Parked:
+    """A right to update that nobody can have for now; `teller` made the last update."""
+
+    teller: int
 
 
 class PassedModels(Algorithm):
@@ -80,6 +88,7 @@ class PassedModels(Algorithm):
         #: Nodes that wait for the right to update a task; whether somebody has it.
         self._waiting: list[list[int]] = [[] for _ in range(self.num_tasks)]
         self._taken = [False] * self.num_tasks
+        self._parked: list[_Parked | None] = [None] * self.num_tasks
         self._turn = Draws(self.world.streams, "turn", lambda g, n: g.random(n))
         self._jobs: list[deque[Any]] = [deque() for _ in range(self.num_clients)]
         self._idle: list[simpy.Event | None] = [None] * self.num_clients
@@ -102,7 +111,10 @@ class PassedModels(Algorithm):
     def want(self, node: int, task: int) -> None:
         """The node wants to update the task's global model."""
         self._waiting[task].append(node)
-        if not self._taken[task]:
+        parked = self._parked[task]
+        if parked is not None:
+            self._next(task, parked.teller)
+        elif not self._taken[task]:
             self._next(task, -1)
 
     def _next(self, task: int, teller: int) -> None:
@@ -113,13 +125,14 @@ class PassedModels(Algorithm):
             now, availability = self.clock.now, self.world.availability
             waiting[:] = [k for k in waiting if not (availability.gone(k, now) or self.exhausted(k))]
             present = [k for k in waiting if self._in_reach_s(k, task) == now]
-        self._taken[task] = bool(waiting)
+        self._taken[task], self._parked[task] = bool(waiting), None
         if not waiting:
             return
-        if not present:  # all are away, or cut off from the model: who is back first makes it go on
+        if not present:  # all are away, or cut off from the model: who is back first, or comes, makes it go on
+            parked = self._parked[task] = _Parked(teller)
             back_s = min(self._in_reach_s(k, task) for k in waiting)
             if not math.isinf(back_s):
-                self.clock.call_at(back_s, lambda: self._next(task, teller))
+                self.clock.call_at(back_s, lambda: self._next(task, teller) if self._parked[task] is parked else None)
             return
         node = self._choose(task, present)
         waiting.remove(node)

@@ -60,6 +60,7 @@ links:
   #loss: 0.01                # probability that a message is lost and sent again
   #resend_timeout: 200 ms
   #fifo: true                # messages do not overtake each other
+  #partitions: [{groups: [[0, 1, 2]], from: 10 s, until: 20 s}]   # these three against all others
   #uplink: 20 Mbit/s         # a client's own capacity for all it sends
   #downlink: 100 Mbit/s      # a client's own capacity for all it receives
 

@@ -17,12 +17,23 @@ def why_over(algorithm: Algorithm) -> str:
     for client in range(algorithm.num_clients):
         lots.setdefault(_standing(algorithm, client), []).append(client)
     if len(lots) == 1:
-        return f"every client {next(iter(lots))}"
+        return f"every client {next(iter(lots))}{_stuck(algorithm)}"
     said = [f"{_who(clients)} {what}" for what, clients in lots.items()]
     if len(said) > MOST_LOTS:
         left = sum(len(clients) for clients in list(lots.values())[MOST_LOTS:])
         said = [*said[:MOST_LOTS], f"{left} more wait likewise"]
-    return ", ".join(said)
+    return ", ".join(said) + _stuck(algorithm)
+
+
+def _stuck(algorithm: Algorithm) -> str:
+    """Say which messages will never arrive, those to clients that have left aside."""
+    count, gone, now = algorithm.num_clients, algorithm.world.availability.gone, algorithm.clock.now
+    pairs = [pair for pair in algorithm.world.network.stuck if pair[1] >= count or not gone(pair[1], now)]
+    if not pairs:
+        return ""
+    source, target = (f"client {node}" if node < count else "the server" for node in pairs[0])
+    more = f" (and over {len(pairs) - 1} more links)" if len(pairs) > 1 else ""
+    return f"; what {source} sent to {target}{more} never arrives: it is away, or cut off, for good"
 
 
 def _standing(algorithm: Algorithm, client: int) -> str:

@@ -170,6 +170,14 @@ links = section(
     resend_timeout=times,
     fifo=st.booleans(),
     uplink=st.none() | bandwidths,
+    partitions=st.lists(
+        st.builds(
+            lambda who, span: {**who, **span},
+            section({"fraction": shares}) | st.just({"groups": [[0, 3], [1]]}),
+            st.just({}) | st.just({"from": "1 s", "until": "2 s"}) | section({"from": times}),
+        ),
+        max_size=2,
+    ),
 )
 privacy = (
     st.none()

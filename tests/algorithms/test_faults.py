@@ -1,0 +1,201 @@
+"""Faults, for every algorithm: docs/faults.md says what happens, and this is what happens.
+
+Four clients, all linked with each other, in a world of rough links: a mini-batch takes some 30 ms, a message some 10.
+The fault lasts from 0.5 s to 1.5 s, or begins at 0.5 s and does not end.
+"""
+
+import dataclasses
+import itertools
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.mapa import StageRule
+from simfl.algorithms.passing import PassedModels
+from simfl.algorithms.server import ServerAlgorithm
+from simfl.simulation.endings import why_over
+from simfl.tape import Tape
+from simfl.world.availability import Outage
+from simfl.world.cuts import Cut, Cuts
+from simfl.world.links import LinkModel
+from tests.algorithms import test_passing
+from tests.algorithms.test_contract import ALONE, EVERY
+from tests.helpers import LOCAL, NullExecutor, exponential, lognormal, make_algorithm, make_training, make_world
+
+PAGE = Path(__file__).parents[2] / "docs/faults.md"
+CLIENTS, SERVER = 4, 4
+BEGIN, END, OVER = 0.5, 1.5, 2.5
+LINKS = LinkModel(latency=exponential(5e-3), bandwidth=1e6, resend_timeout_s=0.02)
+APART = (frozenset({0, 1}), frozenset({2, 3, SERVER}))
+ROWS = [*EVERY, *((kind, {}) for kind in ALONE), *test_passing.EVERY, ("deep_q_sgd", {})]
+ROWS += [("fedavg", {"deadline": 0.1}), ("fedbuff", {"buffer_size": 3, "after_update": "wait"})]
+
+
+class Blind(NullExecutor):
+    """Computes nothing; whoever asks sees zeros."""
+
+    def probe(self, rows, coefs, clients, draws, decide):
+        return decide(np.zeros((len(rows), 4), np.float32), np.zeros(draws.shape, np.float32))
+
+
+def cut(end):
+    return {"links": dataclasses.replace(LINKS, cuts=Cuts([Cut(APART, BEGIN, end)]))}
+
+
+def away(node, end, crash=False):
+    return {"outages": {node: [Outage(BEGIN, end, crash)]}}
+
+
+#: Columns of the table, and what they mean for a world.
+FAULTS = {
+    "messages overtake": {"links": LinkModel(latency=exponential(30e-3), resend_timeout_s=0.02)},
+    "messages lost": {"links": dataclasses.replace(LINKS, loss=0.3)},
+    "a client crashes, returns": away(1, END, crash=True),
+    "a client leaves": away(1, math.inf, crash=True),
+    "partition": cut(END),
+    "partition for good": cut(math.inf),
+    "server away": away(SERVER, END),
+    "server gone": away(SERVER, math.inf),
+}
+
+
+class Life:
+    """A run: what was done before, during and after the fault, and all that was counted on the way."""
+
+    def __init__(self, kind, options, *, until=OVER, **world):
+        alone = kind in ALONE
+        self.until = until
+        count, self.messages, self.rows, self.ends = 1 if alone else CLIENTS, [], [], []
+        self.world = make_world(
+            count, topology="complete", seconds_per_example=4e-3, jitter=lognormal(0.3), seed=2,
+            on_delivery=self.messages.append, **{"links": LINKS, **world},
+        )  # fmt: skip
+        passed = issubclass(ALGORITHMS[kind], PassedModels)
+        training = make_training([4000 if passed else 64] * count)
+        own = ALGORITHMS[kind].own_clipping
+        self.tape = Tape(Blind(), window=500, max_batch=8, local=kind in LOCAL, own_clipping=own)
+        if kind == "deep_q_sgd":
+            options = {"hidden": 4, "memory": 4, "replay": 2, **options}
+        if kind == "mapa":
+            options = {"stages": [StageRule(0, 1.0, 1.0, 0.4)], **options}
+        self.algorithm = make_algorithm(kind, self.world, self.tape, training, self.rows.append, **options)
+        attempt = self.world.network._attempt
+        self.world.network._attempt = lambda message: (self.ends.append(message.target), attempt(message))
+        self.algorithm.start()
+        self.world.clock.run(until)
+
+    def made_by(self, clients, begin, end):
+        return sum(row[1] in clients and begin < row[0] <= end for row in self.rows)
+
+    def overtaken(self):
+        """How many messages came after one that was sent later over the same link."""
+        links = {}
+        for sent_s, _, *link, _, _ in self.messages:  # in the order in which they came
+            links.setdefault(tuple(link), []).append(sent_s)
+        return sum(one > other for sent in links.values() for one, other in itertools.pairwise(sent))
+
+    def invariants(self):
+        """What holds whatever happens."""
+        algorithm, world, network = self.algorithm, self.world, self.world.network
+        count, now = algorithm.num_clients, world.clock.now
+        assert algorithm.updates == len(self.rows) == sum(algorithm.client_updates)
+        assert Counter(row[1] for row in self.rows) == +Counter(dict(enumerate(algorithm.client_updates)))
+        assert all(0 <= row[0] <= now and row[4] >= 0 for row in self.rows)
+        # Every attempt to send is delivered, lost or under way.
+        assert network.messages == sum(traffic.messages for traffic in network.traffic)
+        assert network.in_flight >= 0
+        assert network.in_flight + sum(network.stuck.values()) <= max(len(self.ends), 1)
+        if not (isinstance(algorithm, PassedModels) or network.delivered > len(self.messages)):
+            assert network.delivered == len(self.messages)
+        assert all(sent <= came for sent, came, *_ in self.messages)
+        if world.clock.env.peek() == math.inf:
+            assert network.in_flight == 0, "what is under way arrives, or it is known that it does not"
+        # A client's time adds up.
+        for client in range(count):
+            parts = algorithm.computed_s(client), algorithm.times[client].communicate_s, algorithm.waited_s(client)
+            assert min(parts) >= -1e-9
+            assert sum(parts) + world.availability.offline_s(client, now) == pytest.approx(now)
+        # What is applied was released before: no account is too small.
+        released = self.tape.releases
+        assert (released.refusal is None) != (algorithm.kind == "deep_q_sgd"), "whose local steps carry no noise"
+        for client in range(count):
+            assert released.total(client) >= algorithm.client_updates[client] + algorithm.client_dropped[client]
+
+
+def heading(kind, options):
+    """How the table calls a row."""
+    shown = {name: value for name, value in options.items() if (kind, name) != ("fedbuff", "buffer_size")}
+    return f"`{kind}`" + "".join(f", `{name}: {_yaml(value)}`" for name, value in shown.items())
+
+
+def _yaml(value):
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def table():
+    """The table as {(row, column): cell}, and its rows."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    first = next(number for number, line in enumerate(lines) if line.startswith("| algorithm | messages overtake"))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:]]
+    columns, rows = cells[0][1:], [row for row in cells[1:] if row[0].startswith("`")]
+    assert columns == list(FAULTS)
+    return {(row[0], column): cell for row in rows for column, cell in zip(columns, row[1:], strict=True)}, rows
+
+
+def happens(kind, options, fault):
+    """What happens, in the words of the table."""
+    served, alone = issubclass(ALGORITHMS[kind], ServerAlgorithm), kind in ALONE
+    if ("server" in fault and not served) or (alone and fault not in ("a client leaves", "a client crashes, returns")):
+        return "-"
+    world = dict(FAULTS[fault])
+    if alone:
+        world["outages"] = {0: world["outages"][1]}
+    lasting = fault in ("a client leaves", "partition for good", "server gone")
+    walks = issubclass(ALGORITHMS[kind], PassedModels)  # one updates, the others wait for their turns
+    life = Life(kind, options, until=2 * OVER if walks else OVER, **world)
+    life.invariants()
+    settled = BEGIN + 0.35, OVER if lasting else END - 1e-6  # by then, whoever is to wait does
+    if not lasting:
+        late = [k for k in range(life.algorithm.num_clients) if not life.made_by({k}, END + 0.15, life.until)]
+        assert not late, f"{kind}: clients {late} do not go on behind '{fault}'"
+    if fault == "messages lost":
+        assert life.world.network.lost > 0 or life.world.network.messages == life.world.network.delivered
+        return "sent again" if life.world.network.lost else "no messages"
+    if fault == "messages overtake":
+        return "goes on" if life.overtaken() else "they cannot"
+    if "client" in fault:
+        if not alone:
+            return "others go on" if life.made_by({0, 2, 3}, *settled) else "others wait"
+        assert not life.made_by({0}, *settled)
+        assert not lasting or why_over(life.algorithm) == "every client has left"
+        return "ends" if lasting else "waits"
+    sides = [life.made_by(side, *settled) > 0 for side in ({0, 1}, {2, 3})]
+    if not any(sides) and lasting:
+        free = Life(kind, options, until=None, **world)  # ends by itself, at once
+        free.invariants()
+        assert free.world.clock.now < BEGIN + 1.0
+        reason = why_over(free.algorithm)
+        assert re.search(r"waits for", reason), reason
+        assert kind == "sync_sgd" or re.search(r"; what client \d|; what the server", reason), reason
+        return "ends"
+    return {(1, 1): "both sides go on", (0, 1): "one side goes on", (1, 0): "one side goes on", (0, 0): "waits"}[
+        tuple(map(int, sides))
+    ]
+
+
+@pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
+def test_the_table_says_what_happens(kind, options):
+    cells, _ = table()
+    found = {fault: happens(kind, options, fault) for fault in FAULTS}
+    assert {fault: cells.get((heading(kind, options), fault)) for fault in FAULTS} == found
+
+
+def test_the_table_has_every_algorithm_once():
+    _, rows = table()
+    assert sorted(row[0] for row in rows) == sorted(heading(*row) for row in ROWS)
+    assert {row[0].split("`")[1] for row in rows} == set(ALGORITHMS)

@@ -1,0 +1,105 @@
+"""Partitions of the network: when nodes reach each other, and what becomes of messages."""
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.world.availability import Outage
+from simfl.world.cuts import Cut, Cuts
+from tests.helpers import constant
+from tests.world.test_links import MB, deliveries, make_network
+
+SPLIT = Cut((frozenset({0, 1}),), 10.0, 20.0)  # against all others
+times = st.integers(0, 20).map(float)
+cuts = st.builds(
+    lambda group, begin, length: Cut((frozenset(group),), begin, begin + length),
+    st.sets(st.integers(0, 4), min_size=1),
+    times,
+    times | st.just(math.inf),
+)
+
+
+def test_who_is_in_no_group_is_in_one_more():
+    cut = Cut((frozenset({0, 1}), frozenset({2})))
+    assert [cut.group(node) for node in range(5)] == [0, 0, 1, -1, -1]
+    assert cut.separates([0, 2])
+    assert not cut.separates([3, 4])
+    assert not cut.separates([3])
+    assert not cut.separates([])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(found=st.lists(cuts, max_size=4), one=st.integers(0, 4), other=st.integers(0, 4), begin=times, length=times)
+def test_cuts_agree_with_looking_at_every_moment(found, one, other, begin, length):
+    all_cuts, pair = Cuts(found), (one, other)
+
+    def apart(time):
+        return any(cut.start_s <= time < cut.end_s and cut.separates(pair) for cut in found)
+
+    joined_s = all_cuts.joined_s(pair, begin)
+    moments = np.arange(begin, 200.0, 0.5)
+    assert joined_s == next((time for time in moments if not apart(time)), math.inf)
+    hit = all_cuts.hit(pair, begin, begin + length)
+    assert (hit is not None) == any(map(apart, np.arange(begin, begin + length + 0.25, 0.5)))
+    assert hit is None or hit.separates(pair)
+
+
+def test_a_message_under_way_is_lost_and_one_that_is_to_begin_waits():
+    network = make_network(cuts=Cuts([SPLIT]), latency=constant(2.0), resend_timeout_s=0.5)
+    sends = [
+        (7.0, 0, 2, 10),  # there before the partition
+        (9.0, 0, 2, 10),  # lost at 10 s, sent again at 20 s
+        (12.0, 0, 1, 10),  # on one side
+        (15.0, 2, 0, 10),  # waits
+        (21.0, 0, 2, 10),
+    ]
+    assert deliveries(network, sends) == [(9.0, 0), (14.0, 2), (22.0, 1), (22.0, 3), (23.0, 4)]
+    assert (network.messages, network.delivered, network.lost, network.in_flight) == (6, 5, 1, 0)
+    assert [traffic.messages for traffic in network.traffic[:3]] == [5, 0, 1], "an attempt that is lost counts"
+
+
+def test_who_wants_to_know_learns_after_a_timeout_that_the_target_is_out_of_reach():
+    network, seen = make_network(cuts=Cuts([SPLIT]), latency=constant(2.0), resend_timeout_s=0.5, fifo=True), []
+    for time in (9.0, 12.0, 18.5):
+        network.clock.call_at(
+            time,
+            lambda: network.send(
+                0, 2, MB, lambda: seen.append("came"), lambda: seen.append(("refused", network.clock.now))
+            ),
+        )
+    network.clock.call_at(20.0, lambda: network.send(0, 2, MB, lambda: seen.append(("came", network.clock.now))))
+    network.clock.run()
+    assert seen == [("refused", 10.5), ("refused", 12.5), ("refused", 19.0), ("came", 22.0)]
+    assert (network.messages, network.delivered, network.lost) == (4, 1, 3)
+
+
+def test_for_good_a_message_is_stuck():
+    network = make_network(cuts=Cuts([Cut(SPLIT.groups, 10.0)]), latency=constant(2.0))
+    assert deliveries(network, [(9.0, 0, 2, 10), (11.0, 3, 1, 10)]) == []
+    assert dict(network.stuck) == {(0, 2): 1, (3, 1): 1}
+    assert (network.messages, network.lost, network.in_flight) == (1, 1, 0)
+
+
+def test_a_server_that_is_away_neither_sends_nor_takes():
+    network = make_network(num_clients=2, outages={2: [Outage(1.0, 5.0), Outage(8.0, math.inf)]}, latency=constant(0.5))
+    server = network.add_node()
+    sends = [
+        (0.75, 0, server, 10),
+        (2.0, 1, server, 10),
+        (3.0, server, 0, 10),
+        (9.0, 1, server, 10),
+        (9.0, server, 1, 1),
+    ]
+    assert deliveries(network, sends) == [(5.0, 0), (5.0, 1), (5.5, 2)]
+    assert dict(network.stuck) == {(1, server): 1, (server, 1): 1}
+
+
+def test_nodes_behind_the_last_client_are_on_the_servers_side():
+    network = make_network(num_clients=2, cuts=Cuts([Cut((frozenset({2}),), 0.0, 4.0)]))
+    server, aggregator = network.add_node(), network.add_node()
+    assert (server, aggregator) == (2, 3)
+    assert network.joined_s((server, aggregator), 1.0) == 1.0
+    assert network.joined_s((0, aggregator), 1.0) == 4.0
+    assert not network.free
