@@ -14,6 +14,8 @@ times = positive | st.builds(lambda number, unit: f"{number!r} {unit}", positive
 bandwidths = st.builds(
     lambda number, unit: f"{number!r} {unit}", positive, st.sampled_from(["bit/s", "Mbit/s", "kB/s", "GiB/s", "Mbps"])
 )
+seldom = st.floats(1e11, 1e12)
+"""Times between evaluations of which there are not too many, whatever else is drawn."""
 counts = st.integers(1, 1000)
 words = st.text(st.characters(categories=("L", "N"), codec="utf-8"), min_size=1, max_size=12)
 
@@ -215,7 +217,7 @@ scenarios = st.builds(
         availability=st.lists(absences, max_size=3),
         privacy=privacy,
         stop=section({"updates": counts}, time=times, epochs=positive),
-        evaluate=section({"every": section({"time": times}) | section({"updates": counts})}, clients=st.booleans()),
+        evaluate=section({"every": section({"time": seldom}) | section({"updates": counts})}, clients=st.booleans()),
         execution=section(window=st.just("auto") | counts, width=st.just("auto") | counts),
         record=section(updates=st.booleans(), messages=st.booleans()),
     ),

@@ -52,8 +52,9 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
             "fifo": False,
             "uplink": None,
             "downlink": None,
+            "partitions": [],
         },
-        "server": {"uplink": None, "downlink": None, "seconds_per_update": "0 s"},
+        "server": {"uplink": None, "downlink": None, "seconds_per_update": "0 s", "offline": []},
         "availability": [],
         "algorithm": {
             "kind": "adpsgd",
