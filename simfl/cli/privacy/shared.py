@@ -30,6 +30,7 @@ Row = tuple[str, Any, str]
 
 NOTHING = "–"
 _NARROWEST_LABEL = 30
+_NARROWEST_NOTE = 20
 _TONES = {r"\bclaim(ed|s)?\b": "yellow", r"\bnot certified\b": "bold yellow", r"(?<!not )\bcertified\b": "green"}
 
 
@@ -230,18 +231,23 @@ def present(
         max(_NARROWEST_LABEL, screen.width // 3), 2 + max((cell_len(entry[0]) for entry in entries), default=0)
     )
     value_width = max((cell_len(entry[1]) for entry in entries), default=0)
+    beside = screen.width - label_width - value_width - 4 >= _NARROWEST_NOTE  # else notes stand below
     for heading, section in sections:  # each a table of the same columns: a heading may be as long as the line
         if heading:
             screen.print()
             screen.print(Text(heading, "bold"))
-        if section:
+        tone = "dim" if screen.is_terminal else ""
+        for part in [section] if beside else [[entry] for entry in section]:
             table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
             table.add_column(width=label_width)
             table.add_column(width=value_width, justify="right", no_wrap=True, style="cyan")
-            table.add_column(style="dim" if screen.is_terminal else "")
-            for label, value, note in section:
-                table.add_row(Padding(Text(label), (0, 0, 0, 2)), Text(value), _toned(note))
-            screen.print(table)
+            table.add_column(style=tone)
+            for label, value, note in part:
+                table.add_row(Padding(Text(label), (0, 0, 0, 2)), Text(value), _toned(note) if beside else "")
+            if part:
+                screen.print(table)
+            if not beside and part[0][2]:
+                screen.print(Padding(_toned(part[0][2]), (0, 0, 0, 6)), style=tone)
     if notes:
         screen.print()
     listing = Table.grid(padding=(0, 1, 0, 0))

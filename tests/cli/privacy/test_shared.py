@@ -62,7 +62,7 @@ def test_what_arguments_lead_to_is_one_line(error, line):
     assert str(raised.value).startswith(line)
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("width", [44, 60, 80, 120, 200])
 def test_tables_fit_the_terminal_and_keep_every_word(capsys, monkeypatch, width):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
