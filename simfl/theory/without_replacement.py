@@ -160,7 +160,7 @@ def dp_sgd_noise(
     """Return the noise of the baseline DP-SGD-k, whose examples may be visited k times.
 
     Each visit has (epsilon/k, delta/k), and basic composition adds them up:
-    std = sqrt(2 ln(1.25 k/delta)) 2L/b k/epsilon. That is dear: `exact_epsilon` has what k Gaussians amount to.
+    std = sqrt(2 ln(1.25 k/delta)) 2L/b k/epsilon. That is expensive: `exact_epsilon` has what k Gaussians amount to.
 
     Args:
         epsilon: > 0, that is wanted for the whole run.

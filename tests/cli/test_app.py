@@ -342,6 +342,9 @@ def test_validate_checks_and_runs_nothing(simfl_, scenario, tmp_path):
     assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients, ring; {weighs}\n", "")
     gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
     assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667; {weighs}\n", "")
+    unequal = ["--set", "topology={kind: star, mixing: uniform}", "--set"]  # weights that only D-PSGD has
+    assert simfl_("validate", scenario, *unequal, "algorithm.kind=adpsgd")[0] == 0
+    assert "use metropolis" in simfl_("validate", scenario, *unequal, "algorithm.kind=decentralized_sgd")[2]
     code, out, err = simfl_("validate", scenario, "--set", "data.set=mnist")
     assert (code, out) == (2, "")
     assert "SIMFL_DATA" in err
