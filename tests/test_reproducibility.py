@@ -97,6 +97,7 @@ def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_pat
     first = runs[0]
     assert (first.status, first.manifest.reason) == ("done", "updates")
     assert {found.manifest.window for found in runs} == {first.manifest.window, 7, 60}
+    assert all(found.manifest.extra["models"] == first.manifest.extra["models"] for found in runs)
     for other in runs[1:]:
         check_equal(first, other)
     assert first.metrics["train_loss"].iloc[-1] < first.metrics["train_loss"].iloc[0]

@@ -27,8 +27,8 @@ from simfl.records.writer import cannot_write, remove
 Parts = Mapping[str, NDArray[Any]]
 """Name of a part -> its values."""
 
-LARGEST_BYTES = 16 * 2**30
-"""A file that says it holds more is refused before memory runs out."""
+LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
+"""A file that says it holds more than the first, or much more than it is large, is refused before memory runs out."""
 
 _DAMAGED = (
     *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
@@ -69,10 +69,13 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
         DataError: there is no such file, or it is not an archive of arrays of real numbers.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("a folder" if path.is_dir() else "a device or a pipe")  # which may never end
+        most = min(LARGEST_BYTES, max(SMALL_BYTES, RATIO * path.stat().st_size))
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > LARGEST_BYTES:
-                raise ValueError(f"more than {LARGEST_BYTES >> 30} GiB")
+            if sum(member.file_size for member in members) > most:
+                raise ValueError(f"one that says it holds more than {most:,} bytes")
             parts = {}
             for member in members:
                 with archive.open(member) as stream:

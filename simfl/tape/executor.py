@@ -164,6 +164,8 @@ class Executor:
         self._gradients = self._gradient_program()
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._counted = put(np.int32(0))
+        #: Forms whose mean an evaluation has computed since anything was written, and that mean.
+        self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
         self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._failure: BaseException | None = None
@@ -235,7 +237,13 @@ class Executor:
 
     def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mean of models given as forms, f32 [d of a whole model]: the one that evaluations measure."""
-        result: NDArray[np.float32] = self._request(lambda: np.array(self._mean(rows, coefs)[0])).result()
+
+        def task() -> NDArray[np.float32]:
+            known = self._evaluated  # at the end of a run the last evaluation has computed it
+            same = known is not None and np.array_equal(known[0], rows) and np.array_equal(known[1], coefs)
+            return np.array(known[2] if known is not None and same else self._mean(rows, coefs)[0])
+
+        result: NDArray[np.float32] = self._request(task).result()
         return result
 
     def zeroed(self) -> int:
@@ -279,6 +287,7 @@ class Executor:
             if self.bank.capacity != before:
                 self._grow(before)
             self._rows_bank = self._constants(self._rows_bank, self.bank.place[rows], values)
+            self._evaluated = None
 
         self._request(task).result()
 
@@ -288,7 +297,7 @@ class Executor:
             self._queue.put(None)
             self._thread.join()
         # The data is the largest thing there is: do not wait for the garbage collector.
-        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "_counted", "problem"):
+        for name in ("_data", "_test", "_train", "_gradients", "_rows_bank", "_counted", "_evaluated", "problem"):
             self.__dict__.pop(name, None)
         self._check()
 
@@ -344,7 +353,7 @@ class Executor:
         return measure
 
     def _run(self, window: Window) -> None:
-        before = self.bank.capacity
+        before, self._evaluated = self.bank.capacity, None
         steps = pack(window, self.bank, self.width, self.combines)
         if self.bank.capacity != before:
             self._grow(before)
@@ -395,6 +404,7 @@ class Executor:
         self, rows: NDArray[np.int32], coefs: NDArray[np.float32], clients: bool | Forms, clipping_norm: float
     ) -> Evaluation:
         mean, distance = self._mean(rows, coefs)
+        self._evaluated = rows, coefs, mean
         train_loss, _ = self._evaluator.measure(mean, self._train)
         test_loss, accuracy = self._evaluator.measure(mean, self._test)
         client_loss = client_accuracy = None

@@ -57,7 +57,8 @@ def test_a_file_that_cannot_be_completed_leaves_the_one_before(tmp_path, monkeyp
     ("write", "found"),
     [
         (lambda path: None, "found nothing there"),
-        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.mkdir(), "found a folder"),
+        (os.mkfifo, "found a device or a pipe"),
         (lambda path: path.write_bytes(b""), "not a zip file"),
         (lambda path: path.write_bytes(b"no archive"), "not a zip file"),
         (lambda path: np.save(path.open("wb"), np.zeros(3)), "not a zip file"),
@@ -79,5 +80,9 @@ def test_what_is_no_model_is_refused_in_a_line(write, found, tmp_path):
 def test_more_than_fits_is_refused_before_it_is_read(tmp_path, monkeypatch):
     write_models(tmp_path / "model.npz", PARTS)
     monkeypatch.setattr("simfl.records.models.LARGEST_BYTES", 100)
-    with pytest.raises(DataError, match="more than"):
+    with pytest.raises(DataError, match="found one that says it holds more than 100 bytes"):
         read_models(tmp_path / "model.npz")
+    monkeypatch.undo()
+    np.savez_compressed(tmp_path / "bomb.npz", weights=np.zeros(2**25, np.float32))
+    with pytest.raises(DataError, match="found one that says it holds more than 67,108,864 bytes"):
+        read_models(tmp_path / "bomb.npz")

@@ -123,6 +123,24 @@ def test_an_evaluation_measures_the_mean_model(tests):
         assert found.client_accuracy[k] == pytest.approx(accuracy, abs=1e-6)
 
 
+def test_the_mean_is_that_of_now_also_where_a_row_has_the_number_of_one_before():
+    one, other = np.random.default_rng(0).standard_normal((2, 650)).astype(np.float32)
+    with Lab(make_problem()) as lab:
+        held = lab.tape.constant(one)
+        lab.tape.flush()
+        before = lab.tape.forms([held])
+        np.testing.assert_array_equal(lab.executor.mean(*before), one)
+        lab.executor.evaluate(*before).result()
+        np.testing.assert_array_equal(lab.executor.mean(*before), one)
+        held = None
+        for _ in range(2):  # the number is free again after the window in which the row died
+            held = lab.tape.constant(other)
+            lab.tape.flush()
+        now = lab.tape.forms([held])
+        np.testing.assert_array_equal(now[0], before[0])
+        np.testing.assert_array_equal(lab.executor.mean(*now), other)
+
+
 def test_an_evaluation_in_several_chunks_counts_every_example_once(monkeypatch):
     monkeypatch.setattr("simfl.tape.evaluation.CHUNK_EXAMPLES", 30)  # 100 tests: three chunks and a third
     problem = make_problem()
