@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder, digest_text
-from simfl.records.models import read_models
+from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
 
 if TYPE_CHECKING:
@@ -237,7 +237,11 @@ class Run:
         path = RunFolder(self.folder).models_path(name)
         if not path.exists():
             raise DataError(f"{path}: this run kept no such file; {advice}")
-        return read_models(path)
+        parts = read_models(path)
+        written = RunFolder(self.folder).read_manifest().extra.get("models")
+        if isinstance(written, dict) and written.get(name, digest := digest_parts(parts)) != digest:
+            raise DataError(f"{path}: the model is damaged: it is not what the run wrote; run it again")
+        return parts
 
     def _table(self, name: str) -> pd.DataFrame:
         folder = RunFolder(self.folder)
