@@ -18,8 +18,9 @@ from pathlib import Path
 
 from simfl import signals
 from simfl.errors import DataError, RunError, ScenarioError
-from simfl.records import RunFolder
+from simfl.records import Manifest, RunFolder
 from simfl.records.locks import HeldError, held, is_held
+from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
@@ -175,7 +176,8 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
     """Return folder, status, reason and host seconds of the finished runs in a folder, by their key.
 
-    A run whose files are not those that its manifest speaks of is none.
+    A run whose files are not those that its manifest speaks of is none, nor is one that went on from a model that is
+    another by now.
     """
     found: dict[str, tuple[str, str, str, float]] = {}
     for path in sorted(folder.glob("*/manifest.json")):
@@ -183,9 +185,17 @@ def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
             there = RunFolder(path.parent)
             manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
-            if manifest.status in FINISHED and there.is_whole(manifest):
+            if manifest.status in FINISHED and there.is_whole(manifest) and not _begun_otherwise(manifest):
                 found[key] = path.parent.name, manifest.status, manifest.reason, manifest.wall_s
     return found
+
+
+def _begun_otherwise(manifest: Manifest) -> bool:
+    """Whether the model that a run went on from is there, and not what it was."""
+    begun = manifest.extra.get("init")
+    if not isinstance(begun, dict) or not (path := Path(str(begun.get("from")))).exists():
+        return False
+    return digest_parts(read_models(path)) != begun.get("digest")
 
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -17,10 +18,11 @@ import yaml
 from simfl.errors import ScenarioError
 from simfl.records import RunFolder
 from simfl.records.locks import held
+from simfl.records.models import write_models
 from simfl.records.sweeps import read_sweep
 from simfl.scenario.study import load_study
 from simfl.studies import sweep
-from simfl.studies.running import LOCK, _alone_in, estimate, survey
+from simfl.studies.running import LOCK, _alone_in, _runs_in, estimate, survey
 from tests.conftest import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -310,3 +312,14 @@ def test_the_estimate_follows_the_runs_that_differ_in_the_seed_alone(write, tmp_
     assert estimate(slow, [fast[0]], 1) == pytest.approx(8.0), "nothing is known of it, so the average"
     assert estimate([], slow, 1) is None
     assert estimate(slow, [], 1) == 0.0
+
+
+def test_what_went_on_from_another_model_is_not_there(tmp_path):
+    model = tmp_path / "model.npz"
+    digest = write_models(model, {"weights": np.zeros(3, np.float32)})
+    write_run(tmp_path, name="runs", extra={"init": {"from": str(model), "digest": digest}})
+    assert len(_runs_in(tmp_path / "runs")) == 1
+    write_models(model, {"weights": np.ones(3, np.float32)})
+    assert not _runs_in(tmp_path / "runs")
+    model.unlink()
+    assert len(_runs_in(tmp_path / "runs")) == 1, "nobody can say that it was another"
