@@ -5,7 +5,11 @@ import sys
 import pytest
 
 from simfl.algorithms import Algorithm
+from simfl.audits.check import check_run
 from simfl.errors import ScenarioError
+from simfl.records import RunFolder, read
+from simfl.reports import write_report
+from simfl.scenario import loads
 from simfl.scenario.own_code import load_class, look_beside, nothing_loaded
 
 FAILING = {
@@ -45,3 +49,16 @@ def test_nothing_is_loaded_to_look_at_results(tmp_path, monkeypatch):
     with nothing_loaded(), pytest.raises(ScenarioError, match="is code beside the scenario, which is not run to look"):
         load_class("own_marker:Mine", Algorithm, "algorithm.kind")
     assert "own_marker" not in sys.modules
+
+
+def test_a_claim_is_checked_without_the_code_that_lies_in_the_results(make_run, monkeypatch):
+    folder = make_run(privacy={"mechanism": "gaussian"})
+    scenario = "algorithm: {kind: 'own_trap:Mine'}\nprivacy: {mechanism: gaussian}\nstop: {updates: 9}\n"
+    RunFolder(folder).write_scenario(loads(scenario, "demo").to_yaml())
+    (folder / "own_trap.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(str(folder))
+    with pytest.raises(ScenarioError, match=r"'own_trap:Mine' is code beside the scenario, which is not run to look"):
+        check_run(read(folder))
+    page = write_report([folder], folder / "report.html", check=check_run).read_text()
+    assert "is code beside the scenario" in page
+    assert "own_trap" not in sys.modules
