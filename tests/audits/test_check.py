@@ -1,7 +1,6 @@
 """Claims against accounts, from the plan and from what a run recorded."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
-from simfl.records import Run, RunFolder
+from simfl.records import Manifest, Run, RunFolder
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.theory.adp2sgd import theorem2
@@ -183,8 +182,8 @@ def test_what_an_example_of_shuffled_data_is_used_is_read_back(tmp_path):
     for name, rows in (("releases", ledger.kinds(made)), ("uses", ledger.copies(made))):
         with folder.table(name) as table:
             table.extend(rows)
+    folder.write_manifest(Manifest("done", 1, "cpu", extra={"privacy": ledger.statement}))
     opened = Run(tmp_path)
-    opened.__dict__["manifest"] = SimpleNamespace(extra={"privacy": ledger.statement})
     found = recorded(ledger, opened)
     assert (found.counts, found.others) == (made.counts, made.others)
     assert [uses.cost for uses in found.passes] == [10, 3**2 + 2**2]
