@@ -11,6 +11,12 @@ Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix 
 
 Staleness is counted as in the paper: mini-batches that all workers together applied between the
 read and the update.
+
+Faults. A lost message is sent again, so that an exchange takes longer; messages that overtake each other do no harm.
+A worker that crashes loses its gradient, not an exchange: the difference is subtracted when it is back. An exchange
+with somebody who is away or out of reach is given up before anything changed; an answer that a partition holds up is
+waited for by who asked, for good if it does not end, and the others go on, each side for itself. `atomic` exchanges
+find only those who are there and in reach.
 """
 
 from __future__ import annotations

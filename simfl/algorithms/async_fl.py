@@ -30,6 +30,10 @@ Where the papers leave things open: a client that crashes begins its round again
 batch, or the same one of shuffled data. One that joins late asks the server for the model and begins with the round
 that is then open. One that has left for good, or has spent its privacy budget, is no longer waited for; the server
 learns so at once, and applies what is still on its way.
+
+Faults. Lost messages come late, broadcasts that are overtaken are ignored. Who crashes, or is cut off, holds the
+round up: clients go on until the gate stops them, and all wait if the partition does not end. While the server is
+away its aggregators go on adding up, and the broadcast waits.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ of turn: the paper's simulated staleness, min(t - 1, K - 1) at the t-th update, 
 good, or has not joined, has no turn.
 
 What the server gets to see is released, whether it is applied or not.
+
+Faults: those of `simfl.algorithms.server`; with `delays: cyclic` a client that is cut off, or has crashed, is waited
+for when it is its turn.
 """
 
 from __future__ import annotations

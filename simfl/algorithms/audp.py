@@ -7,6 +7,8 @@ and step sizes that know its variance:
 
 The sensitivity of a mean over b examples is dS = 2 C/b if each example's gradient is clipped to C and one of them is
 replaced: the noise on the mean, and with it Delta_b, follows from `privacy`.
+
+Faults: as `AsyncSGD`.
 """
 
 from __future__ import annotations

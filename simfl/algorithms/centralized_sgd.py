@@ -3,6 +3,8 @@
     repeat: x <- x - gamma_t * gradient of a mini-batch at x
 
 No message, no delay. It is client 0 who has the data; a scenario with more clients is refused.
+
+Faults. A crash loses the mini-batch under way; there are no messages.
 """
 
 from __future__ import annotations

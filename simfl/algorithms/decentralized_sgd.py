@@ -7,6 +7,10 @@ Lian et al. 2017, https://arxiv.org/abs/1705.09056:
 
 A client waits for its neighbors only, not for all. A neighbor that has not joined yet or has left
 for good is not waited for: its weight goes to the client's own model.
+
+Faults. A lost message, a partition and a client that crashes are waited for by the neighbors, and through them by
+all: messages of later rounds that come first are kept. A client that crashes computes its round again. Where a
+partition does not end, nobody goes on.
 """
 
 from __future__ import annotations

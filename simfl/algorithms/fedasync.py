@@ -16,6 +16,8 @@ what it sent, adds the two. The paper's scheduler gives tasks to random workers 
 once, or `concurrency` clients at a time do.
 
 With privacy, each client clips its change to norm C and adds noise before it sends it.
+
+Faults: those of `simfl.algorithms.server`: who is in reach goes on, and updates that come late count less.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ again; one that is away when the model reaches it takes no part in the round.
 
 Privacy protects all data of a client together: each client clips its update to norm C and adds noise before it sends
 it. Who takes part is seen by the server, and no epsilon counts on it being unknown.
+
+Faults. Lost messages make a round longer. The server chooses those who are there and in reach, and waits for the
+update of one that is cut off meanwhile, unless there is a deadline. While the server is away no round begins or ends.
 """
 
 from __future__ import annotations

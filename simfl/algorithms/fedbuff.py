@@ -18,6 +18,9 @@ Privacy protects all data of a client together: each update is clipped to norm C
   sees each update as it is (or their sum, under secure aggregation). Weights are at most 1, so one update moves the
   sum by C at most, and m updates of one client in one buffer by m C: they are accounted as m^2 releases, which is what
   they cost exactly. The paper's noise comes from DP-FTRL, correlated over the steps; here it is drawn afresh.
+
+Faults: those of `simfl.algorithms.server`. With `after_update: wait` a client that is cut off holds the buffer up if
+the others cannot fill it.
 """
 
 from __future__ import annotations

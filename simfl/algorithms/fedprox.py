@@ -8,6 +8,8 @@ https://arxiv.org/abs/1812.06127, Algorithm 2:
 
 mu = 0 without a deadline is FedAvg. With a deadline FedAvg drops who is late; here a client stops in time and sends
 what it has, at least one step.
+
+Faults: as FedAvg.
 """
 
 from __future__ import annotations

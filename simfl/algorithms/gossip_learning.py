@@ -13,6 +13,10 @@ t is a model's age, the updates in it. Two models of age 0 weigh the same. A mer
 computes, further models are merged as they come, and when it is done they are trained on once: the period decides how
 often messages go, the device how often it trains. Timers are not in step: each begins at a random moment of its first
 period. A message to a neighbor that is away is lost, as in the paper; a client that hears from nobody does not train.
+
+Faults. A message that the link loses is sent again; one to somebody who is away or out of reach is lost, so that the
+two sides of a partition go on for themselves and merge by age when it is over. Messages may overtake each other: they
+are merged as they come. A client that crashes loses the gradient under way, and nobody waits for it.
 """
 
 from __future__ import annotations

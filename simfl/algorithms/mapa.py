@@ -13,6 +13,8 @@ The listing clips the average, which does not give it the sensitivity dS: here e
 stages are planned before the run (`simfl.theory.mapa.stages`): when they begin depends on counts alone, not on
 data. A gradient made in one stage may arrive in the next; its noise is that of the dS which the client was sent, so
 that each release costs epsilon_k whatever the stage.
+
+Faults: as `AsyncSGD`; a gradient that comes late, in whichever stage, costs what it did.
 """
 
 from __future__ import annotations

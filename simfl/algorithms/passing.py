@@ -26,6 +26,10 @@ What the paper leaves open is an option:
 A broadcast counts in full in the traffic, but travels only to who waits for it. Whoever is away when its turn comes is
 passed over; who leaves for good hands on what it has. A holder that is away still gives away its model, after a
 timeout.
+
+Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. Nobody gets the right to
+update who is away or out of reach of the holder: on the holder's side of a partition the model goes on, on the other
+side nobody works. Who crashes with the right keeps it, and computes again when it is back.
 """
 
 from __future__ import annotations

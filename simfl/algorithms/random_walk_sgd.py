@@ -10,6 +10,8 @@ Dai use it ("DP-SGD-5"), with Gaussian noise in the place of Laplace noise.
 Every visit of an example is (epsilon/k, delta/k)-private, so that its budget is spent after k visits; a node takes no
 further part then. A node's visits are k passes over its data, each in a new order. `visits: 1` is the one-visit form:
 Algorithm 1 with this step size.
+
+Faults: those of `simfl.algorithms.passing`.
 """
 
 from __future__ import annotations

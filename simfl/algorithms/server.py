@@ -10,6 +10,11 @@ updates applied between the read of the model it was computed at and its own app
   has crashed (and reads anew) or left (and is forgotten).
 - `drop`: an update that is too stale is thrown away; its client goes on from the present model.
 - `down_weight`: an update that is too stale counts (bound + 1) / (staleness + 1).
+
+Faults, for all of them: a lost message is sent again, and messages to or from a server that is away, or out of reach,
+wait. A client that is out of reach when its model comes asks for another; what it sends later is stale. Who crashes
+is forgotten at once (or when the server is back) and asks anew. While the server is away nothing is applied; it keeps
+its model, and takes what has come in order. Under `wait`, who is cut off is waited for once the bound is reached.
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ Graphs: `one_peer` (the paper's: in round k, client i sends to i + 2^(k mod P) o
 all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links). The first three count the clients
 that are left when the first of them comes to the round: without its predecessor on a ring, a client would send its
 weight away and get none.
+
+Faults. A lost message, a partition and a client that crashes are waited for, `overlap` rounds later; weight on its
+way is counted, and none is lost but with who leaves for good. Where a partition does not end, nobody goes on.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@
 One iteration counts one update per learner, all at once: a run stops after a whole iteration. The
 all-reduce is modelled: every learner sends 2 (K-1)/K model bytes over its link, plus latency, and
 the slowest link decides. Nobody waits for a learner that goes offline after it has computed.
+
+Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all
+wait. A partition that separates learners who have computed destroys an all-reduce under way and holds the next one up
+until it is over; where it does not end, nobody goes on.
 """
 
 from __future__ import annotations

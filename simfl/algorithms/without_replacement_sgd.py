@@ -14,6 +14,8 @@ one, because no example is in two of them; without privacy this is the paper's "
 
 The listing has no projection onto the ball of radius R that the bounds of the strongly convex case need:
 `projection` decides. Its range t = 0..T has one batch too many; here every batch is used once.
+
+Faults: those of `simfl.algorithms.passing`.
 """
 
 from __future__ import annotations

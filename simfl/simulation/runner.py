@@ -442,8 +442,19 @@ class Simulation:
                 self.status, self.reason = "done", "time"
             else:
                 self.status, self.reason = "done", f"nothing left to happen: {why_over(self.algorithm)}"
+        self._note_saturation()
         if self.status != "diverged" and not self.journal.replaying:
             self._evaluate()
+
+    def _note_saturation(self) -> None:
+        """Say that messages queued for most of the run, if they did."""
+        network, now = self.world.network, self.world.clock.now
+        backlog_s = network.backlog_s()
+        if backlog_s > 0.2 * now and network.in_flight > 20 * self.world.num_clients:
+            self.warnings.append(
+                f"links: saturated at the end: {network.in_flight} messages are under way, and the busiest link has "
+                f"{backlog_s:.3g} s of them to send after a run of {now:.3g} s; send less often, or widen the links"
+            )
 
     @property
     def wall_s(self) -> float:

@@ -20,7 +20,7 @@ from simfl.streams import Streams
 from simfl.world.compute import Sampler
 
 #: Absences of a client in one go, beyond which its times must be a mistake.
-MOST_OUTAGES = 2**20
+MOST_OUTAGES = 2**17
 
 
 class Outcome(enum.Enum):

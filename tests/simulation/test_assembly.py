@@ -7,7 +7,9 @@ import pytest
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.simulation.assembly import assemble
+from simfl.simulation.runner import run
 from simfl.simulation.world import build_world
+from tests.helpers import RunWithoutNumbers
 
 
 def ready(**sections):
@@ -42,3 +44,26 @@ def test_partitions_and_outages_of_the_server_come_into_the_world():
     there = [world.availability.online(server, time) for time in (0.5, 1.5, 3.0, 6.0)]
     assert there == [True, False, True, False]
     assert [world.availability.online(client, 1.5) for client in range(4)] == [True] * 4
+
+
+def test_messages_that_are_sent_faster_than_they_travel_are_warned_of(tmp_path, monkeypatch):
+    """A softmax model of the digits has 650 parameters: 2.6 kB take 20.8 ms at 1 Mbit/s."""
+    gossip = {"kind": "gossip_learning", "batch_size": 8}
+
+    def warned(period, **links):
+        return ready(algorithm={**gossip, "period": period}, links=links, topology="ring").warnings
+
+    usual = warned("1 s", uplink="1 Mbit/s")
+    assert warned("20.9 ms", uplink="1 Mbit/s") == warned("10.5 ms", bandwidth="1 Mbit/s") == usual
+    (line,) = [line for line in warned("20.7 ms", uplink="1 Mbit/s") if line not in usual]
+    assert line == (
+        "algorithm.period: a model every 20.7 ms is more than links.uplink carries, one every 20.8 ms: messages queue "
+        "without bound and come ever later; lengthen the period or widen the links"
+    )
+    assert any("links.bandwidth carries" in line for line in warned("10.3 ms", bandwidth="1 Mbit/s")), "two neighbors"
+    assert any("links.downlink carries" in line for line in warned("20.7 ms", downlink="1 Mbit/s"))
+    assert any("links.uplink carries" in line for line in warned("41 ms", uplink="1 Mbit/s", loss=0.5))
+    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    setup = ready(algorithm={**gossip, "period": "1 ms"}, links={"uplink": "1 Mbit/s"}, stop={"time": 1.0})
+    (said,) = [line for line in run(setup, out=tmp_path).manifest.extra["warnings"] if line.startswith("links:")]
+    assert said.startswith("links: saturated at the end: ")

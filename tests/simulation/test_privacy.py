@@ -12,7 +12,7 @@ from simfl.privacy.noise import unit_std
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
 from simfl.tape.problem import Noise
-from tests.helpers import Lab, make_problem
+from tests.helpers import Lab, make_problem, make_world, run_algorithm
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -68,6 +68,18 @@ def test_an_update_is_clipped_as_a_whole():
     norms = np.linalg.norm(found[1], axis=1) / 8
     assert (norms > 0.05).all()
     np.testing.assert_allclose(found[0], found[1] * (0.05 / norms)[:, None], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gossip_learning", "adpsgd"])
+def test_empty_batches_and_idle_lanes_are_not_divided_by_their_norm(kind):
+    """A Poisson batch of nobody has norm 0, and so has a lane that nobody uses: 0/0 would be everywhere at once."""
+    problem = make_problem(clipping_norm=0.05, clip="update", sampling="poisson", batch_size=1)
+    with Lab(problem) as lab:
+        algorithm, rows = run_algorithm(kind, make_world(8), lab.tape, lab.training(), updates=60)
+        models = lab.tape.values(algorithm.models())
+    assert min(row[5] for row in rows) == 0
+    assert np.isfinite(models).all()
+    assert np.abs(models - models[0]).max() > 0.0
 
 
 def test_every_client_has_noise_of_its_own(tmp_path):

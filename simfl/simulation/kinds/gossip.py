@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from simfl.scenario import algorithms as schema
+from simfl.scenario.units import format_time
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.setup import Setup
 
@@ -16,9 +18,36 @@ class GossipLearningKind(Kind[schema.GossipLearning]):
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the time between two messages: by default that of a mini-batch at speed 1."""
+        return {**super().options(setup), "period_s": self.period_s}
+
+    @property
+    def period_s(self) -> float:
+        """The time between two messages of a client."""
         config = self.config
         usual_s = config.batch_size * self.scenario.clients.seconds_per_example
-        return {**super().options(setup), "period_s": usual_s if config.period is None else config.period}
+        return usual_s if config.period is None else config.period
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Yield that messages are sent faster than they travel: they queue, and nobody holds back."""
+        links, size, graph = self.scenario.links, setup.training.model_bytes, setup.topology
+        degrees = [len(graph.neighbors(client)) for client in range(graph.num_clients)]
+        arriving = max(
+            sum(1.0 / degrees[other] for other in graph.neighbors(client)) for client in range(graph.num_clients)
+        )
+        attempts = 1.0 / (1.0 - links.loss)
+        paces = {
+            "bandwidth": (links.bandwidth, attempts / min(degrees)),  # a neighbor is one of so many
+            "uplink": (links.uplink, attempts),
+            "downlink": (links.downlink, arriving),
+        }
+        for name, (pace, share) in paces.items():
+            needed_s = 0.0 if pace is None else share * size / pace
+            if needed_s > self.period_s:
+                yield (
+                    f"algorithm.period: a model every {format_time(self.period_s)} is more than links.{name} carries, "
+                    f"one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and come ever "
+                    "later; lengthen the period or widen the links"
+                )
 
 
 class DecentralizedSgdKind(Kind[schema.DecentralizedSgd]):

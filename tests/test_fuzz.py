@@ -1,0 +1,95 @@
+"""Scenarios drawn from the whole schema: valid ones end, and what must hold in every world holds."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from simfl.errors import DataError, RunError, ScenarioError
+from simfl.records import ACTIVITIES, RunFolder
+from simfl.records.results import Run
+from simfl.scenario import from_mapping
+from simfl.simulation import runner
+from simfl.simulation.data import shared_data
+from simfl.tape.executor import choose_device
+from tests.fuzz import drawn
+from tests.helpers import RunWithoutNumbers
+
+#: More of them: SIMFL_FUZZ=0:5000 pytest tests/test_fuzz.py
+FIRST, LAST = map(int, os.environ.get("SIMFL_FUZZ", "0:200").split(":"))
+LOTS = 10
+
+
+def check(run: Run, simulation: runner.Simulation) -> None:
+    """What holds in every run."""
+    manifest, clients, metrics, updates = run.manifest, run.clients, run.metrics, run.updates
+    network, now = simulation.world.network, run.manifest.time_s
+    assert manifest.status == "done", manifest.reason
+    assert manifest.reason
+    assert math.isfinite(now)
+    # Counts add up.
+    assert len(updates) == manifest.updates == clients["updates"].sum()
+    assert network.messages == network.delivered + network.lost + network.in_flight
+    assert network.in_flight >= 0
+    assert (clients["dropped"] >= 0).all()
+    assert (updates["staleness"] >= 0).all()
+    for column in ("time_s", "updates", "epochs", "rounds", "bytes_sent", "messages"):
+        assert metrics[column].is_monotonic_increasing, column
+    assert updates["time_s"].is_monotonic_increasing
+    # Times add up, as sums and as intervals.
+    sums = clients[["compute_s", "wait_s", "communicate_s", "offline_s"]]
+    assert (sums.to_numpy() >= -1e-9).all()
+    np.testing.assert_allclose(sums.sum(axis=1), now, rtol=1e-9, atol=1e-6)  # of a batch of a billion seconds
+    if simulation.setup.scenario.record.timeline:
+        table = run.timeline
+        seconds = (table["end_s"] - table["start_s"]).groupby([table["client"], table["activity"]]).sum()
+        for (client, activity), spent in seconds.items():
+            name = {"lost": "compute"}.get(ACTIVITIES[activity], ACTIVITIES[activity])
+            assert spent <= clients[f"{name}_s"][client] + 1e-6 * max(1.0, now)
+        np.testing.assert_allclose(
+            seconds.groupby("client").sum().reindex(clients["client"], fill_value=0.0), now, rtol=1e-9, atol=1e-9
+        )
+    # Who does something is there.
+    messages = run.messages
+    assert (messages["sent_s"] <= messages["delivered_s"]).all()
+    for client in range(len(clients)):
+        there = simulation.world.availability
+        assert all(there.online(client, at) for at in messages["delivered_s"][messages["target"] == client])
+
+
+def one(seed: int, folder) -> bool:
+    """Draw a scenario, run it and look at it; false if it was refused."""
+    scenario = from_mapping(drawn(seed))
+    try:
+        setup = runner.prepare(scenario)
+    except (ScenarioError, DataError):
+        return False
+    simulation = runner.Simulation(setup, choose_device(None))
+    try:
+        check(simulation.run(RunFolder.create(folder, scenario.name, str(seed))), simulation)
+    except RunError as refusal:
+        if "expected at most" not in str(refusal) or "absences" not in str(refusal):
+            raise
+        # Who is a billion times slower is away too often meanwhile: a line says so.
+    finally:
+        simulation.release()
+    return True
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize("lot", range(LOTS))
+def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
+    assert runner.Executor is RunWithoutNumbers
+    seeds = range(FIRST + lot, LAST, LOTS)
+    with shared_data():
+        ran = sum(_named(seed, tmp_path) for seed in seeds)
+    assert ran > 0.8 * len(seeds), "few are refused"
+
+
+def _named(seed, folder):
+    try:
+        return one(seed, folder)
+    except BaseException as error:
+        error.add_note(f"tests.fuzz.drawn({seed})")
+        raise
