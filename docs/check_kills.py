@@ -39,7 +39,7 @@ availability:
   - {clients: [4], join: 40 ms}
   - {clients: [5], random: {up: {kind: exponential, mean: 80 ms}, down: 10 ms}}
   - {clients: [6], crash: [{at: 150 ms, back: never}]}
-evaluate: {every: {updates: 400}, clients: true}
+evaluate: {every: {updates: 150}, clients: true}
 record: {messages: true, timeline: true, client_models: true}
 """
 #: Privacy sections, of which every algorithm can do with one; and what those are told that are on their own.
@@ -51,7 +51,7 @@ MECHANISMS = (
 )
 ALONE = ("clients.count=1", "slowdowns=[]", "availability=[{clients: [0], crash: [{at: 60 ms, back: 120 ms}]}]")
 #: Decisions by deep-Q networks take as long as hundreds of updates.
-SLOW = {"deep_q_sgd": 300}
+SLOW = {"deep_q_sgd": 100}
 
 
 def scenario_of(kind: str, private: bool, updates: int) -> Any:
@@ -137,7 +137,7 @@ def soak(kills: int, names: Sequence[str], root: Path, every_s: float, seed: int
             name, said = line["job"].split("/")[0], [line]
             if "resumes" in line:
                 resumed += line["resumes"]
-                if done >= kills or draws.random() < 0.2:
+                if done >= kills or (killed and draws.random() < 0.7):
                     continue
                 time.sleep(draws.uniform(0.0, 1.2 * alone[name]["wall_s"]))
                 said = child.kill()
@@ -165,8 +165,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--only", nargs="*", help="names of algorithms (default: all)")
-    parser.add_argument("--updates", type=int, default=4_000, help="of a run (default: 4,000)")
-    parser.add_argument("--every", type=float, default=0.2, help="host seconds between checkpoints (default: 0.2)")
+    parser.add_argument("--updates", type=int, default=1_500, help="of a run (default: 1,500)")
+    parser.add_argument("--every", type=float, default=0.1, help="host seconds between checkpoints (default: 0.1)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
     asked = parser.parse_args()
     from simfl.algorithms import ALGORITHMS

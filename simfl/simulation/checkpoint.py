@@ -285,6 +285,12 @@ class Keeper:
         every_s: host seconds between checkpoints; None: none is taken, what is there stays.
         since: where to begin.
         ends_after: events after which the run is interrupted; None for never.
+
+    Attributes:
+        taken: how many checkpoints there were.
+        taking_s: host seconds that they took.
+        replaying_s: host seconds in which the world was played again.
+        loading_s: host seconds in which models were given their values.
     """
 
     def __init__(
@@ -300,7 +306,7 @@ class Keeper:
         self.since = since
         self.ends_after = ends_after
         self.taken = 0
-        self.seconds = 0.0
+        self.taking_s = self.replaying_s = self.loading_s = 0.0
         self._run = simulation
         self._print: dict[str, str] | None = None if since is None else since.print
         self._wanted = threading.Timer(0.0, self.want)
@@ -314,11 +320,14 @@ class Keeper:
         """Let the world run as `Clock.run` does, from where it was, with a checkpoint now and then."""
         clock = self._run.world.clock
         if self.since is not None:
+            begun = time.perf_counter()
             clock.run(until, self.since.position.events)
             if clock.interrupted:
                 return
             until, clock.paused = None, False
+            played = time.perf_counter()
             self._go_on(self.since)
+            self.replaying_s, self.loading_s = played - begun, time.perf_counter() - played
         self._rest(0.0)
         try:
             clock.run(until, self.ends_after)
@@ -354,7 +363,7 @@ class Keeper:
         else:
             self.taken += 1
         took = time.perf_counter() - begun
-        self.seconds += took
+        self.taking_s += took
         self._rest(took)
 
     def remove(self) -> None:

@@ -252,7 +252,7 @@ class Simulation:
 
         Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
         """
-        self._keeper = Keeper(self, folder.path, *self._checkpoints, ends_after)
+        self.keeper = Keeper(self, folder.path, *self._checkpoints, ends_after)
         with folder.held() as make_room, self._interruptible():
             failure = self._simulate(folder)
             self._closing = True
@@ -260,7 +260,7 @@ class Simulation:
             refused = self._complete(folder)
             failure = failure or refused
             if self.status in FINISHED and failure is None:
-                self._keeper.remove()
+                self.keeper.remove()
         self.audience.ended(Run(folder.path))
         if failure is not None:
             if isinstance(failure, SimflError | KeyboardInterrupt):
@@ -275,7 +275,7 @@ class Simulation:
             self._begin(folder)
             with tuned_interpreter():
                 self._arm()
-                self._keeper.run(self.setup.scenario.stop.time)
+                self.keeper.run(self.setup.scenario.stop.time)
                 self._finish()
                 self._collect(wait=True)
                 if not self.journal.replaying:
@@ -326,10 +326,10 @@ class Simulation:
                 table.extend(edges)
         self.audience.started(setup.scenario.resolved(), folder.path)
         self._started = self._flushed = time.perf_counter()
-        if self._keeper.since is None:
-            self._keeper.remove()  # that of another run
+        if self.keeper.since is None:
+            self.keeper.remove()  # that of another run
         else:
-            self._started -= self._keeper.since.wall_s
+            self._started -= self.keeper.since.wall_s
 
     def _complete(self, folder: RunFolder) -> RunError | None:
         """Complete the tables, the small ones first, and write the last manifest; return what the disk refused."""

@@ -128,14 +128,21 @@ class Clock:
         """
         if until is not None:
             self.call_at(until, self.stop)
-        stop, step = self._stop, self.env.step if events is None else self._counted(events)
+        stop, step = self._stop, self.env.step
+        last = math.inf if events is None else events
+        look = min(MOST_AT_ONCE, last)
+        self.paused |= not last
         events = 0
         try:
             while not (stop.triggered or self.interrupted or self.paused):
                 step()
                 events += 1
-                if not events % MOST_AT_ONCE:
-                    self._check_progress()
+                if events == look:
+                    if events == last:
+                        self.paused = True
+                    else:
+                        self._check_progress()
+                    look = min(look + MOST_AT_ONCE, last)
         except simpy.core.EmptySchedule:
             pass
         finally:
@@ -154,16 +161,3 @@ class Clock:
                 "something takes no time, or too little to be added to it: lengthen compute times, latencies or periods"
             )
         self._moment = self.now
-
-    def _counted(self, events: int) -> Callable[[], None]:
-        """Return what makes one event happen, and pauses behind the last of so many."""
-        left = events
-        self.paused = not left
-
-        def step() -> None:
-            nonlocal left
-            self.env.step()
-            left -= 1
-            self.paused = not left
-
-        return step
