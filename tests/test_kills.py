@@ -1,0 +1,49 @@
+"""Runs that are killed, as docs/check_kills.py does a hundred times: what is left is resumed to the same tables."""
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from simfl.simulation import checkpoint
+from simfl.simulation.runner import prepare, resume, run
+from tests.simulation.test_checkpoint import equal, scenario
+from tests.test_reproducibility import prepared
+
+
+@pytest.mark.parametrize("kind", ["async_fl", "fedbuff", "gossip_learning", "sync_sgd"])
+def test_what_lies_in_the_folder_at_some_moment_is_enough(kind, tmp_path, monkeypatch):
+    """The folder as a kill would have left it is a copy, taken while the run goes on."""
+    taken, chosen = 0, random.Random(kind).randint(1, 4)
+    take = checkpoint.Keeper.take
+
+    def copied(keeper):
+        nonlocal taken
+        take(keeper)
+        taken += 1
+        if taken <= chosen:
+            shutil.copytree(keeper.path.parent, tmp_path / "left", dirs_exist_ok=True)
+
+    monkeypatch.setattr(checkpoint, "REST", 0)
+    monkeypatch.setattr(checkpoint.Keeper, "take", copied)
+    whole = run(prepared(kind, private=True, window="auto"), out=tmp_path, checkpoint_every=1e-3)
+    assert taken
+    found = resume(tmp_path / "left", checkpoint_every="never")
+    assert found.manifest.extra["resumed"] == 1
+    assert equal(found, whole)
+
+
+def test_a_process_that_is_killed(tmp_path):
+    text = scenario(stop="{updates: 3000}").to_yaml()
+    (tmp_path / "run.yaml").write_text(text)
+    code = "import sys, simfl; simfl.run(sys.argv[1], out=sys.argv[2], checkpoint_every=0.05)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.yaml"), str(tmp_path)]) as child:
+        folder, deadline = tmp_path / "run" / "001", time.monotonic() + 120
+        while not (folder / checkpoint.FILE).exists() and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        child.kill()
+    assert equal(resume(folder), run(prepare(scenario(stop="{updates: 3000}")), out=tmp_path))
