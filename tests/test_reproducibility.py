@@ -80,7 +80,7 @@ def rough(
 
 
 def tables(found):
-    frames = {name: getattr(found, name) for name in TABLES}
+    frames = {name: getattr(found, name) for name in TABLES if name in found.manifest.tables}
     frames["metrics"] = frames["metrics"].drop(columns="wall_s")
     return frames
 
