@@ -425,10 +425,10 @@ def test_json_goes_alone_to_standard_output(simfl_, scenario, fake_runs, tmp_pat
         assert code == 0
         assert shown
         assert words[0] == "run" or json.loads((tmp_path / "folder" / "found.json").read_text()) == found
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures", "folder", "results", "tiny.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "results", "tiny.yaml"]
     (run,) = found
     assert (run["algorithm"], run["status"], run["epsilon"]) == ("sync_sgd", "done", None)
-    assert run["folder"].startswith("results")
+    assert Path(run["folder"]).parent == tmp_path / "results" / "tiny"
 
 
 def test_list_names_everything_with_a_line_about_it(simfl_):
@@ -500,7 +500,7 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
 def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
     from simfl.data import fetch, sources
 
-    def fetched(name, root, progress):
+    def fetched(name, root, progress, tell):
         assert progress is None
         return [root / name / "file.gz"]
 

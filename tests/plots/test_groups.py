@@ -119,14 +119,16 @@ def test_fewer_than_four_seeds_are_drawn_themselves(group):
     ]
 
 
-def test_a_sweep_is_drawn_by_its_groups(tmp_path, group):
+def test_a_sweep_is_drawn_by_its_groups(group):
     made = group(rates=[1.0, 2.0])
     runs = [
-        SweepRun(str(run.folder), "ours", {"a": "ours"}, {}, seed, "k", status="done")
+        SweepRun(run.folder.name, "ours", {"a": "ours"}, {}, seed, "k", status="done")
         for seed, run in made.runs.items()
     ]
-    Sweep(tmp_path, "s", "", "0", {}, {"a": ["ours"]}, tuple(runs)).write()
-    ax = plot(tmp_path)
+    (folder,) = {run.folder.parent for run in made.runs.values()}
+    study = {"compare": {"x": ["time"], "y": "test_accuracy", "target": None}}
+    Sweep(folder, "s", "", "0", study, {"a": ["ours"]}, tuple(runs)).write()
+    ax = plot(folder)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours"]
     assert len(ax.lines) == 3
 
