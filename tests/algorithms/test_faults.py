@@ -25,7 +25,16 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
 from tests.algorithms import test_passing
 from tests.algorithms.test_contract import ALONE, EVERY
-from tests.helpers import LOCAL, NullExecutor, exponential, lognormal, make_algorithm, make_training, make_world
+from tests.helpers import (
+    LOCAL,
+    NullExecutor,
+    constant,
+    exponential,
+    lognormal,
+    make_algorithm,
+    make_training,
+    make_world,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/faults.md"
 CLIENTS, SERVER = 4, 4
@@ -72,8 +81,8 @@ class Life:
         self.until = until
         count, self.messages, self.rows, self.ends = 1 if alone else CLIENTS, [], [], []
         self.world = make_world(
-            count, topology="complete", seconds_per_example=4e-3, jitter=lognormal(0.3), seed=2,
-            on_delivery=self.messages.append, **{"links": LINKS, **world},
+            count, topology="complete", jitter=lognormal(0.3), seed=2, on_delivery=self.messages.append,
+            **{"seconds_per_example": 4e-3, "links": LINKS, **world},
         )  # fmt: skip
         passed = issubclass(ALGORITHMS[kind], PassedModels)
         training = make_training([4000 if passed else 64] * count)
@@ -199,3 +208,43 @@ def test_the_table_has_every_algorithm_once():
     _, rows = table()
     assert sorted(row[0] for row in rows) == sorted(heading(*row) for row in ROWS)
     assert {row[0].split("`")[1] for row in rows} == set(ALGORITHMS)
+
+
+GONE = [Outage(BEGIN, math.inf, crash=True)]
+#: Worlds at the edge of what can be asked for: (world, until when).
+EXTREMES = {
+    "links that take no time": ({"links": LinkModel()}, 0.6),
+    # Batches that take long, too: else there are a million of them between two messages.
+    "latencies of a million seconds": ({"links": LinkModel(latency=constant(1e6)), "seconds_per_example": 1e3}, 5.5e6),
+    "one byte per second": (
+        {"links": LinkModel(bandwidth=1.0, uplink=1.0, downlink=1.0), "seconds_per_example": 0.5}, 300.0,
+    ),
+    "one client a billion times slower": ({"speeds": [1.0, 1.0, 1.0, 1e9]}, OVER),
+    "everybody leaves": ({"outages": dict.fromkeys(range(CLIENTS), GONE)}, None),
+    "everybody is cut off from everybody": (
+        {"links": LinkModel(cuts=Cuts([Cut(tuple(frozenset({node}) for node in range(CLIENTS)), BEGIN, END)]))}, OVER,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize(("kind", "options"), ROWS, ids=[heading(*row) for row in ROWS])
+def test_what_holds_in_every_world_holds_at_its_edges(kind, options, extreme):
+    world, until = EXTREMES[extreme]
+    if kind == "gossip_learning" and "seconds_per_example" in world:
+        options = {**options, "period_s": 8 * world["seconds_per_example"]}
+    if kind in ALONE:
+        world = {**world, "outages": {0: GONE} if "outages" in world else {}, "links": LINKS, "speeds": [1.0]}
+    life = Life(kind, options, until=until, **world)
+    life.invariants()
+    if extreme == "everybody leaves":
+        assert why_over(life.algorithm) == "every client has left"
+        assert life.world.clock.now < 2 * END
+    elif "slower" in extreme and kind not in ALONE:
+        waiting = {"sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "async_fl"}
+        walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
+        if not (kind in waiting or walks or options.get("delays") or options.get("after_update")):
+            assert life.made_by({0, 1, 2}, 1.0, OVER) > 0, "who does not wait goes on"
+        assert not life.made_by({3}, 0.0, OVER)
+    else:
+        assert life.rows
