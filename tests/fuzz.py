@@ -49,12 +49,18 @@ class Drawer:
         kind = self.one(*ALGORITHMS)
         alone, served = kind in ONE_CLIENT, kind in ("async_fl", "async_sgd", "audp", "mapa", *LOCAL)
         count = 1 if alone else self.one(2, 3, 4, 6, 9)
+        deciding = kind == "deep_q_sgd"
+        if deciding:
+            count = 2  # one size of networks to compile
         horizon = 1.5
         found = {
             "name": f"drawn-{kind}",
             "seed": int(self._random.integers(1000)),
-            "data": {"set": "digits", "partition": self.one("iid", "iid", {"kind": "dirichlet", "alpha": 5.0})},
-            "model": "one_vs_all" if kind in ("deep_q_sgd",) else self.one("softmax", "softmax", "mlp"),
+            "data": {
+                **({"set": "digits"} if deciding else {"set": "logistic", "samples": 400}),
+                "partition": self.one("iid", "iid", {"kind": "dirichlet", "alpha": 5.0}),
+            },
+            "model": "one_vs_all" if deciding else "logistic",
             "algorithm": self.algorithm(kind, count),
             "clients": self.clients(count),
             "slowdowns": [self.slowdown(count, horizon) for _ in range(self.one(0, 0, 1, 2))],
@@ -70,7 +76,7 @@ class Drawer:
             found["topology"] = self.one("ring", "complete", "star", "exponential", "tree")
         if served and self.chance(0.6):
             found["server"] = self.server(horizon)
-        if kind == "deep_q_sgd":
+        if deciding:
             found["stop"]["updates"] = 30
         if "time" in found["evaluate"]["every"]:  # else somebody who is slow is waited for, evaluation by evaluation
             found["stop"].setdefault("time", horizon)
@@ -104,7 +110,7 @@ class Drawer:
             "deep_q_sgd": {"hidden": 4, "memory": 4, "replay": 2},
         }  # fmt: skip
         found |= {name: value for name, value in options.get(kind, {}).items() if self.chance(0.6)}
-        if kind in ("deep_q_sgd",):
+        if kind == "deep_q_sgd":
             found |= options[kind]
         if kind in LOCAL:
             found |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
