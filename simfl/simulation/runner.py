@@ -434,12 +434,15 @@ class Simulation:
 
     def _finish(self) -> None:
         """The world has come to an end: say why, and evaluate the last state."""
-        clock, stop = self.world.clock, self.setup.scenario.stop
+        scenario, clock = self.setup.scenario, self.world.clock
+        stop = scenario.stop
         if clock.interrupted:
             self.status, self.reason = "interrupted", signals.describe(self._signal or signal.SIGINT)
         elif self.status == "running":
             if stop.time is not None and clock.now >= stop.time:
-                self.status, self.reason = "done", "time"
+                idle = clock.pending <= (scenario.evaluate.every.time is not None)
+                why = f"; nothing was left to happen before it: {why_over(self.algorithm)}" if idle else ""
+                self.status, self.reason = "done", f"time{why}"
             else:
                 self.status, self.reason = "done", f"nothing left to happen: {why_over(self.algorithm)}"
         self._note_saturation()

@@ -46,6 +46,11 @@ class Clock:
         return self.env.now  # type: ignore[no-any-return]
 
     @property
+    def pending(self) -> int:
+        """Events that are still to happen, the end itself aside."""
+        return len(self.env._queue) - (self._stop.triggered and not self._stop.processed)
+
+    @property
     def stopped(self) -> bool:
         """Whether `stop` was called."""
         return self._stop.triggered  # type: ignore[no-any-return]
