@@ -4,8 +4,8 @@
     python docs/check_kills.py --kills 10 --only adpsgd fedbuff
 
 A child process works through runs and takes a checkpoint several times a second. It is ended by SIGKILL at a moment
-drawn over the length of a run and what comes before and after it, so that kills hit the world, a checkpoint that is
-being written, and worlds that are played again. The next child goes on where it was. Whatever the moments, tables and
+drawn over the length of a run, behind its first checkpoint, so that kills hit the world, a checkpoint that is being
+written, and worlds that are played again. The next child goes on where it was. Whatever the moments, tables and
 models must be those of the run that was left alone, bit for bit. Leaves with 1 where one is not.
 """
 
@@ -123,6 +123,8 @@ class Child:
 
 def soak(kills: int, names: Sequence[str], root: Path, every_s: float, seed: int) -> int:
     """Kill so many times; return how many of the runs that were killed are not what they should be."""
+    from simfl.simulation.checkpoint import FILE
+
     draws = random.Random(seed)
     alone = {
         line["job"].split("/")[0]: line for line in Child(root, 1e6, [f"{name}/0" for name in names]) if "found" in line
@@ -139,12 +141,14 @@ def soak(kills: int, names: Sequence[str], root: Path, every_s: float, seed: int
                 resumed += line["resumes"]
                 if done >= kills or (killed and draws.random() < 0.7):
                     continue
-                time.sleep(draws.uniform(0.0, 1.2 * alone[name]["wall_s"]))
+                while not ((root / line["job"] / FILE).exists() or child.heard.poll(0.005)):
+                    pass  # nothing is left of a run that is killed before its first checkpoint
+                time.sleep(draws.uniform(0.0, 0.5 * alone[name]["wall_s"]))
                 said = child.kill()
-                done += 1
             found = next((each["found"] for each in said if each["job"] == line["job"] and "found" in each), None)
             if found is None:
                 killed += 1
+                done += 1
                 break
             number += 1
             wrong += found != alone[name]["found"]

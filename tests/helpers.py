@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -432,6 +433,7 @@ def run_until(setup, event, out, *, since=None, folder=None):
         found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
     finally:
         simulation.release()
+    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()), "nobody waits any more"
     return found, clock.events
 
 

@@ -336,10 +336,10 @@ class Keeper:
                 clock.paused = False
                 self.take()
                 clock.run()
+            if clock.interrupted:
+                self.take()
         finally:
             self._wanted.cancel()
-        if clock.interrupted:
-            self.take()
 
     def want(self) -> None:
         """Take a checkpoint before the next event."""
@@ -349,6 +349,8 @@ class Keeper:
         """Take a checkpoint now, between two events; a disk that does not take it is a warning."""
         if self.every_s is None:
             return
+        self._run.tape.flush()
+        self._run.journal.zeroed()  # what has been recorded is computed, which would take its time anyway
         begun = time.perf_counter()
         try:
             self._take()
