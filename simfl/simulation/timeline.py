@@ -110,8 +110,8 @@ class Timeline:
         while pieces and seconds > 0.0:
             start, end = pieces.pop()
             begin = max(start, end - seconds)
-            seconds -= end - begin
             taken.append((client, begin, end, COMMUNICATE))
+            seconds = 0.0 if begin > start else seconds - (end - begin)  # no residue of rounding reaches further back
         if taken:
             self._waits(client, taken[-1][1])
             for row in reversed(taken):
