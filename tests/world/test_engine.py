@@ -1,4 +1,5 @@
 import math
+import signal
 from time import sleep
 
 import pytest
@@ -139,6 +140,15 @@ def test_a_time_that_has_passed_by_rounding_is_now():
     assert seen == [0.3]
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C raises, also where the tests were started in the background and it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_event_that_does_not_end_is_broken_off():
     clock = Clock()
 
@@ -152,6 +162,7 @@ def test_an_event_that_does_not_end_is_broken_off():
         clock.run()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_event_that_ends_in_time_is_not():
     clock, seen = Clock(), []
     clock.call_at(1.0, lambda: (clock.interrupt(patience_s=0.2), seen.append(1)))
