@@ -86,7 +86,7 @@ def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
     seeds = range(FIRST + lot, LAST, LOTS)
     with shared_data():
         ran = sum(_named(seed, tmp_path) for seed in seeds)
-    assert ran > 0.8 * len(seeds), "few are refused"
+    assert ran >= 0.7 * len(seeds), "few are refused"
 
 
 @pytest.mark.usefixtures("without_numbers")

@@ -98,7 +98,7 @@ partitions = (
     st.sampled_from(["iid", "dirichlet", "shards", "by_label"])
     | section({"kind": "dirichlet"}, alpha=positive, sizes=sizes)
     | section({"kind": "shards"}, shards_per_client=counts)
-    | section({"kind": "by_label"}, labels_per_client=st.integers(1, 10), sizes=sizes)
+    | section({"kind": "by_label"}, labels_per_client=st.integers(1, 2), sizes=sizes)  # of two classes or more
     | section({"kind": "resample", "size": counts}, sizes=sizes)
 )
 real = {
