@@ -8,14 +8,13 @@ from simfl.scenario import kinds
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Model, ModelConfig
 from simfl.scenario.network import TopologyConfig
-from simfl.scenario.partitions import Partition, PartitionConfig, Sizes
+from simfl.scenario.partitions import Partition, Sizes
 from simfl.world.topology import MIXING_RULES, TOPOLOGIES
 
 
 def test_data_sets_and_partitions() -> None:
     assert set(kinds("data")) == set(DATASETS)
-    partitions = [member for member in members_of(Partition) if issubclass(member, PartitionConfig)]
-    assert {kind_of(member, "kind") for member in partitions} == {*PARTITIONS, "by_column"}  # a file's, not drawn
+    assert {kind_of(member, "kind") for member in members_of(Partition)} == set(PARTITIONS)
     assert {kind_of(member, "kind") for member in members_of(Sizes)} == set(SIZES)
 
 
