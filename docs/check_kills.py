@@ -76,6 +76,16 @@ def scenario_of(kind: str, private: bool, updates: int) -> Any:
     return None
 
 
+def is_over(folder: Path) -> bool:
+    """Return whether a run has come to its end."""
+    import simfl
+
+    try:
+        return simfl.read(folder).status in ("done", "diverged")
+    except simfl.SimflError:
+        return False
+
+
 def work(tell: Any, root: Path, every_s: float, jobs: Sequence[str]) -> None:
     """Run `<root>/<name>.yaml`, or resume it, for each job `name/number`; tell what became of it (the child)."""
     import simfl
@@ -88,7 +98,9 @@ def work(tell: Any, root: Path, every_s: float, jobs: Sequence[str]) -> None:
             name, number = job.split("/")
             begun = (root / job / FILE).exists()
             tell.send({"job": job, "resumes": begun})
-            if begun:
+            if begun and is_over(root / job):  # it was killed when all but its checkpoint's removal was done
+                run = simfl.read(root / job)
+            elif begun:
                 run = simfl.resume(root / job, checkpoint_every=every_s)
             else:
                 run = simfl.run(simfl.load(root / f"{name}.yaml"), out=root, run_id=number, checkpoint_every=every_s)
