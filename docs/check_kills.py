@@ -79,9 +79,10 @@ def scenario_of(kind: str, private: bool, updates: int) -> Any:
 def is_over(folder: Path) -> bool:
     """Return whether a run has come to its end."""
     import simfl
+    from simfl.records.sweeps import FINISHED
 
     try:
-        return simfl.read(folder).status in ("done", "diverged")
+        return simfl.read(folder).status in FINISHED
     except simfl.SimflError:
         return False
 
