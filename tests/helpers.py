@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -52,6 +53,26 @@ def optimised():
     finally:  # a test that fails must not leave the others another way to compile
         jax.config.update("jax_disable_most_optimizations", True)
         jax.clear_caches()
+
+
+class TooLongError(Exception):
+    """Something took longer than anybody would wait; no OSError, which what is tested might catch."""
+
+
+@contextlib.contextmanager
+def limited(seconds, what):
+    """Let nothing compute for longer: a busy machine is no failure."""
+
+    def stop(number, frame):
+        raise TooLongError(f"{what} takes more than {seconds} s")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 # -- worlds ------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import warnings
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from simfl.reports.trace import write_trace
 from simfl.scenario import loads
 from simfl.simulation.trained import Trained
 from tests.conftest import write_run
+from tests.helpers import limited
 
 FEW = 30
 TRIES = int(os.environ.get("SIMFL_FUZZ", FEW))
@@ -294,22 +294,6 @@ def test_whatever_looks_at_a_damaged_folder_ends_in_a_line(originals, tmp_path):
     assert refused > TRIES // 5
     left = {path.name for path in tmp_path.iterdir()}
     assert left <= {"report.html", "trace.json"}, "nothing is left behind"
-
-
-@contextlib.contextmanager
-def limited(seconds, what):
-    """Let nothing take longer."""
-
-    def stop(number, frame):
-        raise TimeoutError(f"{what} takes more than {seconds} s")
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # of computing: a busy machine is no failure
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 def test_what_is_whole_is_not_refused(originals, tmp_path):

@@ -21,6 +21,7 @@ from simfl.errors import SimflError
 from simfl.scenario import load, loads
 from simfl.simulation.data import shared_data
 from simfl.simulation.runner import prepare
+from tests.helpers import limited
 
 TRIES = int(os.environ.get("SIMFL_FUZZ", 2000))
 PREPARED = 200
@@ -156,24 +157,6 @@ def opened(text, file):
     return loads(text.decode())
 
 
-class TooLongError(Exception):
-    """Something took longer than anybody would wait."""
-
-
-@contextlib.contextmanager
-def limited(seconds):
-    def stop(number, frame):
-        raise TooLongError
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # of computing: a busy machine is no failure
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="signals of POSIX")
 def test_broken_scenarios_are_refused_in_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -185,7 +168,7 @@ def test_broken_scenarios_are_refused_in_lines(tmp_path, monkeypatch):
         for number in range(TRIES):
             text = broken(scenarios, rng)
             try:
-                with limited(60):
+                with limited(60, "a scenario"):
                     scenario = opened(text, file)
                     valid += 1
                     if valid % PREPARED == 0 and scenario.clients.count <= 1000:
