@@ -12,6 +12,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """What is asked for with; not every system has all of them."""
 
 _last = 0
+_passed_on = 0
 
 
 @contextlib.contextmanager
@@ -26,9 +27,9 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
         return
 
     def take(number: int, frame: FrameType | None) -> None:
-        global _last
-        _last = number
-        handle(number)
+        global _last, _passed_on
+        _last, _passed_on = _passed_on or number, 0
+        handle(_last)
 
     before = {}
     for name in NAMES:
@@ -40,6 +41,13 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)
+
+
+def pass_on(number: int) -> None:
+    """Do as if this process had got a signal itself, which it may ignore: a worker, whose parent got it."""
+    global _passed_on
+    _passed_on = number
+    signal.raise_signal(signal.SIGINT)
 
 
 def exit_code() -> int:

@@ -6,9 +6,6 @@ Values are taken as they are, only converted to float32: scaling is the author's
 
 from __future__ import annotations
 
-import tokenize
-import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
-from simfl.data.files import candidates, first_file
+from simfl.data.files import DAMAGED, candidates, first_file
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
-
-_DAMAGED = (
-    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
-)
-"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or not archives."""
 
 
 def load_npz(
@@ -118,7 +109,7 @@ def _read(
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is not an array")
             found = archive.files
-    except _DAMAGED as error:
+    except DAMAGED as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.data.files import DAMAGED
 from simfl.errors import DataError, RunError
 from simfl.records.writer import cannot_write, remove
 
@@ -29,12 +28,6 @@ Parts = Mapping[str, NDArray[Any]]
 
 LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
 """A file that says it holds more than the first, or much more than it is large, is refused before memory runs out."""
-
-_DAMAGED = (
-    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError),
-)
-"""What NumPy and zipfile raise for files that are cut off, forged, encrypted or not archives."""
 
 
 def write_models(path: Path, parts: Parts) -> str:
@@ -83,7 +76,7 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
                     parts[name] = np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a model (.npz), found nothing there") from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: expected an .npz archive of a model's parts, found {reason}") from None
     for name, part in parts.items():

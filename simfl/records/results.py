@@ -139,7 +139,9 @@ class Run:
     @functools.cached_property
     def model(self) -> dict[str, NDArray[np.float32]]:
         """The model at the end, the mean of all or the server's: its parameter arrays by name."""
-        return self._models("model", "it was written by an older version of simfl, or ended before it had a model")
+        ended = f"it was {self.status} before it was over; go on with it by `simfl resume {self.folder}`"
+        older = "it was written by an older version of simfl, or failed before it had a model"
+        return self._models("model", ended if self.status in UNFINISHED else older)
 
     @functools.cached_property
     def client_models(self) -> dict[str, NDArray[np.float32]]:

@@ -6,7 +6,7 @@ Every engine takes tasks and yields (task, outcome) as they end, in any order. W
 from __future__ import annotations
 
 import multiprocessing
-import threading
+import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -29,7 +29,7 @@ class Engine(Protocol):
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Yield every task with its outcome; those that were not begun when `stop` was called are left out."""
 
-    def stop(self) -> None:
+    def stop(self, number: int = signal.SIGINT) -> None:
         """Begin no more runs, and end those under way; may be called from a signal handler."""
 
 
@@ -53,7 +53,7 @@ class Serial:
                 self._stopped = self._stopped or outcome.status == "interrupted"  # the run itself takes Ctrl-C
                 yield task, outcome
 
-    def stop(self) -> None:
+    def stop(self, number: int = signal.SIGINT) -> None:
         """Begin no more runs."""
         self._stopped = True
 
@@ -75,7 +75,7 @@ class Local:
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self._context = multiprocessing.get_context("spawn")
-        self._stop = self._context.Event()  # what the processes look at
+        self._stop = self._context.RawValue("i", 0)  # what the processes look at: who asked for an end
         self._stopped = False
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
@@ -109,15 +109,14 @@ class Local:
                     if outcome.status != "missing":
                         yield task, outcome
         finally:
-            self._stop.set()  # where the caller did not read to the end
+            self.stop()  # where the caller did not read to the end
             for pool in [*idle, *(pool for _, pool in running.values())]:
                 pool.shutdown(cancel_futures=True)
 
-    def stop(self) -> None:
+    def stop(self, number: int = signal.SIGINT) -> None:
         """Begin no more runs, and end those under way before their next event."""
         self._stopped = True
-        # A signal handler must not wait for a lock that the code it interrupted may hold.
-        threading.Thread(target=self._stop.set, name="simfl-stop").start()
+        self._stop.value = self._stop.value or number  # no lock: the code that a signal interrupted might hold it
 
     def _pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, self._context, start_worker, (self._stop,))
@@ -198,12 +197,12 @@ class Cluster:
             raise RunError(f"{task.folder}: cannot write the results: {error.strerror}") from error
         return outcome
 
-    def stop(self) -> None:
+    def stop(self, number: int = signal.SIGINT) -> None:
         """Stop waiting; what the workers are computing is dropped."""
         self._stopped = True
 
 
-def choose_engine(jobs: int, cluster: str | None) -> tuple[Engine, Callable[[], None]]:
+def choose_engine(jobs: int, cluster: str | None) -> tuple[Engine, Callable[[int], None]]:
     """Return the engine for a number of runs at a time, and what stops it."""
     engine: Engine = Cluster(cluster) if cluster is not None else Local(jobs) if jobs > 1 else Serial()
     return engine, engine.stop

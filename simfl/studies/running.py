@@ -125,7 +125,7 @@ def sweep(
     ]
     with _alone_in(state.folder):
         state.write()
-        with signals.handled(lambda number: stop()):
+        with signals.handled(stop):
             state = _run(engine, tasks, state, report)
         state.write_table()
     return state

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simfl import signals
 from simfl.errors import DataError, SimflError
 
 if TYPE_CHECKING:
-    from multiprocessing.synchronize import Event
+    from ctypes import c_int
 
     from simfl.records import Progress, Run
 
-_stop: Event | None = None
+_stop: c_int | None = None  # shared with the parent: the signal that asks for an end, 0 for none yet
 _alone = threading.Lock()
 _serving = contextlib.ExitStack()  # what a process keeps for as long as it lives
 
@@ -72,7 +73,7 @@ class RunOutcome:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def start_worker(stop: Event) -> None:
+def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine.
 
     Ctrl-C at the terminal, and SIGTERM to a whole job, are for the parent, which sets `stop`: a process waiting for
@@ -104,7 +105,7 @@ def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
     from simfl.scenario.own_code import look_beside
 
-    if _stop is not None and _stop.is_set():
+    if _stop is not None and _stop.value:
         return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
     try:
@@ -173,9 +174,9 @@ class _Interruption:
         self._passed = False
 
     def __call__(self, progress: Progress) -> None:
-        if _stop is not None and _stop.is_set() and not self._passed:
+        if _stop is not None and _stop.value and not self._passed:
             self._passed = True
-            signal.raise_signal(signal.SIGINT)
+            signals.pass_on(_stop.value)
 
 
 @contextlib.contextmanager

@@ -213,7 +213,7 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
         sweep(write(), out=tmp_path / "results", cluster="nonsense")
 
 
-@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, jobs, number):
     def press(report):
         if report.run is not None and not pressed:
@@ -229,6 +229,8 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, jobs, numbe
     assert pressed[0] in done
     assert len(done) <= jobs
     assert set(statuses(swept)) <= {"done", "missing", "interrupted"}
+    reasons = {run.reason for run in swept.runs if run.status == "interrupted"}
+    assert reasons <= {signals.describe(number)}, "a worker says what its parent was ended by"
     told = []
     swept = sweep(study, out=tmp_path, jobs=1, tell=told.append)
     assert statuses(swept) == ["done"] * 8
