@@ -151,7 +151,7 @@ class Bursts(LinkModel):
 class ServerModel:''',
         ),
         (
-            "simfl/scenario/network.py",
+            "simfl/scenario/links.py",
             "    resend_timeout: PositiveSeconds = Field(default=0.1,",
             '    bursts: Count | None = Field(default=None, description="of one period")\n'
             "    resend_timeout: PositiveSeconds = Field(default=0.1,",

@@ -16,8 +16,9 @@ from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Data, Digits
 from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
+from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Model, Softmax
-from simfl.scenario.network import Links, Ring, Server, Topology
+from simfl.scenario.network import Ring, Topology
 from simfl.scenario.privacy import Privacy
 from simfl.scenario.problems import InvalidValueError, Problem, show
 from simfl.scenario.syntax import write
