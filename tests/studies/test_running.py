@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from simfl import signals
 from simfl.errors import ScenarioError
 from simfl.records import RunFolder
 from simfl.records.locks import held
