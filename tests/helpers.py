@@ -35,6 +35,7 @@ from simfl.tape.executor import Evaluation, choose_device
 from simfl.tape.packing import Bank, pack
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
 from simfl.world import Availability, Clock, Compute, Network, World
+from simfl.world.compute import Constant
 from simfl.world.links import LinkModel
 from simfl.world.topology import build_topology
 
@@ -90,7 +91,7 @@ def exponential(mean):
 
 def constant(value):
     """A sampler of one value."""
-    return lambda generator, n: np.full(n, float(value))
+    return Constant(float(value))
 
 
 def make_world(

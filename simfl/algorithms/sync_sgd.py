@@ -3,9 +3,10 @@
     repeat: every learner computes the gradient of a mini-batch at the same w
             all-reduce when the slowest is done: w <- w - step * mean of the gradients
 
-One iteration counts one update per learner, all at once: a run stops after a whole iteration. The
-all-reduce is modelled: every learner sends 2 (K-1)/K model bytes over its link, plus latency, and
-the slowest link decides. Nobody waits for a learner that goes offline after it has computed.
+One iteration counts one update per learner, all at once: a run stops after a whole iteration. The all-reduce is one
+of `simfl.world.collectives`, step by step over idle links: `ring`, `halving`, `doubling`, or of these whatever takes
+least time for the model's size (`auto`, as libraries do). `ideal`, one latency and 2 (K-1)/K model bytes, is a bound
+that none of them reaches: the papers' view. Nobody waits for a learner that goes offline after it has computed.
 
 Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all
 wait. A partition that separates learners who have computed destroys an all-reduce under way and holds the next one up
@@ -18,11 +19,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import numpy as np
 import simpy
 
 from simfl.algorithms.base import Algorithm, Countdown
 from simfl.tape import Model
 from simfl.world.availability import Outcome
+from simfl.world.collectives import ALL_REDUCES, Plan, equal_seconds, fastest, messages, pairs_of, seconds, sent
 from simfl.world.engine import Process
 
 
@@ -33,8 +36,16 @@ class SyncSGD(Algorithm):
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
     combines_per_gradient: float = 0.3
 
-    def set_up(self) -> None:
-        """There are no options."""
+    def set_up(self, all_reduce: str = "auto") -> None:
+        """Take the options.
+
+        Args:
+            all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest, "ideal" aside.
+        """
+        self.all_reduce = all_reduce
+        self._members: list[int] = []
+        self._plan: Plan = ()
+        self._sent: list[tuple[int, int, int]] = []
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:
@@ -71,14 +82,15 @@ class SyncSGD(Algorithm):
                     return
                 if joined_s > self.clock.now:
                     yield self.clock.timeout(joined_s - self.clock.now)
-                seconds, started = self.all_reduce_s(finished), self.clock.now
-                cut = network.hit(finished, started, started + seconds)
+                duration, started = self.all_reduce_s(finished), self.clock.now
+                cut = network.hit(finished, started, started + duration)
                 if cut is None:
                     break
-                network.lost, network.delivered = network.lost + len(finished), network.delivered - len(finished)
+                cut_off = messages(self.plan(finished))
+                network.lost, network.delivered = network.lost + cut_off, network.delivered - cut_off
                 yield self.clock.timeout(cut.start_s - started)
-            if seconds > 0.0:
-                yield self.clock.timeout(seconds)
+            if duration > 0.0:
+                yield self.clock.timeout(duration)
                 for k in finished:
                     self.times[k].communicate_s += self.present_s(k, started, self.clock.now)
             step_size = self.step_size()
@@ -103,12 +115,32 @@ class SyncSGD(Algorithm):
         joins = [self.world.availability.joins_s(k) for k in range(self.num_clients)]
         return min((t for t in joins if self.clock.now < t < float("inf")), default=None)
 
+    def plan(self, members: list[int]) -> Plan:
+        """Return the steps of an all-reduce among the members."""
+        if members != self._members:
+            count, size, network = len(members), self.training.model_bytes, self.world.network
+            if count < 2:
+                self._plan = ()
+            elif self.all_reduce == "auto":
+                self._plan = fastest(count, size, lambda i, j, part: network.expected_s(members[i], members[j], part))
+            else:
+                self._plan = ALL_REDUCES[self.all_reduce](count, size)
+            self._members, self._sent = members, sent(self._plan)
+        return self._plan
+
     def all_reduce_s(self, members: list[int]) -> float:
-        """Return how long the all-reduce takes: the slowest of the members' links."""
-        if len(members) < 2:
-            return 0.0
-        size = round(2 * (len(members) - 1) / len(members) * self.training.model_bytes)
-        return max(self.world.network.transfer_s(k, size) for k in members)
+        """Return how long the all-reduce takes, and count its messages."""
+        network, plan = self.world.network, self.plan(members)
+        if not network.steady:
+            travel_s = network.transfer_s
+            return seconds(
+                plan,
+                len(members),
+                lambda step: np.array([travel_s(members[i], members[j], step.size) for i, j in pairs_of(step)]),
+            )
+        for source, size, times in self._sent:
+            network.count(members[source], size, times)
+        return equal_seconds(plan, lambda size: network.expected_s(members[0], members[-1], size))
 
     def awaits(self, client: int) -> str:
         """The all-reduce."""

@@ -17,7 +17,7 @@ from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
 from simfl.world.availability import Outage, RandomOutages, Repeated
-from simfl.world.compute import Sampler, Slowdown
+from simfl.world.compute import Constant, Sampler, Slowdown
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel, MessageRow
 from simfl.world.topology import build_topology
@@ -75,7 +75,7 @@ def sampler_of(config: Any, neutral: float) -> Sampler | None:
     kind, mean = config.kind, getattr(config, "mean", 1.0)
     if kind == "constant":
         value = config.value
-        return None if value == neutral else lambda g, n: np.full(n, value)
+        return None if value == neutral else Constant(value)
     if kind == "uniform":
         return lambda g, n: g.uniform(config.low, config.high, n)
     if kind == "exponential":

@@ -20,6 +20,18 @@ from simfl.streams import Streams
 #: Draws a block of n values from a generator; a distribution of factors or of seconds.
 Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
+
+@dataclass(frozen=True)
+class Constant:
+    """The sampler of one value."""
+
+    value: float
+
+    def __call__(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
+        """Return it `count` times."""
+        return np.full(count, self.value)
+
+
 #: Draws per block: few, so that those of ten thousand clients stay in the cache.
 _DRAWS = 32
 #: Iterations for which the random clients of a slowdown are drawn together.

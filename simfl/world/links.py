@@ -16,6 +16,7 @@ come back, or for the end of a partition that has none, is `stuck`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 
 from simfl.streams import Streams
 from simfl.world.availability import Availability
-from simfl.world.compute import Draws, Sampler
+from simfl.world.compute import Constant, Draws, Sampler
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
 
@@ -150,6 +151,7 @@ class Network:
         self.traffic = [Traffic() for _ in range(num_clients)]
         self._uplink: dict[int, float | None] = {}
         self._downlink: dict[int, float | None] = {}
+        self._streams = streams
         self._latency_s = links.latencies(streams)
         self._lost = links.losses(streams)
         limits = links.bandwidth or links.uplink or links.downlink
@@ -189,14 +191,31 @@ class Network:
         """Messages sent by all clients and servers so far, resends included."""
         return sum(t.messages for t in self.traffic)
 
-    def transfer_s(self, source: int, size: int) -> float:
-        """Draw how long `size` bytes take over one idle link of `source`, resends included, and count them."""
+    def transfer_s(self, source: int, target: int, size: int) -> float:
+        """Draw how long `size` bytes take over an idle link, resends included, and count them."""
         seconds = self.links.paced_s(size)
         total = 0.0
-        while (latency_s := self._try(source, source, size)) is None:
+        while (latency_s := self._try(source, target, size)) is None:
             total = total + seconds + self.links.resend_timeout_s
         self.delivered += 1
         return total + seconds + latency_s
+
+    def expected_s(self, source: int, target: int, size: int) -> float:
+        """Return how long `size` bytes take over an idle link on average, resends included; nothing is drawn."""
+        del source, target
+        links, seconds = self.links, self.links.paced_s(size)
+        return seconds + self._mean_latency_s + links.loss / (1.0 - links.loss) * (seconds + links.resend_timeout_s)
+
+    @functools.cached_property
+    def _mean_latency_s(self) -> float:
+        latency = self.links.latency
+        return 0.0 if latency is None else float(latency(self._streams.generator("mean-latency"), 1000).mean())
+
+    @property
+    def steady(self) -> bool:
+        """Whether equally many bytes take equally long, whoever sends them to whom: `expected_s`."""
+        latency = self.links.latency
+        return type(self.links) is LinkModel and not self.links.loss and isinstance(latency, Constant | None)
 
     @property
     def in_flight(self) -> int:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from simfl.world.availability import Outage
+from simfl.world.collectives import ALL_REDUCES
 from simfl.world.compute import Slowdown
 from simfl.world.links import LinkModel
 from tests.helpers import (
@@ -94,10 +95,20 @@ def test_updates_are_counted_by_whole_rounds():
     assert len(rows) == algorithm.updates == 32
 
 
+def test_the_all_reduce_is_the_fastest_for_the_size_of_the_model():
+    for latency, expected in ((1e-3, "doubling"), (1e-8, "halving")):
+        world = make_world(8, links=LinkModel(latency=constant(latency), bandwidth=1e6))
+        algorithm, _ = run_without_numbers("sync_sgd", world, updates=8)
+        size = algorithm.training.model_bytes
+        assert [step.size for step in algorithm.plan(list(range(8)))] == [
+            step.size for step in ALL_REDUCES[expected](8, size)
+        ]
+
+
 def test_all_reduce_counts_its_bytes_and_the_slowest_link_decides():
     links = LinkModel(latency=lambda g, n: g.exponential(1e-3, n), bandwidth=1e6)
     world = make_world(4, links=links, slowdowns=[Slowdown(2.0, frozenset({1}))])
-    algorithm, rows = run_without_numbers("sync_sgd", world, updates=400)
+    algorithm, rows = run_without_numbers("sync_sgd", world, updates=400, all_reduce="ideal")
     size = round(2 * 3 / 4 * algorithm.training.model_bytes)
     assert world.network.bytes_sent == 400 * size
     assert world.network.messages == 400

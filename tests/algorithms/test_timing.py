@@ -63,15 +63,18 @@ def nth_of(periods, n):
 
 @rules
 @links
-@pytest.mark.parametrize("updates", [8, 200])
-def test_sync_waits_for_the_slowest_and_then_all_reduces(rule, link, updates):
+@pytest.mark.parametrize("steps", ["ideal", "ring", "halving", "doubling"])
+def test_sync_waits_for_the_slowest_and_then_all_reduces(rule, link, steps):
+    updates = 200
     world = world_of(rule, link)
-    algorithm, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=updates)
-    all_reduce = transfer_seconds(link, round(2 * 7 / 8 * MODEL_BYTES)) if link != "free" else 0.0
+    algorithm, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=updates, all_reduce=steps)
+    times, size = {"ideal": (1, 1750), "ring": (14, 125), "halving": (6, 1750 / 6), "doubling": (3, 1000)}[steps]
+    all_reduce = times * transfer_seconds(link, size)
     iteration = max(batch_seconds(rule)) + all_reduce
     assert world.clock.now == pytest.approx(updates / 8 * iteration, rel=1e-12)
     assert [row[0] for row in rows] == pytest.approx([(1 + i // 8) * iteration for i in range(updates)], rel=1e-12)
-    assert world.network.bytes_sent == updates * 1750
+    assert world.network.bytes_sent == pytest.approx(updates * times * size)
+    assert world.network.messages == updates * times == world.network.delivered
     iterations = updates // 8
     for k, seconds in enumerate(batch_seconds(rule)):
         spent = algorithm.times[k]

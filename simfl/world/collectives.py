@@ -1,0 +1,147 @@
+"""All-reduce: who sends how much to whom, one step after the other, until all of K nodes have the sum of all vectors.
+
+A step is over for a node when what is sent to it in that step is there; then it sends in the next. With M bytes in a
+vector, equal links of latency L and bandwidth B, and K a power of two:
+
+    ring       2 (K-1) L + 2 (K-1)/K M/B    each node passes parts of size M/K on to the next, twice around
+    halving    2 lg K L  + 2 (K-1)/K M/B    recursive halving (a half, a quarter, ... to a partner), then doubling back
+    doubling     lg K L  +     lg K M/B     recursive doubling: whole vectors, to partners at distance 1, 2, 4, ...
+    ideal           L    + 2 (K-1)/K M/B    a lower bound, which no library reaches: all steps overlap
+
+Where K is no power of two, halving and doubling take two steps more: those beyond it hand their vector to a partner
+before, and get the sum from it afterwards. Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication
+operations in MPICH", section 5, https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002. Adding up is free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Step:
+    """Messages that are sent side by side.
+
+    Attributes:
+        sources, targets: their ends, int [m], as positions among the K members; nobody is the target of two.
+        size: bytes of each.
+        times: how often the step is repeated.
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    size: int
+    times: int = 1
+
+
+Plan = tuple[Step, ...]
+
+
+def ring(count: int, size: int) -> Plan:
+    """Return the steps of a ring of `count` > 1 nodes, for vectors of so many bytes."""
+    nodes = np.arange(count)
+    return (Step(nodes, (nodes + 1) % count, -(-size // count), 2 * (count - 1)),)
+
+
+def halving(count: int, size: int) -> Plan:
+    """Return the steps of recursive halving and doubling (Rabenseifner's algorithm)."""
+    power = 1 << (count.bit_length() - 1)
+    distances = [power >> step for step in range(1, power.bit_length())]
+    down = [_exchange(power, distance, -(-size * distance // power)) for distance in distances]
+    return _with_rest(count, size, (*down, *reversed(down)))
+
+
+def doubling(count: int, size: int) -> Plan:
+    """Return the steps of recursive doubling."""
+    power = 1 << (count.bit_length() - 1)
+    return _with_rest(count, size, [_exchange(power, 1 << step, size) for step in range(power.bit_length() - 1)])
+
+
+def ideal(count: int, size: int) -> Plan:
+    """Return one step in which every node sends what it sends in a ring altogether."""
+    nodes = np.arange(count)
+    return (Step(nodes, (nodes + 1) % count, round(2 * (count - 1) / count * size)),)
+
+
+def _exchange(count: int, distance: int, size: int) -> Step:
+    """All of `count` nodes, a power of two, swap parts with a partner at a distance that is one too."""
+    nodes = np.arange(count)
+    return Step(nodes, nodes ^ distance, size)
+
+
+def _with_rest(count: int, size: int, steps: Sequence[Step]) -> Plan:
+    """Take those beyond the largest power of two in before the steps, and tell them the sum afterwards."""
+    rest = count - (1 << (count.bit_length() - 1))
+    if not rest:
+        return tuple(steps)
+    partners, beyond = np.arange(rest), np.arange(count - rest, count)
+    return Step(beyond, partners, size), *steps, Step(partners, beyond, size)
+
+
+#: By the name that a scenario has for them.
+ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
+    "doubling": doubling,
+    "halving": halving,
+    "ring": ring,
+    "ideal": ideal,
+}
+
+
+def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
+    """Return when the last of `count` nodes has the sum, given how long each message of a step takes, [m].
+
+    t_j <- max(t_j, t_i + travel_ij) for all messages i -> j of a step at once.
+    """
+    ready = np.zeros(count)
+    for step in plan:
+        for _ in range(step.times):
+            arrived = ready[step.sources] + travel_s(step)
+            ready[step.targets] = np.maximum(ready[step.targets], arrived)
+    return float(ready.max())
+
+
+def equal_seconds(plan: Plan, travel_s: Callable[[int], float]) -> float:
+    """Return the same where all links take equally long for so many bytes."""
+    return sum(step.times * travel_s(step.size) for step in plan)
+
+
+def messages(plan: Plan) -> int:
+    """Return how many messages are sent."""
+    return sum(step.times * len(step.sources) for step in plan)
+
+
+def sent(plan: Plan) -> list[tuple[int, int, int]]:
+    """Return what each node sends: itself, bytes of a message, and how many of these."""
+    found: Counter[tuple[int, int]] = Counter()
+    for step in plan:
+        for source in step.sources.tolist():
+            found[source, step.size] += step.times
+    return [(source, size, times) for (source, size), times in found.items()]
+
+
+def fastest(count: int, size: int, travel_s: Callable[[int, int, int], float]) -> Plan:
+    """Return the all-reduce of libraries that takes least time, of equals the one of the fewest bytes and messages.
+
+    Args:
+        count: K > 1.
+        size: bytes of a vector.
+        travel_s: from source, target and bytes to the time that is expected.
+    """
+
+    def cost(plan: Plan) -> tuple[float, int, int]:
+        known = {id(step): np.array([travel_s(i, j, step.size) for i, j in pairs_of(step)]) for step in plan}
+        total = sum(part * times for _, part, times in sent(plan))
+        return seconds(plan, count, lambda step: known[id(step)]), total, messages(plan)
+
+    return min((build(count, size) for build in (doubling, halving, ring)), key=cost)
+
+
+def pairs_of(step: Step) -> list[tuple[int, int]]:
+    """Return who sends to whom."""
+    return list(zip(step.sources.tolist(), step.targets.tolist(), strict=True))

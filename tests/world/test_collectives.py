@@ -1,0 +1,83 @@
+"""All-reduces: everybody ends with the sum of all vectors, and how long that takes."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simfl.world.collectives import ALL_REDUCES, equal_seconds, fastest, messages, pairs_of, seconds, sent
+
+LATENCY, BANDWIDTH, SIZE = 1e-3, 1e6, 48_000
+real = pytest.mark.parametrize("name", ["ring", "halving", "doubling"])
+counts = pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 12, 16])
+
+
+def travel_s(size):
+    return LATENCY + size / BANDWIDTH
+
+
+@real
+@counts
+def test_everybody_hears_of_everybody(name, count):
+    """What a node has heard of grows by what its partner had heard before the step."""
+    heard = [{k} for k in range(count)]
+    for step in ALL_REDUCES[name](count, SIZE):
+        for _ in range(step.times):
+            before = [set(one) for one in heard]
+            for source, target in pairs_of(step):
+                heard[target] |= before[source]
+    assert all(one == set(range(count)) for one in heard)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_times_on_equal_links_are_the_closed_forms(count):
+    lg, once = math.log2(count), 2 * (count - 1) / count * SIZE / BANDWIDTH
+    expected = {
+        "ring": 2 * (count - 1) * LATENCY + once,
+        "halving": 2 * lg * LATENCY + once,
+        "doubling": lg * travel_s(SIZE),
+        "ideal": LATENCY + once,
+    }
+    for name, time in expected.items():
+        plan = ALL_REDUCES[name](count, SIZE)
+        assert equal_seconds(plan, travel_s) == pytest.approx(time)
+        assert seconds(plan, count, lambda step: np.full(len(step.sources), travel_s(step.size))) == pytest.approx(time)
+
+
+@real
+@pytest.mark.parametrize("count", [3, 6, 12])
+def test_a_count_that_is_no_power_of_two_costs_two_vectors_more_but_on_a_ring(name, count):
+    power = 2 ** int(math.log2(count))
+    more = 0.0 if name == "ring" else 2 * travel_s(SIZE)
+    whole = count if name == "ring" else power
+    lg = math.log2(power)
+    steps = {"ring": 2 * (count - 1), "halving": 2 * lg, "doubling": lg}[name]
+    size = lg * SIZE if name == "doubling" else 2 * (whole - 1) / whole * SIZE
+    time = equal_seconds(ALL_REDUCES[name](count, SIZE), travel_s)
+    assert time == pytest.approx(more + steps * LATENCY + size / BANDWIDTH)
+
+
+@counts
+def test_what_is_sent_adds_up(count):
+    for name, build in ALL_REDUCES.items():
+        plan = build(count, SIZE)
+        assert sum(times for _, _, times in sent(plan)) == messages(plan)
+        if name in ("ring", "ideal"):
+            assert sum(size * times for _, size, times in sent(plan)) == pytest.approx(2 * (count - 1) * SIZE, rel=1e-3)
+
+
+def test_the_fastest_follows_the_size():
+    def steps(size):
+        return [step.size for step in fastest(8, size, lambda i, j, part: travel_s(part))]
+
+    assert steps(100) == [100] * 3
+    assert steps(10**6) == [500_000, 250_000, 125_000, 125_000, 250_000, 500_000]
+
+
+def test_a_ring_waits_for_its_slow_link_twice():
+    def travel(i, j, part):
+        return 10.0 if {i, j} == {0, 1} else 1.0
+
+    ring = ALL_REDUCES["ring"](4, 4)
+    times = {id(step): np.array([travel(i, j, step.size) for i, j in pairs_of(step)]) for step in ring}
+    assert seconds(ring, 4, lambda step: times[id(step)]) == pytest.approx(10.0 * 2 + 4)
