@@ -1,0 +1,463 @@
+"""Max-min fair sharing: how fast flows are that cross resources of limited capacity, and when each of them ends.
+
+Rates are max-min fair if no flow can be faster but at the cost of one that is not faster than it: the fluid model of
+TCP flows of equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
+section 6.5.2): all rates rise together; a flow stops rising at its own cap, and where a resource is full, all that
+cross it stop. SimGrid computes its network so (Casanova et al. 2014, https://doi.org/10.1016/j.jpdc.2014.06.008).
+
+What makes it fast is what is *not* recomputed when a flow begins or ends:
+
+- A resource whose flows cannot fill it, each at its cap, limits nobody: only `contended` ones connect flows. A client's
+  own uplink with a single message on it is none; it is part of that flow's cap.
+- Flows that cross the same contended resources are a *class*: they differ in their caps alone, so all of them that are
+  not at their cap have one rate. A class keeps how many bytes such a flow has had so far (its `virtual` bytes, as in
+  processor sharing), so that the next one to end is the top of a heap, and a change of rate touches none of them.
+- Rates change only in what is connected with a change over contended resources. Where that is one class (all uploads
+  to one server), its level moves from where it was: O(log n) of n flows. Otherwise classes are filled anew, at the
+  cost of the classes, their resources, and the flows at their caps.
+- What happens at one moment is computed once, when somebody asks what happens next.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+#: A resource counts as contended if its flows could use it up to this share: sums of floats are not exact.
+_NEARLY = 1.0 - 1e-9
+
+
+class Resource:
+    """What flows share: one direction of an edge, an uplink, a downlink.
+
+    Args:
+        capacity: bytes per second, >= 0; infinite ones need not be mentioned at all.
+    """
+
+    __slots__ = ("capacity", "classes", "contended", "flows", "wanted")
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = capacity
+        self.flows: dict[Flow, None] = {}
+        self.wanted = 0.0  # what its flows would use, each at its cap
+        self.contended = False
+        self.classes: dict[_Class, None] = {}
+
+    @property
+    def backlog_s(self) -> float:
+        """How long this resource alone would take for what is left of its flows, as of their last change of rate."""
+        left = sum(flow.remaining for flow in self.flows)
+        return left / self.capacity if self.capacity else (math.inf if left else 0.0)
+
+
+class Flow:
+    """Bytes on their way; made by `FairShare.begin`.
+
+    Attributes:
+        payload: whatever the owner wants to find again when the flow ends.
+        number: flows are counted in the order in which they began.
+        remaining: bytes that are left, as of its last change.
+    """
+
+    __slots__ = (
+        "bound",
+        "cap",
+        "klass",
+        "limit",
+        "number",
+        "payload",
+        "remaining",
+        "resources",
+        "since",
+        "tag",
+        "version",
+    )
+
+    def __init__(self, resources: tuple[Resource, ...], size: float, limit: float, number: int, payload: Any) -> None:
+        self.resources, self.limit, self.number, self.payload = resources, limit, number, payload
+        self.remaining = float(size)
+        self.cap = limit
+        self.klass: _Class | None = None  # None: it shares nothing that is contended
+        self.bound = False  # whether its rate is its cap; then `remaining` is as of `since`
+        self.since = 0.0
+        self.tag = 0.0  # not bound: it ends when its class has had so many virtual bytes
+        self.version = 0  # counts what was said about its end, so that only the last word holds
+
+
+class _Class:
+    """Flows that cross the same contended resources; the first `bound` in order of their caps are at their cap."""
+
+    __slots__ = ("bound", "bound_rate", "heap", "order", "rate", "resources", "since", "version", "virtual")
+
+    def __init__(self, resources: tuple[Resource, ...], now: float) -> None:
+        self.resources = resources
+        self.order: list[tuple[float, int, Flow]] = []
+        self.bound, self.bound_rate = 0, 0.0
+        self.rate, self.virtual, self.since = 0.0, 0.0, now
+        self.heap: list[tuple[float, int, Flow]] = []
+        self.version = 0
+
+    def advance(self, now: float) -> None:
+        """Let time pass at the present rate."""
+        self.virtual += self.rate * (now - self.since)
+        self.since = now
+
+    def next(self) -> tuple[float, int, Flow] | None:
+        """Return the entry of the flow that ends first of those that are not bound."""
+        heap = self.heap
+        while heap:
+            tag, _, flow = heap[0]
+            if flow.klass is self and not flow.bound and flow.tag == tag:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+
+class FairShare:
+    """Flows over resources, in virtual time that the caller tells: it never goes back, nor past the end of a flow."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._numbers = self._pushed = self._alive = 0
+        self._classes: dict[tuple[Resource, ...], _Class] = {}
+        #: (time, number of the entry, whose end it is, the version of what was said).
+        self._due: list[tuple[float, int, Flow | _Class, int]] = []
+        # What has changed since rates were computed: loads, flows whose class may be another, capacities to share anew.
+        self._touched: dict[Resource, None] = {}
+        self._moved: dict[Flow, None] = {}
+        self._dirty: dict[Resource, None] = {}
+
+    def __len__(self) -> int:
+        return self._alive
+
+    def begin(
+        self, now: float, resources: Iterable[Resource], size: float, limit: float = math.inf, payload: Any = None
+    ) -> Flow:
+        """Begin a flow.
+
+        Args:
+            now: seconds.
+            resources: what it crosses.
+            size: bytes.
+            limit: bytes per second that it never exceeds.
+            payload: kept in the flow for the caller.
+        """
+        self._at(now)
+        flow = Flow(tuple(dict.fromkeys(resources)), size, limit, self._numbers, payload)
+        self._numbers += 1
+        self._alive += 1
+        flow.since = now
+        self._attach(flow)
+        return flow
+
+    def abort(self, flow: Flow, now: float) -> None:
+        """End a flow that has not ended yet: what it used is free for others."""
+        self._at(now)
+        self._settle()
+        self._detach(flow)
+        self._alive -= 1
+
+    def set_capacity(self, resource: Resource, capacity: float, now: float) -> None:
+        """Change a capacity, in bytes per second, from now on."""
+        if capacity == resource.capacity:
+            return
+        self._at(now)
+        self._settle()
+        flows = list(resource.flows)
+        for flow in flows:
+            self._detach(flow)
+        resource.capacity = capacity
+        for flow in flows:
+            self._attach(flow)
+
+    def rate(self, flow: Flow) -> float:
+        """Return the bytes per second that a flow has now."""
+        self._settle()
+        return flow.cap if flow.bound else flow.klass.rate  # type: ignore[union-attr]
+
+    @property
+    def next_s(self) -> float:
+        """When the next flow ends, if nothing else happens; infinite if none does."""
+        self._settle()
+        due = self._due
+        while due:
+            time, _, owner, version = due[0]
+            if owner.version == version:
+                return time
+            heapq.heappop(due)
+        return math.inf
+
+    def advance(self, now: float) -> list[Flow]:
+        """Let time pass, at most until `next_s`, and return the flows that have ended, in the order they began."""
+        self._at(now)
+        ended: list[Flow] = []
+        while self.next_s <= now:
+            done: list[Flow] = []
+            while self._due and self._due[0][0] <= now:
+                _, _, owner, version = heapq.heappop(self._due)
+                if owner.version != version:
+                    continue
+                if isinstance(owner, Flow):
+                    done.append(owner)
+                else:
+                    done += self._ended(owner)
+            for flow in done:
+                self._detach(flow)
+                flow.remaining = 0.0
+            ended += done
+        self._alive -= len(ended)
+        ended.sort(key=lambda flow: flow.number)
+        return ended
+
+    def _ended(self, klass: _Class) -> list[Flow]:
+        """Return those of a class that are not bound and end now: the next one, and all that rounding keeps apart."""
+        klass.advance(self._now)
+        klass.version += 1
+        found: list[Flow] = []
+        enough = klass.virtual
+        while (entry := klass.next()) is not None:
+            if not found:
+                klass.virtual = enough = max(enough, entry[0])
+                enough += 4.0 * math.ulp(enough) + 2.0 * klass.rate * math.ulp(self._now)
+            elif entry[0] > enough:
+                break
+            flow = heapq.heappop(klass.heap)[2]
+            flow.tag = -math.inf  # a flow that was at its cap meanwhile may lie in the heap twice
+            found.append(flow)
+        return found
+
+    def _at(self, now: float) -> None:
+        if now > self._now:
+            self._settle()
+            self._now = now
+
+    def _attach(self, flow: Flow) -> None:
+        cap = flow.limit
+        for resource in flow.resources:
+            cap = min(cap, resource.capacity)
+        flow.cap = cap
+        for resource in flow.resources:
+            resource.flows[flow] = None
+            resource.wanted += cap
+            self._touched[resource] = None
+        self._moved[flow] = None
+
+    def _detach(self, flow: Flow) -> None:
+        self._leave(flow)
+        self._moved.pop(flow, None)
+        for resource in flow.resources:
+            del resource.flows[flow]
+            resource.wanted = resource.wanted - flow.cap if resource.flows else 0.0
+            self._touched[resource] = None
+
+    def _leave(self, flow: Flow) -> None:
+        """Take a flow out of its class and write down what is left of it."""
+        klass, now = flow.klass, self._now
+        flow.version += 1
+        if klass is not None:
+            klass.advance(now)
+            del klass.order[bisect_left(klass.order, (flow.cap, flow.number))]
+            if not klass.order:
+                del self._classes[klass.resources]
+                for resource in klass.resources:
+                    del resource.classes[klass]
+                klass.version += 1
+            self._dirty.update(dict.fromkeys(klass.resources))
+        if not flow.bound:
+            if klass is not None:
+                flow.remaining = max(0.0, flow.tag - klass.virtual)
+        else:
+            if flow.cap < math.inf:
+                flow.remaining = max(0.0, flow.remaining - flow.cap * (now - flow.since))
+            if klass is not None:
+                klass.bound -= 1
+                klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
+        flow.klass, flow.bound, flow.since = None, False, now
+
+    def _enter(self, flow: Flow, key: tuple[Resource, ...]) -> None:
+        now = self._now
+        if not key:
+            self._bind(flow)
+            return
+        klass = self._classes.get(key)
+        if klass is None:
+            klass = self._classes[key] = _Class(key, now)
+            for resource in key:
+                resource.classes[klass] = None
+        klass.advance(now)
+        entry = (flow.cap, flow.number, flow)
+        at_cap = klass.bound and entry < klass.order[klass.bound - 1]
+        insort(klass.order, entry)
+        flow.klass = klass
+        if at_cap:
+            klass.bound += 1
+            klass.bound_rate += flow.cap
+            self._bind(flow)
+        else:
+            self._free(flow, klass)
+        self._dirty.update(dict.fromkeys(key))
+
+    def _bind(self, flow: Flow) -> None:
+        """From now on a flow is as fast as its cap."""
+        now = self._now
+        flow.bound, flow.since = True, now
+        flow.version += 1
+        if flow.cap == math.inf or not flow.remaining:
+            self._say(now, flow)
+        elif flow.cap:
+            self._say(now + flow.remaining / flow.cap, flow)
+
+    def _free(self, flow: Flow, klass: _Class) -> None:
+        """From now on a flow is as fast as its class."""
+        flow.bound = False
+        flow.version += 1
+        flow.tag = klass.virtual + flow.remaining
+        heapq.heappush(klass.heap, (flow.tag, flow.number, flow))
+
+    def _say(self, time: float, owner: Flow | _Class) -> None:
+        self._pushed += 1
+        heapq.heappush(self._due, (time, self._pushed, owner, owner.version))
+        if len(self._due) > 64 + 4 * self._alive:
+            self._due = [entry for entry in self._due if entry[2].version == entry[3]]
+            heapq.heapify(self._due)
+
+    def _settle(self) -> None:
+        """Compute the rates after all that has happened at this moment."""
+        if self._touched or self._moved:
+            self._sort_into_classes()
+        while self._dirty:
+            classes, resources = self._connected(next(iter(self._dirty)))
+            for resource in resources:
+                self._dirty.pop(resource, None)
+            if len(classes) == 1:
+                self._move_level(classes[0])
+            elif classes:
+                self._fill(classes, resources)
+
+    def _sort_into_classes(self) -> None:
+        moved, self._moved = self._moved, {}
+        for resource in self._touched:
+            contended = len(resource.flows) > 1 and resource.wanted > resource.capacity * _NEARLY
+            if contended != resource.contended:
+                resource.contended = contended
+                moved.update(resource.flows)
+        self._touched = {}
+        for flow in sorted(moved, key=lambda flow: flow.number):
+            key = tuple(resource for resource in flow.resources if resource.contended)
+            if flow.klass is None:
+                if key or not flow.bound:
+                    if flow.bound:
+                        self._leave(flow)
+                    self._enter(flow, key)
+            elif flow.klass.resources != key:
+                self._leave(flow)
+                self._enter(flow, key)
+
+    def _connected(self, start: Resource) -> tuple[list[_Class], list[Resource]]:
+        """Return the classes and resources that share with a resource, directly or over others."""
+        resources: dict[Resource, None] = {start: None}
+        classes: dict[_Class, None] = {}
+        waiting = [start]
+        while waiting:
+            for klass in waiting.pop().classes:
+                if klass not in classes:
+                    classes[klass] = None
+                    for resource in klass.resources:
+                        if resource not in resources:
+                            resources[resource] = None
+                            waiting.append(resource)
+        return list(classes), list(resources)
+
+    def _move_level(self, klass: _Class) -> None:
+        """Share one class's resources: the scarcest decides. Fewer or more flows are at their cap than before."""
+        capacity = min(resource.capacity for resource in klass.resources)
+        order, bound, rate = klass.order, klass.bound, klass.bound_rate
+        count = len(order)
+
+        def level() -> float:
+            return max(0.0, capacity - rate) / (count - bound) if bound < count else math.inf
+
+        while bound and (order[bound - 1][0] > level() or (bound == count and rate > capacity)):
+            bound -= 1
+            rate = rate - order[bound][0] if bound else 0.0
+        while bound < count and order[bound][0] <= level():
+            rate += order[bound][0]
+            bound += 1
+        self._apply(klass, bound, rate, level() if bound < count else 0.0)
+
+    def _fill(self, classes: Sequence[_Class], resources: Sequence[Resource]) -> None:
+        """Progressive filling of several classes."""
+        room = {resource: resource.capacity for resource in resources}
+        free = dict.fromkeys(resources, 0)
+        bound, rates = dict.fromkeys(classes, 0), dict.fromkeys(classes, 0.0)
+        for klass in classes:
+            for resource in klass.resources:
+                free[resource] += len(klass.order)
+        shares = [
+            (room[resource] / free[resource], at, resource) for at, resource in enumerate(resources) if free[resource]
+        ]
+        caps = [(klass.order[0][0], at, klass) for at, klass in enumerate(classes)]
+        heapq.heapify(shares)
+        heapq.heapify(caps)
+        rising = dict.fromkeys(classes)
+
+        def take(klass: _Class, count: int, rate: float) -> None:
+            for resource in klass.resources:
+                room[resource] -= rate
+                free[resource] -= count
+
+        while rising:
+            _, at, resource = heapq.heappop(shares)
+            if not free[resource]:
+                continue
+            level = max(0.0, room[resource]) / free[resource]  # it rises as others leave the resource
+            if shares and level > shares[0][0]:
+                heapq.heappush(shares, (level, at, resource))
+                continue
+            at_caps = False
+            while caps and caps[0][0] <= level:
+                _, place, klass = heapq.heappop(caps)
+                if klass not in rising:
+                    continue
+                at_caps, begin = True, bound[klass]
+                end = bisect_right(klass.order, (level, math.inf))
+                rate = sum(entry[0] for entry in klass.order[begin:end])
+                take(klass, end - begin, rate)
+                bound[klass], rates[klass] = end, rates[klass] + rate
+                if end < len(klass.order):
+                    heapq.heappush(caps, (klass.order[end][0], place, klass))
+                else:
+                    del rising[klass]
+                    self._apply(klass, end, rates[klass], 0.0)
+            if at_caps:
+                heapq.heappush(shares, (level, at, resource))
+                continue
+            for klass in resource.classes:
+                if klass in rising:
+                    del rising[klass]
+                    count = len(klass.order) - bound[klass]
+                    take(klass, count, count * level)
+                    self._apply(klass, bound[klass], rates[klass], level)
+
+    def _apply(self, klass: _Class, bound: int, bound_rate: float, rate: float) -> None:
+        """Give a class its rate, and flows that are at their cap now, or no longer, theirs."""
+        now = self._now
+        klass.advance(now)
+        for _, _, flow in klass.order[klass.bound : bound]:
+            flow.remaining = max(0.0, flow.tag - klass.virtual)
+            self._bind(flow)
+        for _, _, flow in klass.order[bound : klass.bound]:
+            flow.remaining = max(0.0, flow.remaining - flow.cap * (now - flow.since))
+            self._free(flow, klass)
+        klass.bound, klass.bound_rate, klass.rate = bound, bound_rate, rate
+        klass.version += 1
+        first = klass.next()
+        if first is not None:
+            left = first[0] - klass.virtual
+            if left <= 0.0:
+                self._say(now, klass)
+            elif rate:
+                self._say(now + left / rate, klass)
