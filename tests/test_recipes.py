@@ -136,11 +136,11 @@ class Bursts(LinkModel):
 
     period: int = 10
 
-    def losses(self, streams: Streams) -> Callable[[int, int], bool] | None:
+    def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
         """Count the messages of each link."""
         sent: dict[tuple[int, int], int] = {}
 
-        def lost(source: int, target: int) -> bool:
+        def lost(source: int, target: int, time: float) -> bool:
             number = sent[source, target] = sent.get((source, target), -1) + 1
             return number % self.period < self.loss * self.period
 

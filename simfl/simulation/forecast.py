@@ -64,7 +64,7 @@ def forecast(setup: Setup) -> Forecast:
         spectral_gap=gap,
         parameters=setup.model.size,
         model_bytes=size,
-        message_s=build_world(setup).network.links.paced_s(size) + _mean_s(scenario.links.latency),
+        message_s=build_world(setup).network.carrier.paced_s(0, 0, size) + _mean_s(scenario.links.latency),
         batch_s=scenario.algorithm.batch_size * scenario.clients.seconds_per_example,
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,

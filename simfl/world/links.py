@@ -10,6 +10,9 @@ is under way. What meets a network partition:
 - One that is under way when a partition begins is lost; it is sent again after the timeout, or at the partition's end.
 - Where the sender wants to know that the target is away (`refused`), it learns so after the timeout, in both cases.
 
+How the bytes get there, and who waits for whom on the way, is a `Carrier`'s matter: `Queues`, one message behind the
+other, is the one that is used unless a world has another.
+
 A server that is away sends nothing, and what comes to it waits for its return. What waits for somebody who does not
 come back, or for the end of a partition that has none, is `stuck`.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,23 +56,27 @@ class LinkModel:
     downlink: float | None = None
     cuts: Cuts = field(default_factory=Cuts)
 
-    def paced_s(self, size: int) -> float:
-        """Return how long `size` bytes take over an idle link, without latency: the slowest on the way paces them."""
-        return max(_paced_s(size, self.bandwidth, self.uplink), _paced_s(size, self.downlink, None))
+    def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
+        """Return what says of an attempt from source to target that begins at a time, whether it is lost; None: never.
 
-    def losses(self, streams: Streams) -> Callable[[int, int], bool] | None:
-        """Return what says, for every attempt from source to target, whether it is lost; None: none ever is."""
+        Args:
+            streams: the run's streams.
+        """
         if not self.loss:
             return None
         chance, draws = self.loss, Draws(streams, "loss", lambda g, n: g.random(n))
-        return lambda source, target: draws.next(source) < chance
+        return lambda source, target, time: draws.next(source) < chance
 
-    def latencies(self, streams: Streams) -> Callable[[int, int], float] | None:
-        """Return what says how many seconds a message from source to target is under way; None: 0."""
+    def latencies(self, streams: Streams) -> Callable[[int, int, float], float] | None:
+        """Return what says how many seconds a message from source to target that begins at a time travels; None: 0.
+
+        Args:
+            streams: the run's streams.
+        """
         if self.latency is None:
             return None
         draws = Draws(streams, "latency", self.latency)
-        return lambda source, target: draws.next(source)
+        return lambda source, target, time: draws.next(source)
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class _Message:
+class Message:
     """A message on its way; `number` counts those of its link, for links that keep their order."""
 
     source: int
@@ -120,6 +128,91 @@ def _paced_s(size: int, one: float | None, other: float | None) -> float:
     return size / (other if other and other < one else one)
 
 
+class Carrier(ABC):
+    """How the bytes of messages get from source to target, and which of them wait for others.
+
+    The network says when an attempt to send may begin (`carry`). The carrier says when its last byte has left
+    (`Network.sent`), and, once it has reached the target's end of the link, when it is there (`Network.arrive`).
+    Of each attempt it calls `Network.launch` once, when its first byte leaves: whether it gets lost, and how long it
+    travels, is drawn there.
+
+    Args:
+        network: whose messages are carried.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.clock = network.clock
+
+    @abstractmethod
+    def carry(self, message: Message, now: float) -> None:
+        """Begin an attempt to send a message now."""
+
+    def reach(self, message: Message) -> None:
+        """The message has reached the target's end of the link."""
+        self.network.arrive(message)
+
+    @abstractmethod
+    def paced_s(self, source: int, target: int, size: int) -> float:
+        """Return how long `size` bytes take if nothing else is sent, without latency."""
+
+    @abstractmethod
+    def backlog_s(self) -> float:
+        """Return for how long the busiest of all that carry has something to send."""
+
+
+class Queues(Carrier):
+    """One message after the other: each waits for its link, the source's uplink, and at the end for the downlink."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self._bandwidth = network.links.bandwidth
+        self._uplink, self._downlink = network.links.uplink, network.links.downlink
+        self._uplinks, self._downlinks = network.uplinks, network.downlinks
+        self._uplink_free: dict[int, float] = {}
+        self._downlink_free: dict[int, float] = {}
+        self._link_free: dict[tuple[int, int], float] = {}
+
+    def carry(self, message: Message, now: float) -> None:
+        """Take the next free time of the link and the uplink."""
+        source, bandwidth, begin = message.source, self._bandwidth, now
+        if bandwidth:
+            begin = max(begin, self._link_free.get((source, message.target), 0.0))
+        uplink = self._uplinks.get(source, self._uplink)
+        if uplink:
+            begin = max(begin, self._uplink_free.get(source, 0.0))
+            # A slow link leaves the rest of the uplink to other links.
+            self._uplink_free[source] = begin + message.size / uplink
+        message.paced_s = _paced_s(message.size, bandwidth, uplink)
+        end = begin + message.paced_s
+        if bandwidth:
+            self._link_free[source, message.target] = end
+        self.network.sent(message, begin, end, self.network.launch(message, begin))
+
+    def reach(self, message: Message) -> None:
+        """Queue for the target's downlink: who uses it first is known when the bytes get there."""
+        downlink = self._downlinks.get(message.target, self._downlink)
+        if downlink:
+            # Bytes that came at a slower pace have already passed it.
+            now, need = self.clock.now, message.size / downlink
+            begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
+            end = self._downlink_free[message.target] = max(begin + need, now)
+            self.clock.call_at(end, lambda: self.network.arrive(message))
+        else:
+            self.network.arrive(message)
+
+    def paced_s(self, source: int, target: int, size: int) -> float:
+        """The slowest on the way paces them."""
+        network = self.network
+        out_s = _paced_s(size, self._bandwidth, network.uplink(source))
+        return max(out_s, _paced_s(size, network.downlink(target), None))
+
+    def backlog_s(self) -> float:
+        """The end of the longest queue."""
+        queues = (self._link_free, self._uplink_free, self._downlink_free)
+        return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
+
+
 #: What `Network.send` reports about a message: (sent_s, delivered_s, source, target, bytes, resends).
 MessageRow = tuple[float, float, int, int, int, int]
 
@@ -134,6 +227,7 @@ class Network:
         streams: the run's streams.
         availability: a message to a client that is away waits for it.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
+        carrier: makes what carries the messages; `Queues` by default.
     """
 
     def __init__(
@@ -144,16 +238,19 @@ class Network:
         streams: Streams,
         availability: Availability,
         on_delivery: Callable[[MessageRow], None] | None = None,
+        carrier: Callable[[Network], Carrier] | None = None,
     ) -> None:
         self.clock = clock
         self.links = links
         self.availability = availability
         self.traffic = [Traffic() for _ in range(num_clients)]
-        self._uplink: dict[int, float | None] = {}
-        self._downlink: dict[int, float | None] = {}
+        #: Bytes per second out of (into) those nodes that are not clients.
+        self.uplinks: dict[int, float | None] = {}
+        self.downlinks: dict[int, float | None] = {}
         self._streams = streams
         self._latency_s = links.latencies(streams)
         self._lost = links.losses(streams)
+        self._cuts = bool(links.cuts)
         limits = links.bandwidth or links.uplink or links.downlink
         #: Whether messages of clients take no time, are never lost, and find everybody there.
         self.free = not (self._latency_s or self._lost or limits or links.cuts) and availability.trivial
@@ -162,13 +259,20 @@ class Network:
         self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
         self.stuck: Counter[tuple[int, int]] = Counter()
-        self._uplink_free: dict[int, float] = {}
-        self._downlink_free: dict[int, float] = {}
-        self._link_free: dict[tuple[int, int], float] = {}
         self._sent: dict[tuple[int, int], int] = {}
         self._arrived: dict[tuple[int, int], int] = {}
-        self._held: dict[tuple[int, int, int], _Message] = {}
+        self._held: dict[tuple[int, int, int], Message] = {}
         self._on_delivery = on_delivery
+        self.carrier = (carrier or Queues)(self)
+        self._carry, self._reach = self.carrier.carry, self.carrier.reach
+
+    def uplink(self, node: int) -> float | None:
+        """Return the bytes per second that all messages out of a node share, None for infinite."""
+        return self.uplinks.get(node, self.links.uplink)
+
+    def downlink(self, node: int) -> float | None:
+        """Return the bytes per second that all messages into a node share, None for infinite."""
+        return self.downlinks.get(node, self.links.downlink)
 
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
         """Add a node that is not a client, a server for example, with links to everybody, and return its number.
@@ -178,7 +282,7 @@ class Network:
         """
         node = len(self.traffic)
         self.traffic.append(Traffic())
-        self._uplink[node], self._downlink[node] = uplink, downlink
+        self.uplinks[node], self.downlinks[node] = uplink, downlink
         return node
 
     @property
@@ -193,17 +297,16 @@ class Network:
 
     def transfer_s(self, source: int, target: int, size: int) -> float:
         """Draw how long `size` bytes take over an idle link, resends included, and count them."""
-        seconds = self.links.paced_s(size)
-        total = 0.0
-        while (latency_s := self._try(source, target, size)) is None:
+        seconds = self.carrier.paced_s(source, target, size)
+        message, total = Message(source, target, size, None, None, self.clock.now), 0.0
+        while (latency_s := self.launch(message, self.clock.now + total)) is None:
             total = total + seconds + self.links.resend_timeout_s
         self.delivered += 1
         return total + seconds + latency_s
 
     def expected_s(self, source: int, target: int, size: int) -> float:
         """Return how long `size` bytes take over an idle link on average, resends included; nothing is drawn."""
-        del source, target
-        links, seconds = self.links, self.links.paced_s(size)
+        links, seconds = self.links, self.carrier.paced_s(source, target, size)
         return seconds + self._mean_latency_s + links.loss / (1.0 - links.loss) * (seconds + links.resend_timeout_s)
 
     @functools.cached_property
@@ -236,18 +339,18 @@ class Network:
 
     def backlog_s(self) -> float:
         """Return for how long the busiest of links, uplinks and downlinks has something to send."""
-        queues = (self._link_free, self._uplink_free, self._downlink_free)
-        return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
+        return self.carrier.backlog_s()
 
-    def _try(self, source: int, target: int, size: int) -> float | None:
-        """Count an attempt to send and return its latency, None if it is lost."""
+    def launch(self, message: Message, begin: float) -> float | None:
+        """Count an attempt to send that begins at a time, and return its latency, None if it is lost."""
+        source = message.source
         traffic = self.traffic[source]
-        traffic.sent_bytes += size
+        traffic.sent_bytes += message.size
         traffic.messages += 1
-        if self._lost is not None and self._lost(source, target):
+        if self._lost is not None and self._lost(source, message.target, begin):
             self.lost += 1
             return None
-        return self._latency_s(source, target) if self._latency_s is not None else 0.0
+        return self._latency_s(source, message.target, begin) if self._latency_s is not None else 0.0
 
     def count(self, source: int, size: int, messages: int = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without travelling."""
@@ -280,20 +383,20 @@ class Network:
             refused: called, a resend timeout later, if the target is away when the message arrives, or out of reach;
                 without it the message waits until the target is back and in reach.
         """
-        message = _Message(source, target, size, deliver, refused, self.clock.now)
+        message = Message(source, target, size, deliver, refused, self.clock.now)
         if self.links.fifo:
             message.number = self._sent.get((source, target), 0)
             self._sent[source, target] = message.number + 1
         self._attempt(message)
 
-    def _hold(self, message: _Message, until: float) -> None:
+    def _hold(self, message: Message, until: float) -> None:
         """Try to send at a later time; a message for which there is none is stuck."""
         if math.isinf(until):
             self.stuck[message.source, message.target] += 1
         else:
             self.clock.call_at(until, lambda: self._attempt(message))
 
-    def _lose(self, message: _Message, at: float, until: float = 0.0) -> None:
+    def lose(self, message: Message, at: float, until: float = 0.0) -> None:
         """A partition has destroyed an attempt at that time: it is made again, or the sender learns that it was.
 
         Args:
@@ -312,45 +415,41 @@ class Network:
             message.deliver = None
             self._in_order(message)
 
-    def _attempt(self, message: _Message) -> None:
-        links, source = self.links, message.source
+    def _attempt(self, message: Message) -> None:
+        source = message.source
         begin = self.clock.now
         if source >= self._clients and (back_s := self.availability.back_s(source, begin)) > begin:
             self._hold(message, back_s)
             return
-        if links.cuts and (joined_s := self.joined_s((source, message.target), begin)) > begin:
+        if self._cuts and (joined_s := self.joined_s((source, message.target), begin)) > begin:
             if message.refused is None:
                 self._hold(message, joined_s)
                 return
             traffic = self.traffic[source]
             traffic.sent_bytes += message.size
             traffic.messages += 1
-            self._lose(message, begin)
+            self.lose(message, begin)
             return
-        if links.bandwidth:
-            begin = max(begin, self._link_free.get((source, message.target), 0.0))
-        uplink = self._uplink.get(source, links.uplink)
-        if uplink:
-            begin = max(begin, self._uplink_free.get(source, 0.0))
-            # A slow link leaves the rest of the uplink to other links.
-            self._uplink_free[source] = begin + message.size / uplink
-        busy_s = _paced_s(message.size, links.bandwidth, uplink)
-        end = begin + busy_s
-        if links.bandwidth:
-            self._link_free[source, message.target] = end
-        latency_s = self._try(source, message.target, message.size)
+        self._carry(message, begin)
+
+    def sent(self, message: Message, begin: float, end: float, latency_s: float | None) -> None:
+        """The first byte of an attempt leaves at `begin`, the last one at `end`; both may still be to come.
+
+        Args:
+            message: what is sent.
+            begin, end: virtual times.
+            latency_s: what `launch` returned.
+        """
         if latency_s is None:
             message.resends += 1
-            self.clock.call_at(end + links.resend_timeout_s, lambda: self._attempt(message))
-            return
-        if (cut := self.hit((source, message.target), begin, end + latency_s)) is not None:
-            self._lose(message, max(end, cut.start_s), cut.end_s)
-            return
-        message.paced_s = busy_s
-        reach = self._in_order if links.fifo else self._reach
-        self.clock.call_at(end + latency_s, lambda: reach(message))
+            self.clock.call_at(end + self.links.resend_timeout_s, lambda: self._attempt(message))
+        elif self._cuts and (cut := self.hit((message.source, message.target), begin, end + latency_s)) is not None:
+            self.lose(message, max(end, cut.start_s), cut.end_s)
+        else:
+            reach = self._in_order if self.links.fifo else self._reach
+            self.clock.call_at(end + latency_s, lambda: reach(message))
 
-    def _in_order(self, message: _Message) -> None:
+    def _in_order(self, message: Message) -> None:
         """Hold a message back until all that were sent before it on its link, lost ones too, have arrived."""
         link = message.source, message.target
         self._held[*link, message.number] = message
@@ -359,25 +458,8 @@ class Network:
             if ready.deliver is not None:
                 self._reach(ready)
 
-    def _reach(self, message: _Message) -> None:
-        """The message has reached the target's end of the link."""
-        if self._downlink.get(message.target, self.links.downlink):
-            # Who uses the downlink first is known when the bytes get there, not when they are sent.
-            self.clock.call_at(self._through_downlink(message), lambda: self._arrive(message))
-        else:
-            self._arrive(message)
-
-    def _through_downlink(self, message: _Message) -> float:
-        """Queue for the target's shared downlink; bytes that came at a slower pace have already passed it."""
-        downlink = self._downlink.get(message.target, self.links.downlink)
-        assert downlink is not None
-        now, need = self.clock.now, message.size / downlink
-        begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
-        end = max(begin + need, now)
-        self._downlink_free[message.target] = end
-        return end
-
-    def _arrive(self, message: _Message) -> None:
+    def arrive(self, message: Message) -> None:
+        """The whole message is at the target, which may be away."""
         now = self.clock.now
         outage = self.availability.outage(message.target, now)
         if outage is None:
@@ -390,7 +472,7 @@ class Network:
             self.lost += 1
             self.clock.call_at(now + self.links.resend_timeout_s, message.refused)
         elif outage.end_s != math.inf:
-            self.clock.call_at(outage.end_s, lambda: self._arrive(message))
+            self.clock.call_at(outage.end_s, lambda: self.arrive(message))
         else:
             self.lost += 1
             self.stuck[message.source, message.target] += 1

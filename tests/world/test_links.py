@@ -225,7 +225,7 @@ class Bursts(LinkModel):
         draws = Draws(streams, "loss", lambda g, n: g.random(n))
         bad = {}
 
-        def lost(source, target):
+        def lost(source, target, time):
             was = bad.get((source, target), False)
             bad[source, target] = draws.next(source) >= self.out_of if was else draws.next(source) < self.into
             return bad[source, target]
