@@ -185,7 +185,7 @@ GATES = {
 
 @pytest.mark.parametrize("variant", ["batch", "local", "tree", "random"])
 @pytest.mark.parametrize("gate", GATES)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_invariants_hold_in_any_world(variant, gate, data, seed):
     world = make_world(

@@ -139,7 +139,7 @@ def test_waiting_clients_with_a_buffer_for_some_are_sampled_rounds():
     assert min(algorithm.client_updates) > 30
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     world=rough_worlds(5),
     bound=st.none() | bounds,

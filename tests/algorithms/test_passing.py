@@ -75,7 +75,7 @@ def test_memory_follows_the_number_of_living_models(kind, options):
         assert executor.gradients >= 3 * size
         return executor.rows
 
-    assert rows(6400) <= rows(640) + 200
+    assert rows(2400) <= rows(480) + 200
 
 
 @every

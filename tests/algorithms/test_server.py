@@ -72,7 +72,7 @@ def run(world, until=6.0, **options):
 bounds = st.builds(StalenessBound, st.integers(0, 6), st.sampled_from(["wait", "drop", "down_weight"]))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(world=rough_worlds(5), bound=st.none() | bounds)
 def test_a_bound_is_kept_counts_add_up_and_nothing_waits_for_ever(world, bound):
     algorithm, rows, watch = run(world, staleness=bound)

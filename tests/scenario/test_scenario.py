@@ -113,7 +113,7 @@ def test_bare_words_and_numbers_are_short_for_sections() -> None:
     assert short == full
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scenarios)
 def test_resolved_scenarios_make_the_round_trip(mapping: dict[str, Any]) -> None:
     scenario = from_mapping(mapping)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -23,8 +24,11 @@ from simfl.records.models import write_models
 from simfl.records.sweeps import read_sweep
 from simfl.scenario.study import load_study
 from simfl.studies import sweep
+from simfl.studies.engines import Local
 from simfl.studies.running import LOCK, _alone_in, _runs_in, estimate, survey
+from simfl.studies.tasks import RunTask
 from tests.conftest import write_run
+from tests.studies import work
 
 ROOT = Path(__file__).parents[2]
 BASE = {
@@ -175,30 +179,37 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     assert statuses(again) == statuses(swept)
 
 
-def test_a_process_that_dies_costs_its_run_alone(write, tmp_path, monkeypatch):
-    (tmp_path / "dying.py").write_text(
-        "import os\n"
-        "from simfl.algorithms.adpsgd import ADPSGD\n"
-        "class Dying(ADPSGD):\n"
-        "    def start(self):\n"
-        "        os._exit(9)\n"
-    )
-    dying = {"algorithm": {"kind": "dying:Dying", "batch_size": 8}}
-    study = write(list=[{"label": "dies", "set": dying}, {"label": "works"}])
-    monkeypatch.syspath_prepend(str(tmp_path))
-    swept = sweep(study, out=tmp_path, jobs=2)
-    assert statuses(swept) == ["failed", "done"]
-    assert swept.runs[0].reason.startswith("its process died")
+@pytest.fixture
+def local(monkeypatch):
+    """A function that lets two processes work through tasks of these names; nothing is simulated."""
+
+    def work_through(*names):
+        monkeypatch.setattr("simfl.studies.engines.start_worker", work.begin)
+        monkeypatch.setattr("simfl.studies.engines.run_task", work.task)
+        tasks = [RunTask({"name": "none"}, ".", name) for name in names]
+        return {task.run_id: outcome for task, outcome in Local(2).run(tasks)}
+
+    return work_through
 
 
-def test_a_process_that_served_many_runs_makes_room_for_another(write, tmp_path, monkeypatch):
-    from simfl.studies.engines import Local
+def test_a_process_that_dies_costs_its_run_alone(local):
+    outcomes = local("first", "dies", "second", "third")
+    assert {name: outcome.status for name, outcome in outcomes.items()} == {
+        "first": "done",
+        "dies": "failed",
+        "second": "done",
+        "third": "done",
+    }
+    assert outcomes["dies"].reason.startswith("its process died")
 
-    made, pool = [], Local._pool
+
+def test_a_process_that_served_many_runs_makes_room_for_another(local, monkeypatch):
     monkeypatch.setattr("simfl.studies.engines.RUNS_PER_PROCESS", 2)
-    monkeypatch.setattr(Local, "_pool", lambda self: made.append(pool(self)) or made[-1])
-    assert statuses(sweep(write(seeds=6), out=tmp_path, jobs=2)) == ["done"] * 6
-    assert 3 <= len(made) <= 4
+    outcomes = local(*"abcdef")
+    served = Counter(outcome.reason for outcome in outcomes.values())
+    assert len(outcomes) == served.total() == 6
+    assert max(served.values()) <= 2
+    assert 3 <= len(served) <= 4
 
 
 def test_everything_is_checked_before_anything_runs(write, tmp_path):
