@@ -114,7 +114,8 @@ class Drawer:
             found |= options[kind]
         if kind in LOCAL:
             found |= self.maybe(0.6, local_steps=lambda: self.one(1, 2, 5))
-        if kind in ("async_sgd", "audp", "mapa", "fedasync", "fedbuff") and found.get("delays") != "cyclic":
+        bounded = ("adpsgd", "gossip_learning", "async_sgd", "audp", "mapa", "fedasync", "fedbuff")
+        if kind in bounded and found.get("delays") != "cyclic":
             bound = {"bound": self.one(0, 1, 5), "policy": self.one("wait", "drop", "down_weight")}
             found |= self.maybe(0.4, staleness_bound=bound)
         if kind == "mapa":

@@ -10,31 +10,34 @@ Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix 
         w_k <- w_k - step * gradient
 
 Staleness is counted as in the paper: mini-batches that all workers together applied between the
-read and the update.
+read and the update. A bound on it, which the paper assumes, is kept as `simfl.algorithms.staleness` says; an exchange
+takes place whatever becomes of the gradient.
 
 Faults. A lost message is sent again, so that an exchange takes longer; messages that overtake each other do no harm.
 A worker that crashes loses its gradient, not an exchange: the difference is subtracted when it is back. An exchange
 with somebody who is away or out of reach is given up before anything changed; an answer that a partition holds up is
 waited for by who asked, for good if it does not end, and the others go on, each side for itself. `atomic` exchanges
-find only those who are there and in reach.
+find only those who are there and in reach. Under a bound with the policy `wait` the others wait for who waits for an
+answer, unless that can never come.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
 import simpy
 
-from simfl.algorithms.base import Algorithm
+from simfl.algorithms.staleness import OwnUpdates
 from simfl.errors import ScenarioError
-from simfl.tape import Model
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
-class ADPSGD(Algorithm):
+class ADPSGD(OwnUpdates):
     """Workers on a graph, averaging in pairs, never waiting for all."""
 
     kind: ClassVar[str] = "adpsgd"
@@ -70,6 +73,8 @@ class ADPSGD(Algorithm):
         self.model: list[Model] = [initial] * self.num_clients
         #: Differences on their way home, by client: what is still to be subtracted from its model.
         self.in_flight: dict[int, Model] = {}
+        if self.waits:  # only an answer can be stuck: a request is refused
+            self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
     def start(self) -> None:
         """Start the workers."""
@@ -84,48 +89,80 @@ class ADPSGD(Algorithm):
     def atomic_worker(self, me: int) -> Process:
         """Algorithm 1: averaging with A_t and the gradient step in one go."""
         yield self.joined(me)
-        combine = self.tape.combine
         while True:
-            gradient = self.gradient(self.model[me], me)
-            size, read_at = gradient.size, self.updates
-            outcome = yield self.compute(me)
-            if outcome is Outcome.GONE:
+            if self.waits and not (yield from self.may_read(me)):
                 return
-            if outcome is Outcome.CRASHED:
+            gradient = self.gradient(self.model[me], me)
+            read_at = self.updates
+            outcome = yield self.compute(me)
+            if outcome is not Outcome.DONE:
+                self.turns.forget(me)
+                if outcome is Outcome.GONE:
+                    return
                 self.lost(gradient)
                 continue  # the model is the last one it had
-            peer = self.choose(me) if self._starts[me] else -1
-            if peer >= 0:
-                # No name for the average: a suspended process would keep it, and its rows, alive.
-                self.model[me] = self.model[peer] = combine((0.5, self.model[me]), (0.5, self.model[peer]))
-                self._count_exchange(me, peer)
-            step_size = self.step_size()
-            self.model[me] = combine((1.0, self.model[me]), *self.descent(gradient, step_size))
-            self.updated(me, self.updates - read_at, size, step_size, peer)
+            if not self.waits:
+                staleness = self.updates - read_at
+                self.exchange_and_apply(me, gradient, self.turns.weight(staleness), staleness)
+                continue
+            apply = functools.partial(self.exchange_and_apply, me, gradient)
+            del gradient  # a suspended process would keep it, and the model in it, alive
+            if not (yield from self.in_turn(me, read_at, apply)):
+                return
+            del apply
+
+    def exchange_and_apply(self, me: int, gradient: Gradient, weight: float, staleness: int) -> None:
+        """Average with a neighbor, and take the step, both now."""
+        peer = self.choose(me) if self._starts[me] else -1
+        if peer >= 0:
+            # No name for the average: a suspended process would keep it, and its rows, alive.
+            self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            self._count_exchange(me, peer)
+        self.apply(me, gradient, peer, weight, staleness)
 
     def messaging_worker(self, me: int) -> Process:
         """Appendix A: the exchange travels while the gradient is computed."""
         yield self.joined(me)
         while True:
+            if self.waits and not (yield from self.may_read(me)):
+                return
             gradient = self.gradient(self.model[me], me)
-            size, read_at = gradient.size, self.updates
+            read_at = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (-1, None)
             outcome = yield self.compute(me)
-            if outcome is Outcome.GONE:
-                return
+            if outcome is not Outcome.DONE:
+                self.turns.forget(me)
+                if outcome is Outcome.GONE:
+                    return
             if averaging is not None:
                 computed_at = self.clock.now
                 if not (yield averaging):
                     peer = -1
                 self.times[me].communicate_s += self.present_s(me, computed_at, self.clock.now)
                 if not (self._trivial or (yield from self.until_back(me))):
+                    self.turns.forget(me)
                     return
             if outcome is Outcome.CRASHED:
                 self.lost(gradient)
                 continue
-            step_size = self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
-            self.updated(me, self.updates - read_at, size, step_size, peer)
+            if not self.waits:
+                staleness = self.updates - read_at
+                self.apply(me, gradient, peer, self.turns.weight(staleness), staleness)
+                continue
+            apply = functools.partial(self.apply, me, gradient, peer)
+            del gradient  # a suspended process would keep it, and the model in it, alive
+            if not (yield from self.in_turn(me, read_at, apply)):
+                return
+            del apply
+
+    def apply(self, me: int, gradient: Gradient, peer: int, weight: float, staleness: int) -> None:
+        """Take the step, or throw the gradient away."""
+        if weight == 0.0:
+            self.drop(gradient)
+            return
+        size, step_size = gradient.size, weight * self.step_size()
+        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+        self.updated(me, staleness, size, step_size, peer)
 
     def start_averaging(self, me: int) -> tuple[int, simpy.Event | None]:
         """Send my model to a neighbor, which averages and sends the difference back.

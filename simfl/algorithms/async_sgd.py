@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simfl.algorithms.server import Apply, ServerAlgorithm
+from simfl.algorithms.server import ServerAlgorithm
+from simfl.algorithms.staleness import Apply
 from simfl.tape import Gradient
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -52,7 +53,7 @@ class AsyncSGD(ServerAlgorithm):
         self._taking_part: set[int] = set()
         self._out_of_turn: dict[int, tuple[int, Apply]] = {}
         # Where messages take no time, nobody is ever away and nobody waits, they need no events of their own.
-        self._at_once = self.world.network.free and self.world.server.free and not self._waits and not self.cyclic
+        self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
 
     def start(self) -> None:
         """Start the clients."""
@@ -103,8 +104,8 @@ class AsyncSGD(ServerAlgorithm):
         if self._at_once:
             network, size = self.world.network, self.training.model_bytes
             network.hand_over(me, self.server, size)
-            staleness, limit = self.version - read, self.staleness_bound
-            self.apply(me, gradient, 1.0 if limit is None else limit.weight(staleness), staleness)
+            staleness = self.version - read
+            self.apply(me, gradient, self.turns.weight(staleness), staleness)
             network.hand_over(self.server, me, size)
             self.read(me)
             return came.succeed(self.content())

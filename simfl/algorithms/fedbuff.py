@@ -93,7 +93,7 @@ class FedBuff(LocalRounds):
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
-        if self.buffer and not (self.reading or self._held or self._ready or self._queue):
+        if self.buffer and self.turns.idle and not self._ready:
             self.step()
 
     def step(self) -> None:

@@ -16,24 +16,27 @@ period. A message to a neighbor that is away is lost, as in the paper; a client 
 
 Faults. A message that the link loses is sent again; one to somebody who is away or out of reach is lost, so that the
 two sides of a partition go on for themselves and merge by age when it is over. Messages may overtake each other: they
-are merged as they come. A client that crashes loses the gradient under way, and nobody waits for it.
+are merged as they come. A client that crashes loses the gradient under way, and nobody waits for it. A bound on
+staleness is kept as `simfl.algorithms.staleness` says: under `wait` others wait for who computes, also while it is
+away.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
 import simpy
 
-from simfl.algorithms.base import Algorithm
-from simfl.tape import Model
+from simfl.algorithms.staleness import OwnUpdates
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
-class GossipLearning(Algorithm):
+class GossipLearning(OwnUpdates):
     """Models that travel, merge and learn; nobody waits for an answer."""
 
     kind: ClassVar[str] = "gossip_learning"
@@ -131,17 +134,35 @@ class GossipLearning(Algorithm):
             if self._from[me] < 0:
                 self._waiting[me] = self.clock.event()
                 yield self._waiting[me]
+            if self.waits and not (yield from self.may_read(me)):
+                return
             source, self._from[me] = self._from[me], -1
             gradient = self.gradient(self.model[me], me)
-            size, read_at = gradient.size, self.updates
+            read_at = self.updates
             outcome = yield self.compute(me)
-            if outcome is Outcome.GONE:
-                self._over[me] = True
-                return
-            if outcome is Outcome.CRASHED:
+            if outcome is not Outcome.DONE:
+                self.turns.forget(me)
+                if outcome is Outcome.GONE:
+                    self._over[me] = True
+                    return
                 self.lost(gradient)
                 continue  # the model is the last one it had
-            step_size = self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
-            self.age[me] += 1
-            self.updated(me, self.updates - read_at, size, step_size, source)
+            if not self.waits:
+                staleness = self.updates - read_at
+                self.apply(me, gradient, source, self.turns.weight(staleness), staleness)
+                continue
+            apply = functools.partial(self.apply, me, gradient, source)
+            del gradient  # a suspended process would keep it, and the model in it, alive
+            if not (yield from self.in_turn(me, read_at, apply)):
+                return
+            del apply
+
+    def apply(self, me: int, gradient: Gradient, source: int, weight: float, staleness: int) -> None:
+        """Take the step, or throw the gradient away."""
+        if weight == 0.0:
+            self.drop(gradient)
+            return
+        size, step_size = gradient.size, weight * self.step_size()
+        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+        self.age[me] += 1
+        self.updated(me, staleness, size, step_size, source)

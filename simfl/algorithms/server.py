@@ -1,15 +1,8 @@
 """What algorithms with a server have in common: a node that applies what arrives, and the staleness it accepts.
 
 The server is a node of the network that is no client: messages to and from it travel over links like all others, its
-uplink and downlink may be shared, and it may need time for each update. Staleness of an update is the number of
-updates applied between the read of the model it was computed at and its own application. A bound on it is kept by
-
-- `wait`: an update is held back while applying it would leave others, under way or held back, more than they can all
-  keep; and at most bound + 1 clients compute at a time, the next one reads when one of them is done. One after the
-  other, the oldest first, is then always possible: nothing waits for ever, because who is waited for is computing, or
-  has crashed (and reads anew) or left (and is forgotten).
-- `drop`: an update that is too stale is thrown away; its client goes on from the present model.
-- `down_weight`: an update that is too stale counts (bound + 1) / (staleness + 1).
+uplink and downlink may be shared, and it may need time for each update. How stale an update may be is a matter of
+`simfl.algorithms.staleness`.
 
 Faults, for all of them: a lost message is sent again, and messages to or from a server that is away, or out of reach,
 wait. A client that is out of reach when its model comes asks for another; what it sends later is stale. Who crashes
@@ -20,39 +13,15 @@ its model, and takes what has come in order. Under `wait`, who is cut off is wai
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.tape import Model
 from simfl.world.availability import Outcome
-
-
-@dataclass(frozen=True)
-class StalenessBound:
-    """How stale an update may be, and what happens to one that is more.
-
-    Attributes:
-        bound: tau_max >= 0.
-        policy: as above.
-    """
-
-    bound: int
-    policy: Literal["wait", "drop", "down_weight"]
-
-    def weight(self, staleness: int) -> float:
-        """Return the factor on an update of this staleness; 0 for one that is dropped."""
-        if staleness <= self.bound:
-            return 1.0
-        return 0.0 if self.policy == "drop" else (self.bound + 1) / (staleness + 1)
-
-
-#: Called with the weight and the staleness of an update when its turn has come; weight 0 means that it is dropped.
-Apply = Callable[[float, int], None]
 
 
 class ServerAlgorithm(Algorithm):
@@ -66,13 +35,7 @@ class ServerAlgorithm(Algorithm):
     def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
         #: Updates applied to the server's model so far.
         self.version = 0
-        #: The version that each client's update under way was computed at.
-        self.reading: dict[int, int] = {}
-        self.staleness_bound = staleness
-        self._waits = staleness is not None and staleness.policy == "wait"
-        self._held: list[tuple[int, int, int, Apply]] = []  # read, order of arrival, client, what to do
-        self._arrivals = 0
-        self._queue: deque[Callable[[], None]] = deque()
+        self.turns = Turns(staleness, self.version_after, lambda: self.clock.stopped)
         self._waited_s: dict[int, float] = {}
         self._server_free_s = 0.0
         self.server_model: Model
@@ -170,7 +133,7 @@ class ServerAlgorithm(Algorithm):
             if self.clock.now == 0.0:
                 arrived.succeed(content)
                 return
-            if self._waits:
+            if self.turns.waits:
                 self._wait(client, since)
 
             def refused() -> None:
@@ -206,33 +169,24 @@ class ServerAlgorithm(Algorithm):
     # -- staleness -----------------------------------------------------------------------------
 
     def admit(self, give: Callable[[], None]) -> None:
-        """Call `give`, which lets a client read, now; under the policy `wait` when few enough clients compute."""
-        if not self._waits:
-            give()
-            return
-        self._queue.append(give)
-        self._let_in()
+        """Call `give`, which lets a client read, when the bound allows it."""
+        self.turns.admit(give)
 
     def read(self, client: int) -> int:
         """Note that the client's next update is computed at the present version, and return it."""
-        self.reading[client] = self.version
-        return self.version
+        return self.turns.read(client)
 
     def forget(self, client: int) -> None:
         """The client's update will not come: it crashed or left."""
-        self.reading.pop(client, None)
-        self._go_on()
+        self.turns.forget(client)
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
         """Apply an update computed at version `read`, now or when the staleness bound allows it.
 
         `apply` changes the model and calls `applied` if it did.
         """
-        self.reading.pop(client, None)
-        limit = self.staleness_bound
-        if limit is None or not self._waits:
-            staleness = self.version - read
-            apply(1.0 if limit is None else limit.weight(staleness), staleness)
+        if not self.turns.waits:
+            self.turns.arrive(client, read, apply)
             return
         since = self.clock.now
 
@@ -240,9 +194,7 @@ class ServerAlgorithm(Algorithm):
             self._wait(client, since)
             apply(weight, staleness)
 
-        self._arrivals += 1
-        self._held.append((read, self._arrivals, client, in_turn))
-        self._go_on()
+        self.turns.arrive(client, read, in_turn)
 
     def applied(self) -> None:
         """Note that the server's model has changed by one update."""
@@ -251,30 +203,3 @@ class ServerAlgorithm(Algorithm):
     def version_after(self, updates: int) -> int:
         """The version after so many updates more: each makes one, unless several are applied together."""
         return self.version + updates
-
-    def _go_on(self) -> None:
-        """Under the policy `wait`: apply what may be applied, then let in who may read."""
-        if not self._waits:
-            return
-        while self._held and not self.clock.stopped:
-            first = min(self._held)
-            read, _, _, apply = first
-            reads = sorted([*self.reading.values(), *(entry[0] for entry in self._held if entry is not first)])
-            if reads and reads[0] < read and not self._possible(reads):
-                break
-            self._held.remove(first)
-            apply(1.0, self.version - read)
-        self._let_in()
-
-    def _possible(self, reads: Sequence[int]) -> bool:
-        """Whether updates read at these versions (in order) can all be applied in time after one more is."""
-        assert self.staleness_bound is not None
-        bound = self.staleness_bound.bound
-        return all(self.version_after(1 + i) - read <= bound for i, read in enumerate(reads))
-
-    def _let_in(self) -> None:
-        """Let clients read for as long as all updates under way can be applied in time, one after the other."""
-        assert self.staleness_bound is not None
-        bound = self.staleness_bound.bound
-        while self._queue and self.version_after(len(self.reading) + len(self._held)) - self.version <= bound:
-            self._queue.popleft()()

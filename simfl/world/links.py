@@ -259,6 +259,8 @@ class Network:
         self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
         self.stuck: Counter[tuple[int, int]] = Counter()
+        #: Called with source and target of a message that will never arrive.
+        self.on_stuck: Callable[[int, int], None] = lambda source, target: None
         self._sent: dict[tuple[int, int], int] = {}
         self._arrived: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int, int], Message] = {}
@@ -392,9 +394,13 @@ class Network:
     def _hold(self, message: Message, until: float) -> None:
         """Try to send at a later time; a message for which there is none is stuck."""
         if math.isinf(until):
-            self.stuck[message.source, message.target] += 1
+            self._give_up(message)
         else:
             self.clock.call_at(until, lambda: self._attempt(message))
+
+    def _give_up(self, message: Message) -> None:
+        self.stuck[message.source, message.target] += 1
+        self.on_stuck(message.source, message.target)
 
     def lose(self, message: Message, at: float, until: float = 0.0) -> None:
         """A partition has destroyed an attempt at that time: it is made again, or the sender learns that it was.
@@ -475,4 +481,4 @@ class Network:
             self.clock.call_at(outage.end_s, lambda: self.arrive(message))
         else:
             self.lost += 1
-            self.stuck[message.source, message.target] += 1
+            self._give_up(message)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms.fedasync import staleness_weight
-from simfl.algorithms.server import StalenessBound
+from simfl.algorithms.staleness import StalenessBound
 from tests.algorithms.test_fedbuff import ETA, Watched, change
 from tests.algorithms.test_server import bounds, rough_worlds
 from tests.helpers import Lab, make_problem, make_world, run_algorithm

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.algorithms.server import StalenessBound
+from simfl.algorithms.staleness import StalenessBound
 from simfl.audits import check as claims
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
@@ -171,7 +171,7 @@ def test_counts_add_up_a_bound_is_kept_and_nothing_waits_for_ever(world, bound, 
     assert algorithm.updates == len(rows)
     assert algorithm.version == algorithm.round_num == len({row[3] for row in rows})
     assert sum(algorithm.releases.counts) == algorithm.sent
-    assert len(algorithm.reading) <= (concurrency or 5)
+    assert len(algorithm.turns.reading) <= (concurrency or 5)
     # From 3 s on nothing disturbs.
     assert sum(row[0] > 4.0 for row in rows) > 20
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.algorithms.server import StalenessBound
+from simfl.algorithms.staleness import StalenessBound
 from simfl.world import ServerModel
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr
 from simfl.algorithms import ALGORITHMS, Algorithm
 from simfl.algorithms.mapa import StageRule
 from simfl.algorithms.round_sizes import RoundSizes
-from simfl.algorithms.server import StalenessBound
+from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import SimflError
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.passes import OnePassClaim, OnePassLedger
@@ -35,6 +35,8 @@ BATCH, DELTA, UPDATES = 8, 1e-5, 60
 EXAMPLE = {
     "adpsgd": ("adpsgd", {}),
     "adpsgd at once": ("adpsgd", {"exchange": "atomic"}),
+    "adpsgd that drops": ("adpsgd", {"staleness": StalenessBound(1, "drop")}),
+    "adpsgd that weighs": ("adpsgd", {"exchange": "atomic", "staleness": StalenessBound(1, "down_weight")}),
     "async_fl": ("async_fl", {"sizes": (5, 0.25)}),
     "async_fl, rounds larger than the data": ("async_fl", {"sizes": (50, 9.0)}),
     "async_sgd": ("async_sgd", {}),
@@ -44,6 +46,7 @@ EXAMPLE = {
     "centralized_sgd": ("centralized_sgd", {}),
     "decentralized_sgd": ("decentralized_sgd", {}),
     "gossip_learning": ("gossip_learning", {}),
+    "gossip_learning that drops": ("gossip_learning", {"staleness": StalenessBound(1, "drop")}),
     "mapa": (
         "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
     ),

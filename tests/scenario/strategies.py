@@ -88,7 +88,7 @@ gossip = section({"kind": "gossip_learning"}, period=times, merge=st.sampled_fro
 algorithms = (
     st.sampled_from(["sync_sgd", "decentralized_sgd", "adpsgd"])
     | section({"kind": "sync_sgd"}, **common)
-    | section({"kind": "adpsgd"}, exchange=st.sampled_from(["atomic", "messages"]), **common)
+    | section({"kind": "adpsgd"}, exchange=st.sampled_from(["atomic", "messages"]), staleness_bound=bounds, **common)
     | gossip
     | federated
     | section({"kind": "my_module.inner:Mine"}, options=st.dictionaries(words, options, max_size=3), **common)

@@ -14,7 +14,7 @@ from simfl.scenario.algorithms.gossip import AdPsgd, DecentralizedSgd, GossipLea
 from simfl.scenario.algorithms.local_rounds import FedAsync, FedAvg, FedBuff, FedProx, LocalRoundsConfig
 from simfl.scenario.algorithms.mapa import AsyncSgd, Audp, CentralizedSgd, Mapa, ServedSgd, WithinRadius, WithPaperSteps
 from simfl.scenario.algorithms.own import ExternalAlgorithm
-from simfl.scenario.algorithms.served import ServerAlgorithmConfig, StalenessBound
+from simfl.scenario.algorithms.staleness import BoundedConfig, ServerAlgorithmConfig, StalenessBound
 from simfl.scenario.algorithms.sync_sgd import SyncSgd
 from simfl.scenario.algorithms.without_replacement import DeepQSgd, PassedModels, RandomWalkSgd, WithoutReplacementSgd
 from simfl.scenario.fields import ByKind
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncFl",
     "AsyncSgd",
     "Audp",
+    "BoundedConfig",
     "CentralizedSgd",
     "DecentralizedSgd",
     "DeepQSgd",

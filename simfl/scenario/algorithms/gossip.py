@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.staleness import BoundedConfig
 from simfl.scenario.fields import (
     Index,
     PositiveSeconds,
@@ -28,7 +29,7 @@ class DecentralizedSgd(AlgorithmConfig):
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
-class AdPsgd(AlgorithmConfig):
+class AdPsgd(BoundedConfig):
     """AD-PSGD: clients compute without waiting and average pairwise with neighbors; with privacy, A(DP)²SGD."""
 
     kind: Literal["adpsgd"] = variant("adpsgd")
@@ -61,7 +62,7 @@ class AdPsgd(AlgorithmConfig):
             )
 
 
-class GossipLearning(AlgorithmConfig):
+class GossipLearning(BoundedConfig):
     """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""
 
     kind: Literal["gossip_learning"] = variant("gossip_learning")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.algorithms.served import ServerAlgorithmConfig
+from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
 from simfl.scenario.fields import (
     Count,
     Index,

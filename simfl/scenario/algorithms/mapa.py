@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
-from simfl.scenario.algorithms.served import ServerAlgorithmConfig
+from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
 from simfl.scenario.fields import (
     Count,
     Flag,

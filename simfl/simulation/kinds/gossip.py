@@ -8,10 +8,11 @@ from typing import Any
 from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
 from simfl.simulation.kinds.base import Kind
+from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
 
 
-class GossipLearningKind(Kind[schema.GossipLearning]):
+class GossipLearningKind(BoundedKind[schema.GossipLearning]):
     """Gossip learning: messages go by the clock."""
 
     kinds = ("gossip_learning",)

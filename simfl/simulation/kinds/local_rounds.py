@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.simulation.kinds.served import ServedKind
+from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
 from simfl.tape.problem import LocalRounds
 
 
-class LocalRoundsKind(ServedKind[LocalRoundsConfig]):
+class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
     """FedAvg, FedProx, FedAsync and FedBuff."""
 
     kinds = ("fedavg", "fedprox", "fedasync", "fedbuff")

@@ -16,7 +16,7 @@ from simfl.scenario import algorithms as schema
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import Constant, Schedule
 from simfl.simulation.kinds.base import Kind
-from simfl.simulation.kinds.served import ServedKind
+from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
 from simfl.theory import mapa
 
@@ -111,7 +111,7 @@ class CentralizedSgdKind(_PaperKind[schema.CentralizedSgd]):
         return RadiusSteps(mapa.csgd_step_size, self.formulas(), self.config.radius)
 
 
-class _ServedSgdKind(_PaperKind[S], ServedKind[S]):
+class _ServedSgdKind(_PaperKind[S], BoundedKind[S]):
     """Base of those with a server."""
 
     @property

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from simfl.algorithms import ALGORITHMS, Algorithm
-from simfl.algorithms.server import StalenessBound
+from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import RunError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.scenario.algorithms import AlgorithmConfig
@@ -72,7 +72,7 @@ def test_the_three_catalogues_are_about_the_same_algorithms():
 
 
 def test_the_default_serves_the_others():
-    assert type(find_kind(from_mapping({"algorithm": "adpsgd"}))) is Kind
+    assert type(find_kind(from_mapping({"algorithm": "sgp"}))) is Kind
     assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
 
 

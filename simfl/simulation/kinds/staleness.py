@@ -1,22 +1,28 @@
-"""Algorithms with a server: the bound on staleness."""
+"""Algorithms that take a bound on staleness."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from simfl.algorithms.server import StalenessBound
-from simfl.scenario.algorithms import ServerAlgorithmConfig
+from simfl.algorithms.staleness import StalenessBound
+from simfl.scenario.algorithms import AdPsgd, BoundedConfig
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.setup import Setup
 
-S = TypeVar("S", bound=ServerAlgorithmConfig)
+B = TypeVar("B", bound=BoundedConfig)
 
 
-class ServedKind(Kind[S]):
-    """Base of the kinds whose algorithms have a server."""
+class BoundedKind(Kind[B]):
+    """Base of the kinds whose algorithms take a bound on staleness."""
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the bound on staleness."""
         limit = self.config.staleness_bound
         bound = None if limit is None else StalenessBound(limit.bound, limit.policy)
         return {**super().options(setup), "staleness": bound}
+
+
+class AdPsgdKind(BoundedKind[AdPsgd]):
+    """AD-PSGD: the bound is all."""
+
+    kinds = ("adpsgd",)

@@ -1,4 +1,4 @@
-"""What algorithms with a server have in common."""
+"""Bounds on staleness, and the algorithms that take one: those with a server, and gossip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.scenario.fields import (
 
 
 class StalenessBound(Config):
-    """How stale an update may be when a server applies it, and what happens to a staler one."""
+    """How stale an update may be when it is applied, and what happens to a staler one."""
 
     bound: Index = Field(description="updates applied between the read of a model and the application of its update")
     policy: Literal["wait", "drop", "down_weight"] = Field(
@@ -25,12 +25,16 @@ class StalenessBound(Config):
     )
 
 
-class ServerAlgorithmConfig(AlgorithmConfig):
-    """Base of algorithms with a server, to which every client has a link."""
-
-    uses_topology: ClassVar[bool] = False
-    has_server: ClassVar[bool | None] = True
+class BoundedConfig(AlgorithmConfig):
+    """Base of algorithms that can keep a bound on staleness."""
 
     staleness_bound: Settled[StalenessBound | None] = Field(
         default=None, description="the largest staleness of an update that is applied; null: any"
     )
+
+
+class ServerAlgorithmConfig(BoundedConfig):
+    """Base of algorithms with a server, to which every client has a link."""
+
+    uses_topology: ClassVar[bool] = False
+    has_server: ClassVar[bool | None] = True
