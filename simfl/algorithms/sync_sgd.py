@@ -21,11 +21,12 @@ from typing import ClassVar
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from simfl.algorithms.base import Algorithm, Countdown
 from simfl.tape import Model
 from simfl.world.availability import Outcome
-from simfl.world.collectives import ALL_REDUCES, Plan, equal_seconds, fastest, messages, pairs_of, seconds, sent
+from simfl.world.collectives import ALL_REDUCES, Plan, Step, equal_seconds, fastest, messages, pairs_of, seconds, sent
 from simfl.world.engine import Process
 
 
@@ -46,6 +47,7 @@ class SyncSGD(Algorithm):
         self._members: list[int] = []
         self._plan: Plan = ()
         self._sent: list[tuple[int, int, int]] = []
+        self._seconds = 0.0  # that the plan takes, where it takes equally long every time
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:
@@ -118,29 +120,36 @@ class SyncSGD(Algorithm):
     def plan(self, members: list[int]) -> Plan:
         """Return the steps of an all-reduce among the members."""
         if members != self._members:
-            count, size, network = len(members), self.training.model_bytes, self.world.network
+            count, size = len(members), self.training.model_bytes
+            self._members = members
             if count < 2:
                 self._plan = ()
             elif self.all_reduce == "auto":
-                self._plan = fastest(count, size, lambda i, j, part: network.expected_s(members[i], members[j], part))
+                self._plan = fastest(count, size, self._expected_s)
             else:
                 self._plan = ALL_REDUCES[self.all_reduce](count, size)
-            self._members, self._sent = members, sent(self._plan)
+            self._sent = sent(self._plan)
+            if self.world.network.steady:
+                self._seconds = equal_seconds(self._plan, self._expected_s)
+            elif self.world.network.repeats:
+                known = {id(step): self._expected_s(step) for step in self._plan}
+                self._seconds = seconds(self._plan, count, lambda step: known[id(step)])
         return self._plan
+
+    def _pairs(self, step: Step) -> list[tuple[int, int]]:
+        return [(self._members[i], self._members[j]) for i, j in pairs_of(step)]
+
+    def _expected_s(self, step: Step) -> NDArray[np.float64]:
+        return np.array(self.world.network.expected_s(self._pairs(step), step.size))
 
     def all_reduce_s(self, members: list[int]) -> float:
         """Return how long the all-reduce takes, and count its messages."""
         network, plan = self.world.network, self.plan(members)
-        if not network.steady:
-            travel_s = network.transfer_s
-            return seconds(
-                plan,
-                len(members),
-                lambda step: np.array([travel_s(members[i], members[j], step.size) for i, j in pairs_of(step)]),
-            )
-        for source, size, times in self._sent:
-            network.count(members[source], size, times)
-        return equal_seconds(plan, lambda size: network.expected_s(members[0], members[-1], size))
+        if network.repeats:
+            for source, size, times in self._sent:
+                network.count(members[source], size, times)
+            return self._seconds
+        return seconds(plan, len(members), lambda step: np.array(network.transfers_s(self._pairs(step), step.size)))
 
     def awaits(self, client: int) -> str:
         """The all-reduce."""

@@ -50,6 +50,7 @@ class Forecast:
 def forecast(setup: Setup) -> Forecast:
     """Return what a scenario weighs."""
     scenario, size = setup.scenario, setup.training.model_bytes
+    other = min(1, scenario.clients.count - 1)
     gap = None
     if scenario.algorithm.uses_topology:
         rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
@@ -64,7 +65,7 @@ def forecast(setup: Setup) -> Forecast:
         spectral_gap=gap,
         parameters=setup.model.size,
         model_bytes=size,
-        message_s=build_world(setup).network.carrier.paced_s(0, 0, size) + _mean_s(scenario.links.latency),
+        message_s=build_world(setup).network.carrier.paced_s(0, other, size) + _mean_s(scenario.links.latency),
         batch_s=scenario.algorithm.batch_size * scenario.clients.seconds_per_example,
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,

@@ -106,9 +106,9 @@ def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float6
     return float(ready.max())
 
 
-def equal_seconds(plan: Plan, travel_s: Callable[[int], float]) -> float:
-    """Return the same where all links take equally long for so many bytes."""
-    return sum(step.times * travel_s(step.size) for step in plan)
+def equal_seconds(plan: Plan, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
+    """Return the same where all messages of a step take equally long."""
+    return sum(step.times * float(travel_s(step)[0]) for step in plan)
 
 
 def messages(plan: Plan) -> int:
@@ -125,17 +125,17 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
     return [(source, size, times) for (source, size), times in found.items()]
 
 
-def fastest(count: int, size: int, travel_s: Callable[[int, int, int], float]) -> Plan:
+def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> Plan:
     """Return the all-reduce of libraries that takes least time, of equals the one of the fewest bytes and messages.
 
     Args:
         count: K > 1.
         size: bytes of a vector.
-        travel_s: from source, target and bytes to the time that is expected.
+        travel_s: from a step to the times that its messages are expected to take, [m].
     """
 
     def cost(plan: Plan) -> tuple[float, int, int]:
-        known = {id(step): np.array([travel_s(i, j, step.size) for i, j in pairs_of(step)]) for step in plan}
+        known = {id(step): travel_s(step) for step in plan}
         total = sum(part * times for _, part, times in sent(plan))
         return seconds(plan, count, lambda step: known[id(step)]), total, messages(plan)
 

@@ -46,12 +46,6 @@ class Resource:
         self.contended = False
         self.classes: dict[_Class, None] = {}
 
-    @property
-    def backlog_s(self) -> float:
-        """How long this resource alone would take for what is left of its flows, as of their last change of rate."""
-        left = sum(flow.remaining for flow in self.flows)
-        return left / self.capacity if self.capacity else (math.inf if left else 0.0)
-
 
 class Flow:
     """Bytes on their way; made by `FairShare.begin`.
@@ -59,7 +53,7 @@ class Flow:
     Attributes:
         payload: whatever the owner wants to find again when the flow ends.
         number: flows are counted in the order in which they began.
-        remaining: bytes that are left, as of its last change.
+        remaining: bytes that are left, as of when its class, or whether it is bound, changed last.
     """
 
     __slots__ = (
@@ -149,7 +143,7 @@ class FairShare:
         flow = Flow(tuple(dict.fromkeys(resources)), size, limit, self._numbers, payload)
         self._numbers += 1
         self._alive += 1
-        flow.since = now
+        flow.since = self._now
         self._attach(flow)
         return flow
 
@@ -177,6 +171,13 @@ class FairShare:
         """Return the bytes per second that a flow has now."""
         self._settle()
         return flow.cap if flow.bound else flow.klass.rate  # type: ignore[union-attr]
+
+    def backlog_s(self, resource: Resource, now: float) -> float:
+        """Return how long a resource alone would take for what is left of its flows."""
+        self._at(now)
+        self._settle()
+        left = sum(map(self._left, resource.flows))
+        return left / resource.capacity if resource.capacity else (math.inf if left else 0.0)
 
     @property
     def next_s(self) -> float:
@@ -266,16 +267,20 @@ class FairShare:
                     del resource.classes[klass]
                 klass.version += 1
             self._dirty.update(dict.fromkeys(klass.resources))
-        if not flow.bound:
-            if klass is not None:
-                flow.remaining = max(0.0, flow.tag - klass.virtual)
-        else:
-            if flow.cap < math.inf:
-                flow.remaining = max(0.0, flow.remaining - flow.cap * (now - flow.since))
-            if klass is not None:
-                klass.bound -= 1
-                klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
+        flow.remaining = self._left(flow)
+        if klass is not None and flow.bound:
+            klass.bound -= 1
+            klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
         flow.klass, flow.bound, flow.since = None, False, now
+
+    def _left(self, flow: Flow) -> float:
+        """Return how many bytes are left of a flow now."""
+        klass, now = flow.klass, self._now
+        if flow.bound:
+            return max(0.0, flow.remaining - flow.cap * (now - flow.since)) if flow.cap < math.inf else 0.0
+        if klass is None:
+            return flow.remaining
+        return max(0.0, flow.tag - klass.virtual - klass.rate * (now - klass.since))
 
     def _enter(self, flow: Flow, key: tuple[Resource, ...]) -> None:
         now = self._now
@@ -447,10 +452,10 @@ class FairShare:
         now = self._now
         klass.advance(now)
         for _, _, flow in klass.order[klass.bound : bound]:
-            flow.remaining = max(0.0, flow.tag - klass.virtual)
+            flow.remaining = self._left(flow)
             self._bind(flow)
         for _, _, flow in klass.order[bound : klass.bound]:
-            flow.remaining = max(0.0, flow.remaining - flow.cap * (now - flow.since))
+            flow.remaining = self._left(flow)
             self._free(flow, klass)
         klass.bound, klass.bound_rate, klass.rate = bound, bound_rate, rate
         klass.version += 1

@@ -136,9 +136,15 @@ class Carrier(ABC):
     Of each attempt it calls `Network.launch` once, when its first byte leaves: whether it gets lost, and how long it
     travels, is drawn there.
 
+    Attributes:
+        costs: whether something takes time here that the behaviour of links says nothing about.
+        shares: whether messages between different pairs of nodes may meet on the way.
+
     Args:
         network: whose messages are carried.
     """
+
+    costs = shares = False
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -154,7 +160,21 @@ class Carrier(ABC):
 
     @abstractmethod
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return how long `size` bytes take if nothing else is sent, without latency."""
+        """Return how long `size` bytes take if nothing else is sent, without the latency of the link."""
+
+    def together_s(
+        self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
+    ) -> list[float]:
+        """Return how long messages of `size` bytes take that are sent side by side where nothing else is.
+
+        Args:
+            pairs: source and target of each; nobody is the source of two, or the target of two.
+            size: bytes of each.
+            lost_s: time that attempts took before which got lost, of each.
+            latency_s: of the link, of each.
+        """
+        delays = zip(pairs, lost_s, latency_s, strict=True)
+        return [lost + self.paced_s(source, target, size) + latency for (source, target), lost, latency in delays]
 
     @abstractmethod
     def backlog_s(self) -> float:
@@ -251,9 +271,6 @@ class Network:
         self._latency_s = links.latencies(streams)
         self._lost = links.losses(streams)
         self._cuts = bool(links.cuts)
-        limits = links.bandwidth or links.uplink or links.downlink
-        #: Whether messages of clients take no time, are never lost, and find everybody there.
-        self.free = not (self._latency_s or self._lost or limits or links.cuts) and availability.trivial
         self._clients = num_clients
         #: Attempts that were delivered, and those that were lost or given up; the others are under way.
         self.delivered = self.lost = 0
@@ -267,6 +284,9 @@ class Network:
         self._on_delivery = on_delivery
         self.carrier = (carrier or Queues)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
+        costs = self.carrier.costs or links.bandwidth or links.uplink or links.downlink or links.cuts
+        #: Whether messages of clients take no time, are never lost, and find everybody there.
+        self.free = not (costs or self._latency_s or self._lost) and availability.trivial
 
     def uplink(self, node: int) -> float | None:
         """Return the bytes per second that all messages out of a node share, None for infinite."""
@@ -297,19 +317,30 @@ class Network:
         """Messages sent by all clients and servers so far, resends included."""
         return sum(t.messages for t in self.traffic)
 
-    def transfer_s(self, source: int, target: int, size: int) -> float:
-        """Draw how long `size` bytes take over an idle link, resends included, and count them."""
-        seconds = self.carrier.paced_s(source, target, size)
-        message, total = Message(source, target, size, None, None, self.clock.now), 0.0
-        while (latency_s := self.launch(message, self.clock.now + total)) is None:
-            total = total + seconds + self.links.resend_timeout_s
-        self.delivered += 1
-        return total + seconds + latency_s
+    def transfers_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
+        """Draw how long messages take that are sent side by side where nothing else is, and count them, with resends.
 
-    def expected_s(self, source: int, target: int, size: int) -> float:
-        """Return how long `size` bytes take over an idle link on average, resends included; nothing is drawn."""
-        links, seconds = self.links, self.carrier.paced_s(source, target, size)
-        return seconds + self._mean_latency_s + links.loss / (1.0 - links.loss) * (seconds + links.resend_timeout_s)
+        Args:
+            pairs: source and target of each; nobody is the source of two, or the target of two.
+            size: bytes of each.
+        """
+        lost_s, latencies_s = [], []
+        for source, target in pairs:
+            seconds = self.carrier.paced_s(source, target, size)
+            message, total = Message(source, target, size, None, None, self.clock.now), 0.0
+            while (latency_s := self.launch(message, self.clock.now + total)) is None:
+                total = total + seconds + self.links.resend_timeout_s
+            lost_s.append(total)
+            latencies_s.append(latency_s)
+        self.delivered += len(pairs)
+        return self.carrier.together_s(pairs, size, lost_s, latencies_s)
+
+    def expected_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
+        """Return how long the same take on average; nothing is drawn or counted."""
+        none, links, mean_s = [0.0] * len(pairs), self.links, self._mean_latency_s
+        lost = links.loss / (1.0 - links.loss)
+        paced = self.carrier.together_s(pairs, size, none, none)
+        return [seconds + mean_s + lost * (seconds + links.resend_timeout_s) for seconds in paced]
 
     @functools.cached_property
     def _mean_latency_s(self) -> float:
@@ -317,10 +348,15 @@ class Network:
         return 0.0 if latency is None else float(latency(self._streams.generator("mean-latency"), 1000).mean())
 
     @property
-    def steady(self) -> bool:
-        """Whether equally many bytes take equally long, whoever sends them to whom: `expected_s`."""
+    def repeats(self) -> bool:
+        """Whether what is sent again over an idle network takes equally long again: `expected_s`."""
         latency = self.links.latency
         return type(self.links) is LinkModel and not self.links.loss and isinstance(latency, Constant | None)
+
+    @property
+    def steady(self) -> bool:
+        """Whether moreover equally many bytes take equally long, whoever sends them to whom."""
+        return self.repeats and not self.carrier.shares
 
     @property
     def in_flight(self) -> int:

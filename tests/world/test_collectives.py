@@ -29,6 +29,10 @@ def test_everybody_hears_of_everybody(name, count):
     assert all(one == set(range(count)) for one in heard)
 
 
+def each_s(step):
+    return np.full(len(step.sources), travel_s(step.size))
+
+
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
 def test_times_on_equal_links_are_the_closed_forms(count):
     lg, once = math.log2(count), 2 * (count - 1) / count * SIZE / BANDWIDTH
@@ -40,8 +44,8 @@ def test_times_on_equal_links_are_the_closed_forms(count):
     }
     for name, time in expected.items():
         plan = ALL_REDUCES[name](count, SIZE)
-        assert equal_seconds(plan, travel_s) == pytest.approx(time)
-        assert seconds(plan, count, lambda step: np.full(len(step.sources), travel_s(step.size))) == pytest.approx(time)
+        assert equal_seconds(plan, each_s) == pytest.approx(time)
+        assert seconds(plan, count, each_s) == pytest.approx(time)
 
 
 @real
@@ -53,7 +57,7 @@ def test_a_count_that_is_no_power_of_two_costs_two_vectors_more_but_on_a_ring(na
     lg = math.log2(power)
     steps = {"ring": 2 * (count - 1), "halving": 2 * lg, "doubling": lg}[name]
     size = lg * SIZE if name == "doubling" else 2 * (whole - 1) / whole * SIZE
-    time = equal_seconds(ALL_REDUCES[name](count, SIZE), travel_s)
+    time = equal_seconds(ALL_REDUCES[name](count, SIZE), each_s)
     assert time == pytest.approx(more + steps * LATENCY + size / BANDWIDTH)
 
 
@@ -68,7 +72,7 @@ def test_what_is_sent_adds_up(count):
 
 def test_the_fastest_follows_the_size():
     def steps(size):
-        return [step.size for step in fastest(8, size, lambda i, j, part: travel_s(part))]
+        return [step.size for step in fastest(8, size, each_s)]
 
     assert steps(100) == [100] * 3
     assert steps(10**6) == [500_000, 250_000, 125_000, 125_000, 250_000, 500_000]

@@ -199,7 +199,7 @@ def test_a_message_to_someone_gone_is_dropped_and_its_bytes_are_counted():
 )
 def test_a_transfer_is_paced_by_the_slowest_part_of_the_way(links, seconds):
     network = make_network(**links)
-    assert network.transfer_s(0, 1, 2 * MB) == pytest.approx(seconds)
+    assert network.transfers_s([(0, 1)], 2 * MB)[0] == pytest.approx(seconds)
     assert (network.bytes_sent, network.messages) == (2 * MB, 1)
 
 
@@ -207,7 +207,7 @@ def test_a_transfer_pays_for_what_is_lost():
     network = make_network(bandwidth=MB, latency=constant(0.5), loss=0.4, resend_timeout_s=2.0)
     for _ in range(300):
         before = network.messages
-        seconds = network.transfer_s(0, 1, MB)
+        seconds = network.transfers_s([(0, 1)], MB)[0]
         resends = network.messages - before - 1
         assert seconds == pytest.approx(1.0 + 0.5 + resends * (1.0 + 2.0))
     assert network.messages - 300 == pytest.approx(300 * 0.4 / 0.6, abs=5 * np.sqrt(300 * 0.4) / 0.6)
@@ -236,7 +236,7 @@ class Bursts(LinkModel):
 def test_a_kind_of_link_is_a_subclass_that_says_what_is_lost():
     network = Network(Clock(), Bursts(resend_timeout_s=1.0), 2, Streams(0), Availability(Streams(0)))
     assert not network.free
-    seconds = [network.transfer_s(0, 1, MB) for _ in range(4000)]
+    seconds = [network.transfers_s([(0, 1)], MB)[0] for _ in range(4000)]
     again = np.array(seconds)  # resends, one second each
     assert (again > 0).mean() == pytest.approx(0.1, abs=0.015)
     assert again[again > 0].mean() == pytest.approx(4.0, rel=0.1), "a bad state lasts for 1 / out_of attempts"

@@ -1,0 +1,186 @@
+"""Messages as flows: what is under way at the same time shares uplinks, links, edges and downlinks max-min fairly.
+
+A message first takes its latency, that of its link and those of the edges beneath. Then its bytes flow, at one rate
+through everything on its way: the source's uplink, the link, each edge of the underlay in its direction, the target's
+downlink. It is there when the last of them is. The same fluid model as SimGrid's, without its corrections for TCP.
+
+A message that is lost uses what it crosses like any other, and is missed at its end. A partition ends the flows that
+it separates when it begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from simfl.world.cuts import Cut
+from simfl.world.fairness import FairShare, Flow, Resource
+from simfl.world.links import Carrier, Message, Network
+from simfl.world.underlay import Underlay
+
+#: What is crossed: ("up", node), ("down", node), (source, target), or the number of an edge.
+_Place = tuple[str, int] | tuple[int, int] | int
+
+
+@dataclass(slots=True, eq=False)
+class _Trip:
+    """An attempt to send a message; without a flow it is still on its way to begin one."""
+
+    message: Message
+    begin_s: float
+    lost: bool
+    cut: Cut | None = None
+    flow: Flow | None = None
+    over: bool = False
+
+
+class Flows(Carrier):
+    """Max-min fair sharing.
+
+    Args:
+        network: whose messages are carried.
+        underlay: the network beneath; None: every link is one of its own.
+    """
+
+    def __init__(self, network: Network, underlay: Underlay | None = None) -> None:
+        super().__init__(network)
+        self._underlay = underlay
+        self.costs = self.shares = underlay is not None
+        self._share = FairShare()
+        self._resources: dict[_Place, Resource] = {}
+        self._cut: dict[Cut, dict[_Trip, None]] = {}
+        self._wake_s = math.inf  # the time of the earliest call that is pending
+        self._looking = False
+
+    def carry(self, message: Message, now: float) -> None:
+        """Begin the flow when the latency is over."""
+        latency_s = self.network.launch(message, now)
+        trip = _Trip(message, now, latency_s is None)
+        begin = now + (latency_s or 0.0) + self._beneath_s(message.source, message.target)
+        if self.network.links.cuts and not trip.lost:
+            self._expect_cut(trip)
+        if begin > now:
+            self.clock.call_at(begin, lambda: self._begin(trip))
+        else:
+            self._begin(trip)
+
+    def paced_s(self, source: int, target: int, size: int) -> float:
+        """The narrowest on the way paces them; the latency of the underlay counts."""
+        slowest_s = max((size / capacity for _, capacity in self._way(source, target)), default=0.0)
+        return self._beneath_s(source, target) + slowest_s
+
+    def together_s(
+        self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
+    ) -> list[float]:
+        """Let them flow through a network in which there is nothing else."""
+        share, resources = FairShare(), dict[_Place, Resource]()
+        starts = [
+            lost + latency + self._beneath_s(*pair)
+            for pair, lost, latency in zip(pairs, lost_s, latency_s, strict=True)
+        ]
+        order = sorted(range(len(pairs)), key=lambda i: starts[i])
+        ends, begun = [0.0] * len(pairs), 0
+        while begun < len(pairs) or len(share):
+            now = starts[order[begun]] if begun < len(pairs) else math.inf
+            now = min(now, share.next_s)
+            for flow in share.advance(now):
+                ends[flow.payload] = now
+            while begun < len(pairs) and starts[order[begun]] == now:
+                way = [
+                    resources.setdefault(place, Resource(capacity))
+                    for place, capacity in self._way(*pairs[order[begun]])
+                ]
+                share.begin(now, way, size, payload=order[begun])
+                begun += 1
+        return ends
+
+    def backlog_s(self) -> float:
+        """What the busiest would take for all that is on its way through it."""
+        now = self.clock.now
+        return max((self._share.backlog_s(resource, now) for resource in self._resources.values()), default=0.0)
+
+    def _beneath_s(self, source: int, target: int) -> float:
+        return 0.0 if self._underlay is None else self._underlay.path(source, target).latency_s
+
+    def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float]]:
+        """Yield what a message crosses, with bytes per second, as far as they are finite."""
+        network = self.network
+        for place, capacity in (
+            (("up", source), network.uplink(source)),
+            ((source, target), network.links.bandwidth),
+            (("down", target), network.downlink(target)),
+        ):
+            if capacity:
+                yield place, capacity
+        if self._underlay is not None:
+            for edge in self._underlay.path(source, target).edges:
+                if (bandwidth := self._underlay.bandwidths[edge]) < math.inf:
+                    yield edge, bandwidth
+
+    def _begin(self, trip: _Trip) -> None:
+        if trip.over:
+            return
+        message, resources, way = trip.message, self._resources, []
+        for place, capacity in self._way(message.source, message.target):
+            resource = resources.get(place)
+            if resource is None:
+                resource = resources[place] = Resource(capacity)
+            way.append(resource)
+        trip.flow = self._share.begin(self.clock.now, way, message.size, payload=trip)
+        self._look()
+
+    def _look(self) -> None:
+        """See when the next flow ends, once everything of this moment has happened."""
+        if not self._looking:
+            self._looking = True
+            self.clock.call_at(self.clock.now, self._set_alarm)
+
+    def _set_alarm(self) -> None:
+        self._looking = False
+        next_s = self._share.next_s
+        if next_s < self._wake_s:
+            self._wake_s = next_s
+            self.clock.call_at(next_s, self._wake)
+
+    def _wake(self) -> None:
+        """Deliver what is there: nothing, if the alarm was set before flows became slower."""
+        now = self.clock.now
+        if now + 4.0 * math.ulp(now) >= self._wake_s:  # the clock adds durations: it may be off by a bit
+            now, self._wake_s = max(now, self._wake_s), math.inf
+        for flow in self._share.advance(now):
+            trip: _Trip = flow.payload
+            message = trip.message
+            self._end(trip)
+            self.network.sent(message, trip.begin_s, self.clock.now, None if trip.lost else 0.0)
+        self._look()
+
+    def _end(self, trip: _Trip) -> None:
+        trip.over = True
+        if trip.cut is not None:
+            del self._cut[trip.cut][trip]
+        link = trip.message.source, trip.message.target
+        resource = self._resources.get(link)
+        if resource is not None and not resource.flows:  # pairs are many: those that are idle are forgotten
+            del self._resources[link]
+
+    def _expect_cut(self, trip: _Trip) -> None:
+        """The next partition that separates the two ends of a message destroys it if it is still under way."""
+        cut = self.network.hit((trip.message.source, trip.message.target), trip.begin_s, math.inf)
+        if cut is None:
+            return
+        if cut not in self._cut:
+            self._cut[cut] = {}
+            self.clock.call_at(cut.start_s, lambda: self._sever(cut))
+        trip.cut = cut
+        self._cut[cut][trip] = None
+
+    def _sever(self, cut: Cut) -> None:
+        now = self.clock.now
+        for trip in list(self._cut[cut]):
+            if trip.flow is not None:
+                self._share.abort(trip.flow, now)
+            self._end(trip)
+            self.network.lose(trip.message, now, cut.end_s)
+        del self._cut[cut]
+        self._look()

@@ -1,0 +1,183 @@
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simfl.streams import Streams
+from simfl.world import Availability, Clock, Network
+from simfl.world.availability import Outage
+from simfl.world.cuts import Cut, Cuts
+from simfl.world.flows import Flows
+from simfl.world.links import LinkModel
+from simfl.world.underlay import Underlay, star_of_switches, two_level_tree
+from tests.helpers import constant, exponential
+from tests.world.test_links import MB, deliveries
+
+
+def make_network(num_clients=8, seed=0, outages=None, rows=None, underlay=None, **links):
+    clock, streams = Clock(), Streams(seed)
+    on_delivery = None if rows is None else rows.append
+    availability = Availability(streams, outages)
+    carrier = lambda network: Flows(network, underlay)  # noqa: E731
+    return Network(clock, LinkModel(**links), num_clients, streams, availability, on_delivery, carrier)
+
+
+def measured(graph, latency, bandwidth):
+    nx.set_edge_attributes(graph, latency, "latency")
+    nx.set_edge_attributes(graph, bandwidth, "bandwidth")
+    return graph
+
+
+def dumbbell():
+    """Two switches, clients 0 to 2 at the one, 3 to 5 at the other."""
+    graph = measured(nx.Graph([("a", "b")]), 0.25, float(MB))
+    return Underlay(graph, ["a"] * 3 + ["b"] * 3, ["b"])
+
+
+def test_a_message_takes_its_latencies_and_then_its_bytes():
+    network = make_network(latency=constant(0.5), bandwidth=4 * MB, underlay=dumbbell())
+    assert deliveries(network, [(1.0, 0, 3, 2 * MB), (20.0, 0, 1, 2 * MB)]) == [(3.75, 0), (21.0, 1)]
+    network = make_network(latency=constant(0.5), uplink=4 * MB, downlink=2 * MB)
+    assert deliveries(network, [(1.0, 0, 1, 2 * MB)]) == [(2.5, 0)]
+
+
+def test_nothing_to_pay_is_delivered_at_once():
+    network = make_network()
+    assert network.free
+    assert deliveries(network, [(1.0, 0, 1, MB), (1.0, 1, 2, MB)]) == [(1.0, 0), (1.0, 1)]
+    assert not make_network(underlay=dumbbell()).free
+
+
+def test_messages_share_what_they_cross_in_the_same_direction():
+    sends = [(0.0, 0, 3, MB), (0.0, 1, 4, MB), (0.0, 4, 2, MB), (0.0, 0, 1, MB)]
+    seen = {index: time for time, index in deliveries(make_network(underlay=dumbbell(), uplink=2 * MB), sends)}
+    # The two across share the edge; the one back has its other direction; the one within the switch the uplink's rest.
+    assert seen == pytest.approx({0: 2.25, 1: 2.25, 2: 1.25, 3: 0.25 + 0.5 / 1.5})
+    network, sends = make_network(bandwidth=MB), [(0.0, 0, 1, MB)] * 2 + [(0.0, 1, 0, MB)]
+    seen = {index: time for time, index in deliveries(network, sends)}
+    assert seen == pytest.approx({0: 2.0, 1: 2.0, 2: 1.0})
+
+
+def test_uploads_to_a_server_end_when_all_bytes_are_through():
+    network = make_network(100, latency=constant(0.5), uplink=float(MB))
+    server = network.add_node(downlink=10.0 * MB)
+    seen = deliveries(network, [(0.0, k, server, (k + 1) * MB) for k in range(100)])
+    assert [index for _, index in seen] == list(range(100))
+    assert seen[-1][0] == pytest.approx(0.5 + 505.0, rel=0.05), "all of it at 10 MB/s, but at the end, at one's uplink"
+    assert seen[0][0] == pytest.approx(0.5 + 10.0)
+
+
+def test_a_cut_ends_what_is_under_way_and_frees_its_share():
+    cuts = Cuts([Cut((frozenset({3}),), 1.25, 4.0)])
+    rows = []
+    network = make_network(underlay=dumbbell(), cuts=cuts, resend_timeout_s=0.5, rows=rows)
+    refusals = []
+    network.clock.call_at(0.5, lambda: network.send(2, 3, MB, lambda: None, lambda: refusals.append(network.clock.now)))
+    seen = {index: time for time, index in deliveries(network, [(0.0, 0, 3, MB), (0.0, 1, 4, MB)])}
+    # From 0.25 half each until 0.75, then a third each until 1.25; the rest of 4's, 7/12 MB, alone.
+    assert seen[1] == pytest.approx(1.25 + 7 / 12)
+    assert seen[0] == pytest.approx(4.0 + 0.25 + 1.0)
+    assert refusals == [1.75]
+    assert [row[5] for row in rows] == [0, 1]
+    assert (network.messages, network.delivered, network.lost, network.in_flight) == (4, 2, 2, 0)
+    # What ends as the cut begins is lost, as with queues; what is still on its way to begin, too.
+    network = make_network(underlay=dumbbell(), cuts=cuts, resend_timeout_s=0.5)
+    seen = deliveries(network, [(0.0, 0, 3, MB), (1.1, 1, 3, MB), (1.1, 3, 2, MB), (1.0, 0, 4, 10)])
+    assert sorted(index for time, index in seen if time >= 4.0) == [0, 1, 2]
+
+
+def test_a_lost_message_is_missed_at_its_end_and_sent_again_after_the_timeout():
+    rows = []
+    network = make_network(rows=rows, bandwidth=MB, latency=constant(0.01), loss=0.5, resend_timeout_s=0.3)
+    sends = [(100.0 * i, 0, 1, MB // 10) for i in range(200)]
+    for (time, index), row in zip(deliveries(network, sends), rows, strict=True):
+        assert time - sends[index][0] == pytest.approx(0.1 + 0.01 + row[5] * (0.1 + 0.3), abs=1e-6)
+    assert np.mean([row[5] for row in rows]) == pytest.approx(1.0, abs=0.5)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    loss=st.sampled_from([0.0, 0.3]),
+    fifo=st.booleans(),
+    cut=st.booleans(),
+    away=st.booleans(),
+    beneath=st.booleans(),
+)
+def test_whatever_is_lost_late_or_cut_off_arrives_exactly_once(seed, loss, fifo, cut, away, beneath):
+    generator = np.random.default_rng(seed)
+    sends = [
+        (float(t), int(s), int((s + d) % 6), 1000)
+        for t, s, d in zip(
+            np.sort(generator.random(60) * 2), generator.integers(0, 6, 60), generator.integers(1, 6, 60), strict=True
+        )
+    ]
+    tree = measured(two_level_tree(2, 2), 0.01, 30_000.0)
+    underlay = Underlay(tree, [f"rack{k % 4}" for k in range(6)]) if beneath else None
+    rows = []
+    network = make_network(
+        6, seed, {2: [Outage(0.5, 1.0), Outage(1.2, 1.3, crash=True)]} if away else None, rows, underlay,
+        latency=exponential(0.02), loss=loss, resend_timeout_s=0.05, fifo=fifo, uplink=50_000.0, downlink=40_000.0,
+        cuts=Cuts([Cut((frozenset({0, 1}),), 0.4, 0.7), Cut((frozenset({1, 2}),), 0.6, 1.1)] if cut else ()),
+    )  # fmt: skip
+    seen = deliveries(network, sends)
+    assert sorted(index for _, index in seen) == list(range(60))
+    for time, index in seen:
+        assert time >= sends[index][0] + 1000 / 40_000 - 1e-9
+        assert network.availability.online(sends[index][2], time)
+    if fifo:
+        for link in {send[1:3] for send in sends}:
+            order = [index for _, index in seen if sends[index][1:3] == link]
+            assert order == sorted(order)
+    assert network.messages == 60 + sum(row[5] for row in rows)
+    assert (network.delivered, network.in_flight, network.backlog_s()) == (60, 0, 0.0)
+
+
+def test_the_backlog_is_that_of_the_busiest():
+    network = make_network(uplink=float(MB))
+    server = network.add_node(downlink=2.0 * MB)
+    for k in range(4):
+        network.send(k, server, 3 * MB, lambda: None)
+    network.clock.run(until=1.0)
+    assert network.backlog_s() == pytest.approx(5.0), "10 of 12 MB are left, for 2 MB/s"
+
+
+def test_transfers_side_by_side_share_the_edges_beneath():
+    """Around a ring of clients at two switches, 0-2-4 at the one, the edge between them carries all six messages."""
+    graph = measured(nx.Graph([("a", "b")]), 0.0, float(MB))
+    network = make_network(underlay=Underlay(graph, ["a", "b"] * 3), latency=constant(0.5), uplink=10.0 * MB)
+    ring = [(k, (k + 1) % 6) for k in range(6)]
+    assert (network.repeats, network.steady) == (True, False)
+    assert network.transfers_s(ring, MB) == pytest.approx([3.5] * 6), "three in each direction"
+    assert network.expected_s(ring, MB) == pytest.approx([3.5] * 6)
+    assert network.expected_s([(0, 2), (1, 3)], MB) == pytest.approx([0.6] * 2)
+    assert (network.messages, network.delivered) == (6, 6)
+    alone = make_network(bandwidth=MB, uplink=2 * MB)
+    assert alone.steady
+    assert alone.expected_s(ring, MB) == pytest.approx([1.0] * 6)
+
+
+def test_without_anything_in_common_times_are_those_of_queues():
+    sends = [(3.0 * i, i % 4, 4 + i % 4, (i + 1) * 1000) for i in range(40)]
+    links = {"bandwidth": 50_000.0, "uplink": 40_000.0, "latency": exponential(0.1)}
+    fair = deliveries(make_network(**links), sends)
+    clock, streams = Clock(), Streams(0)
+    queued = deliveries(Network(clock, LinkModel(**links), 8, streams, Availability(streams)), sends)
+    assert [index for _, index in fair] == [index for _, index in queued]
+    np.testing.assert_allclose([time for time, _ in fair], [time for time, _ in queued], rtol=1e-12)
+
+
+def test_one_pending_call_serves_all_flows():
+    network = make_network(
+        1000, underlay=Underlay(measured(star_of_switches(4), 0.0, 1e9), ["switch0"] * 1000), uplink=1e6
+    )
+    server = network.add_node(downlink=1e8)
+    for k in range(1000):
+        network.send(k, server, 10_000 + k, lambda: None)
+    network.clock.run()
+    assert network.delivered == 1000
+    assert network.clock.events < 5 * 1000
+    assert math.isclose(network.clock.now, sum(10_000 + k for k in range(1000)) / 1e8, rel_tol=1e-3)
