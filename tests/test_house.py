@@ -55,6 +55,7 @@ GUESTS = {
     ("reproduction", "matplotlib"): "each paper has figures of its own",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
     ("simulation.timeline", "simpy"): "listens to the events that algorithms wait for",
+    ("simulation.underlay", "networkx"): "gives the edges of a graph the latencies and capacities of a scenario",
     ("simulation.world", "pandas"): "reads a trace of speeds",
     ("studies.tasks", "jax"): "processes share a cache of compiled programs",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",

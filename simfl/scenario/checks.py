@@ -30,6 +30,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _partition(scenario)
     yield from _model(scenario)
     yield from _topology(scenario)
+    yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
@@ -239,6 +240,17 @@ def _model(scenario: Scenario) -> Iterator[Problem]:
     elif model.convolutional and isinstance(data, RealData) and data.normalize == "unit_sphere_with_constant":
         expected = f"no constant feature with model '{model.kind}', which needs images"
         yield Problem(expected, repr(data.normalize), "use unit_sphere", ("data", "normalize"))
+
+
+def _underlay(scenario: Scenario) -> Iterator[Problem]:
+    """The graph is possible, everybody is attached to it, and messages share its edges fairly."""
+    if scenario.underlay is None:
+        return
+    for problem in scenario.underlay.problems(scenario.clients.count):
+        yield problem.below(("underlay",))
+    if scenario.links.sharing == "fifo":
+        advice = "leave sharing out, or write fair: where flows meet on edges, no queue says who comes first"
+        yield Problem("fair over an underlay", "'fifo'", advice, ("links", "sharing"))
 
 
 def _has_accuracy(scenario: Scenario) -> bool:

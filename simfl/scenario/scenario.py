@@ -22,6 +22,7 @@ from simfl.scenario.network import Ring, Topology
 from simfl.scenario.privacy import Privacy
 from simfl.scenario.problems import InvalidValueError, Problem, show
 from simfl.scenario.syntax import write
+from simfl.scenario.underlay import Underlay
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 
@@ -64,6 +65,10 @@ class Scenario(Config):
     )
     topology: Topology = Field(default=Ring(), description="who is linked with whom")
     links: Links = Field(default=Links(), description="how the links behave")
+    underlay: Underlay | None = Field(
+        default=None,
+        description="routers beneath the links, and who is attached where; null: every link is one of its own",
+    )
     server: Server = Field(default=Server(), description="what a server can take, where the algorithm has one")
     availability: tuple[Absence, ...] = Field(default=(), description="rules that take some clients away for a while")
     algorithm: Algorithm = Field(description="what the clients do", examples=["{kind: sync_sgd}"])

@@ -23,6 +23,7 @@ from simfl.simulation.data import load_data, model_of, share_out, start_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.privacy import not_counting, privacy_warnings
 from simfl.simulation.setup import Setup, Start
+from simfl.simulation.underlay import underlay_of
 from simfl.simulation.world import longest_batch_s, topology_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
@@ -54,7 +55,8 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
-    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology_of(scenario, streams), start)
+    topology, underlay = topology_of(scenario, streams), underlay_of(scenario, streams)
+    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start)
     _check(setup)
     setup.protection = not_counting(kind.protection(setup), setup)
     setup.problem = _problem(setup)

@@ -84,7 +84,9 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         del scenario[key]
     del scenario["execution"]
     arrays = data.train_x, data.train_y, data.test_x, data.test_y, shares.indices, shares.offsets
-    world = np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)
+    world = [np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)]
+    if setup.underlay is not None:  # perhaps from a file
+        world += setup.underlay.arrays()
     own = setup.algorithm.__module__ if ":" in setup.scenario.algorithm.kind else None
     source = "" if own is None else inspect.getsource(inspect.getmodule(setup.algorithm) or setup.algorithm)
     found = versions()

@@ -18,6 +18,7 @@ from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
 from simfl.world import Topology
+from simfl.world.underlay import Underlay
 
 if TYPE_CHECKING:
     from simfl.simulation.kinds import Kind
@@ -54,6 +55,7 @@ class Setup:
         shares: which client holds which examples.
         model: pure functions; what is evaluated.
         topology: the graph.
+        underlay: the network beneath, where there is one.
         start: the model that is begun with, where that is not one that is drawn.
         protection: the noise of each client, and the ledger that accounts for it.
         problem: what the executor computes.
@@ -70,6 +72,7 @@ class Setup:
     shares: Partition
     model: AbstractModel
     topology: Topology
+    underlay: Underlay | None = None
     start: Start | None = None
     protection: Protection = field(init=False)
     problem: LearningProblem = field(init=False)

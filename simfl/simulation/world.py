@@ -19,6 +19,7 @@ from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topo
 from simfl.world.availability import Outage, RandomOutages, Repeated
 from simfl.world.compute import Constant, Sampler, Slowdown
 from simfl.world.cuts import Cut, Cuts
+from simfl.world.flows import Flows
 from simfl.world.links import LinkModel, MessageRow
 from simfl.world.topology import build_topology
 
@@ -46,7 +47,9 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         downlink=links.downlink,
         cuts=Cuts(cuts(scenario, streams)),
     )
-    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery)
+    fair = links.sharing == "fair" or setup.underlay is not None
+    carrier = (lambda network: Flows(network, setup.underlay)) if fair else None
+    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery, carrier)
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
     return World(clock, compute, there, network, setup.topology, streams, server)

@@ -405,15 +405,29 @@ def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachmen
     return graph
 
 
+def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any]:
+    """Read a GraphML file.
+
+    Args:
+        path: the file.
+        where: the key of the scenario that names it.
+
+    Raises:
+        DataError: it is missing, or it is something else.
+    """
+    _refuse_endless(path, where)
+    try:
+        graph: nx.Graph[Any] = nx.read_graphml(path)
+    except OSError as error:
+        raise _unreadable(path, error, where) from error
+    except Exception as error:  # malformed XML surfaces as whatever the parser meets first
+        raise DataError(f"{path}: {where}: expected a GraphML file, found {_one_line(error)}") from error
+    return graph
+
+
 def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
     """Read GraphML; nodes that are named 0..K-1 keep their number, others are numbered in the file's order."""
-    _refuse_endless(path)
-    try:
-        graph = nx.read_graphml(path)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except Exception as error:  # malformed XML surfaces as whatever the parser meets first
-        raise DataError(f"{path}: topology.path: expected a GraphML file, found {_one_line(error)}") from error
+    graph = read_graphml(path)
     _check_size(path, graph.number_of_nodes(), num_clients)
     graph.graph[_UNREAD] = tuple(_unread(graph))
     return _numbered(graph)
@@ -457,9 +471,9 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
     return _numbered(graph)
 
 
-def _refuse_endless(path: str | Path) -> None:
+def _refuse_endless(path: str | Path, where: str = "topology.path") -> None:
     if is_endless(Path(path)):
-        raise DataError(f"{path}: topology.path: expected a file, found a device or a pipe")
+        raise DataError(f"{path}: {where}: expected a file, found a device or a pipe")
 
 
 def _numbered(graph: nx.Graph[Any]) -> nx.Graph[int]:
@@ -477,8 +491,8 @@ def _check_size(path: str | Path, nodes: int, num_clients: int) -> None:
         )
 
 
-def _unreadable(path: str | Path, error: OSError) -> DataError:
-    return DataError(f"{path}: topology.path: cannot read the file: {error.strerror or _one_line(error)}")
+def _unreadable(path: str | Path, error: OSError, where: str = "topology.path") -> DataError:
+    return DataError(f"{path}: {where}: cannot read the file: {error.strerror or _one_line(error)}")
 
 
 def _one_line(error: Exception) -> str:

@@ -295,7 +295,7 @@ BROKEN = [
         "scalar_for_section",
         ADPSGD + "links: 3\n",
         "{file}: links: expected a mapping, found 3; write key: value pairs (latency, bandwidth, loss, "
-        "resend_timeout, fifo, uplink, downlink, partitions)",
+        "resend_timeout, fifo, sharing, uplink, downlink, partitions)",
     ),
     Broken(
         "null_for_section",

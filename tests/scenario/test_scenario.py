@@ -50,10 +50,12 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
             "loss": 0.0,
             "resend_timeout": "100 ms",
             "fifo": False,
+            "sharing": None,
             "uplink": None,
             "downlink": None,
             "partitions": [],
         },
+        "underlay": None,
         "server": {"uplink": None, "downlink": None, "seconds_per_update": "0 s", "offline": []},
         "availability": [],
         "algorithm": {

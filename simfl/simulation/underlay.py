@@ -1,0 +1,107 @@
+"""From a scenario to its underlay: routers, the latencies and capacities between them, and who is attached where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+
+from simfl.errors import DataError, ScenarioError
+from simfl.scenario import Scenario
+from simfl.scenario import underlay as schema
+from simfl.scenario.problems import InvalidValueError
+from simfl.scenario.units import parse_bandwidth, parse_time
+from simfl.streams import Streams
+from simfl.world.topology import EDGE_LIMIT, build_topology, read_graphml
+from simfl.world.underlay import Underlay, fat_tree, leaves, star_of_switches, two_level_tree
+
+
+def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
+    """Return the network beneath, None if there is none.
+
+    Raises:
+        ScenarioError: the graph is not connected, or somebody is attached to no node of it.
+        DataError: a file that is missing or malformed.
+    """
+    config = scenario.underlay
+    if config is None:
+        return None
+    graph = _graph(config, streams)
+    for _, _, values in graph.edges(data=True):
+        values.setdefault("latency", config.latency)
+        values.setdefault("bandwidth", config.bandwidth)
+    return Underlay(graph, _attached(config, graph, scenario.clients.count, streams), config.servers, config.paths)
+
+
+def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
+    if isinstance(config, schema.StarOfSwitches):
+        return star_of_switches(config.switches)
+    if isinstance(config, schema.TwoLevelTree):
+        tree = two_level_tree(config.branches, config.racks)
+        if config.trunk is not None:
+            nx.set_edge_attributes(tree, dict.fromkeys(tree.edges("core"), config.trunk), "bandwidth")
+        return tree
+    if isinstance(config, schema.FatTree):
+        return fat_tree(config.ports)
+    if isinstance(config, schema.FromGraphMl):
+        return _measured(read_graphml(config.path, "underlay.path"), config.path)
+    assert isinstance(config, schema.Generated)
+    options = config.graph.model_dump(exclude={"kind", "mixing"})
+    try:
+        built = build_topology(config.graph.kind, config.nodes, streams.generator("underlay"), **options)
+    except (ScenarioError, DataError) as error:
+        text = str(error).replace("topology", "underlay.graph").replace("clients.count", "underlay.nodes")
+        raise type(error)(text) from error
+    if built.degrees.sum() > 2 * EDGE_LIMIT:
+        raise ScenarioError(f"underlay.nodes: more than the {EDGE_LIMIT:,} edges that fit; ask for fewer nodes")
+    names: nx.Graph[Any] = nx.relabel_nodes(built.graph, str)
+    return names
+
+
+def _measured(graph: nx.Graph[Any], path: str) -> nx.Graph[Any]:
+    """Return a graph from a file with latencies in seconds and bandwidths in bytes per second."""
+    parsers: dict[str, Callable[[object], float]] = {"latency": parse_time, "bandwidth": parse_bandwidth}
+    simple = nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
+    if graph.is_multigraph() and simple.number_of_edges() < graph.number_of_edges():
+        raise DataError(f"{path}: underlay.path: expected one edge between two nodes, found several; add them up")
+    for one, other, values in simple.edges(data=True):
+        for name, parse in parsers.items():
+            if name in values:
+                try:
+                    values[name] = parse(values[name])
+                except InvalidValueError as error:
+                    raise DataError(f"{path}: underlay.path: edge {one} - {other}: {name}: {error}") from error
+    return simple
+
+
+def _attached(config: schema.UnderlayConfig, graph: nx.Graph[Any], count: int, streams: Streams) -> list[Any]:
+    """Return the node of each client."""
+    how = config.clients
+    if isinstance(how, schema.Listed):
+        return list(how.nodes)
+    if isinstance(how, schema.ByAttribute):
+        return _by_attribute(graph, how.name, count)
+    places = leaves(graph)
+    if isinstance(how, schema.AtRandom):
+        return [places[i] for i in streams.generator("underlay-clients").integers(len(places), size=count)]
+    return [places[k % len(places)] for k in range(count)]
+
+
+def _by_attribute(graph: nx.Graph[Any], name: str, count: int) -> list[Any]:
+    where = "underlay.clients.name"
+    attached: list[Any] = []
+    for node, values in graph.nodes(data=True):
+        if (number := values.get(name)) is None:
+            continue
+        whole = isinstance(number, int | float) and not isinstance(number, bool) and float(number).is_integer()
+        if not whole or number < 0:
+            raise ScenarioError(f"{where}: node {node}: {name}: expected a number of clients, found {number!r}")
+        attached += [node] * min(int(number), count + 1 - len(attached))
+    if len(attached) != count:
+        found = f"{len(attached)}" if len(attached) < count else "more"
+        raise ScenarioError(
+            f"{where}: expected nodes whose {name} add up to clients.count, which is {count}, found {found}; "
+            "a client that is attached to nothing reaches nobody"
+        )
+    return attached
