@@ -32,6 +32,7 @@ HOMES = {
     "jax": ("models", "tape", "privacy"),
     "jinja2": ("reports",),
     "matplotlib": ("plots",),
+    "mpi4py": ("live",),
     "networkx": ("world",),
     "pandas": ("records", "plots"),
     "pyarrow": ("records",),

@@ -122,12 +122,10 @@ class SyncSGD(Algorithm):
         if members != self._members:
             count, size = len(members), self.training.model_bytes
             self._members = members
-            if count < 2:
-                self._plan = ()
-            elif self.all_reduce == "auto":
-                self._plan = fastest(count, size, self._expected_s)
-            else:
-                self._plan = ALL_REDUCES[self.all_reduce](count, size)
+            name = self.all_reduce
+            if name == "auto" and count > 1:
+                name = fastest(count, size, self._expected_s)
+            self._plan = ALL_REDUCES[name](count, size) if count > 1 else ()
             self._sent = sent(self._plan)
             if self.world.network.steady:
                 self._seconds = equal_seconds(self._plan, self._expected_s)

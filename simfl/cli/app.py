@@ -18,6 +18,7 @@ from simfl.cli.bench import bench
 from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
+from simfl.cli.live import live
 from simfl.cli.new import new
 from simfl.cli.plot import plot
 from simfl.cli.report import report
@@ -54,6 +55,7 @@ for command in (
     sweep,
     compare,
     reproduce,
+    live,
 ):
     app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")

@@ -70,6 +70,11 @@ class Run:
             raise DataError(f"{path}: expected the scenario of a run, found {type(values).__name__}")
         return values
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The scenario, and whether it was simulated or ran live: what tells runs apart in comparisons."""
+        return {**self.scenario, "run": "live" if "live" in self.manifest.extra else "simulated"}
+
     @functools.cached_property
     def manifest(self) -> Manifest:
         """How the run went: status, versions, seed, device, wall time, digest.

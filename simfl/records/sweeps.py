@@ -309,7 +309,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group runs by what differs between their resolved scenarios; names, descriptions and seeds do not count."""
     if not runs:
         raise DataError("compare: expected at least one finished run, found none")
-    settings = describe_differences([run.scenario for run in runs])
+    settings = describe_differences([run.settings for run in runs])
     groups: dict[tuple[tuple[str, str], ...], Group] = {}
     for run, own in zip(runs, settings, strict=True):
         words = [

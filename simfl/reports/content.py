@@ -200,7 +200,7 @@ def _differing(parts: Sequence[Part]) -> dict[str, list[str]]:
     A part without privacy lacks all of that section's keys, and an algorithm all options of others: that tells nothing
     beside the algorithm and the noise themselves.
     """
-    settings = describe_differences([part.run.scenario for part in parts])
+    settings = describe_differences([part.run.settings for part in parts])
     found = {key: [own[key] for own in settings] for key in settings[0]}
     return {key: values for key, values in found.items() if len(set(values) - {ABSENT}) > 1} or found
 

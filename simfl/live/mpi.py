@@ -1,0 +1,66 @@
+"""What of MPI is used: buffers that are sent without waiting, waiting without spinning, clocks that are compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+
+class MpiWire:
+    """The wire of `simfl.live.transport` between the processes of a communicator."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm, self._status = comm, MPI.Status()
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+
+    def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
+        """Begin to send; returns what says whether the buffer has left."""
+        test: Callable[[], bool] = self._comm.Isend([buffer, MPI.BYTE], target, kind).Test
+        return test
+
+    def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
+        """Return the source, kind and bytes of the next message that has come; None if there is none."""
+        if not self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, self._status):
+            return None
+        source, kind = self._status.Get_source(), self._status.Get_tag()
+        buffer = np.empty(self._status.Get_count(MPI.BYTE), np.uint8)
+        self._comm.Recv([buffer, MPI.BYTE], source, kind)
+        return source, kind, buffer
+
+
+def polite_barrier(comm: Any) -> None:
+    """Wait for all of a communicator without spinning."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(2e-3)
+
+
+def clock_offset_s(comm: Any, rounds: int = 20) -> float:
+    """Return what to add to this process's `time.monotonic` to have that of rank 0 (Cristian's algorithm).
+
+    All of the communicator call it together. What is within the error of half a round trip is 0, as on one machine.
+    """
+    rank, size = comm.Get_rank(), comm.Get_size()
+    found = 0.0
+    for other in range(1, size):
+        if rank == 0:
+            for _ in range(rounds):
+                comm.recv(source=other, tag=0)
+                comm.send(time.monotonic(), dest=other, tag=0)
+        elif rank == other:
+            best = np.inf
+            for _ in range(rounds):
+                begin = time.monotonic()
+                comm.send(None, dest=0, tag=0)
+                its = comm.recv(source=0, tag=0)
+                trip = time.monotonic() - begin
+                if trip < best:
+                    best, found = trip, its - (begin + trip / 2)
+            found = found if abs(found) > best / 2 else 0.0
+        polite_barrier(comm)
+    return found

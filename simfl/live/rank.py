@@ -1,0 +1,189 @@
+"""The program of one MPI process: `python -m simfl.live.rank JOBS.json`, started by mpirun or srun.
+
+Jobs are runs, one after the other, each by the first K + 1 processes: its clients and its coordinator. Those that have
+no part in one sleep.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from simfl.errors import SimflError
+from simfl.live import links
+from simfl.live.coordinator import Coordinator, Mark, Server
+from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
+from simfl.live.recording import Looked, Outcome, write
+from simfl.live.support import left_out
+from simfl.live.transport import Transport, wake_on_time
+from simfl.live.workers import STATISTICS, WORKERS, Mode
+from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import build_world, slowdowns, speeds
+from simfl.tape.executor import choose_device
+from simfl.tape.single import SingleClient
+from simfl.world.compute import Compute
+
+#: From when all are ready until the run begins.
+LEAD_S = 0.2
+
+
+def main(path: Path) -> None:
+    """Do all jobs of a file, and write what came of them beside it."""
+    results = take_part(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".stop").exists)
+    if results is not None:
+        path.with_suffix(".done").write_text(json.dumps(results), encoding="utf-8")
+
+
+def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = lambda: False) -> list[Any] | None:
+    """Take part in jobs, with all processes that MPI knows of; process 0 returns what came of them.
+
+    What fails in one process ends them all.
+    """
+    wake_on_time()
+    world = MPI.COMM_WORLD
+    try:
+        results = [_job(world, job, interrupted) for job in jobs]
+        polite_barrier(world)
+    except BaseException as error:
+        if not isinstance(error, SimflError):
+            traceback.print_exc()
+        print(f"simfl live: process {world.Get_rank()}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        world.Abort(1)
+        raise
+    return results if world.Get_rank() == 0 else None
+
+
+def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> Any:
+    """Do one job, if this process has a part in it; return what process 0 knows of it then."""
+    polite_barrier(world)
+    needed = int(job["processes"])
+    taking_part = world.Get_rank() < needed
+    comm = world.Split(0 if taking_part else 1, world.Get_rank())
+    result: Any = None
+    if taking_part:
+        if job["kind"] == "links":
+            result = links.measure(Transport(MpiWire(comm)), job["sizes"], int(job["rounds"]))
+        else:
+            result = run(comm, job, interrupted)
+    comm.Free()
+    return result
+
+
+def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str | None:
+    """Take part in a run; process 0 returns the folder that was written."""
+    started = time.monotonic()
+    rank, mode = comm.Get_rank(), job["compute"]
+    setup = assemble(loads(job["scenario"]))
+    count = setup.scenario.clients.count
+    offset_s = clock_offset_s(comm)
+    transport = Transport(MpiWire(comm))
+    worker, coordinator = None, None
+    options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
+    if rank < count:
+        arithmetic = SingleClient(setup.problem, rank, choose_device("cpu"))
+        world = build_world(setup)
+        if mode == "real":
+            scenario, streams = setup.scenario, setup.streams
+            world.compute = Compute(
+                1.0, speeds(scenario, streams).tolist(), streams, None, slowdowns(scenario, streams)
+            )
+        _warm(arithmetic, setup)
+    polite_barrier(comm)
+    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
+    if rank < count:
+        kind = WORKERS[setup.scenario.algorithm.kind]
+        worker = kind(rank, world, setup.training, arithmetic, transport, begin, _mode(mode), **options)
+        worker.run()
+        transport.end()
+    else:
+        arguments = (setup.scenario, setup.training, transport, begin, together, interrupted)
+        served = setup.scenario.algorithm.kind == "fedasync"
+        coordinator = Server(*arguments, options=options) if served else Coordinator(*arguments)
+        coordinator.run()
+        transport.end(STATISTICS)
+    polite_barrier(comm)
+    own = worker.statistics() if worker is not None else (0.0,) * 5
+    statistics = comm.gather(own, root=count)
+    folder = None
+    hosts = comm.gather(platform.node(), root=count)
+    if worker is not None:
+        if not isinstance(coordinator, Server) and setup.scenario.algorithm.kind != "fedasync":
+            for vector in worker.snapshots:
+                comm.Send(vector, dest=count)
+    else:
+        assert coordinator is not None
+        rows = coordinator.final
+        time_s = rows[-1].time_s if rows and coordinator.reason != "time" else coordinator.now
+        time_s = min(time_s, setup.scenario.stop.time or time_s)
+        marks = [*coordinator.marks, Mark(time_s, len(rows))]
+        looked = _looked(comm, setup, coordinator, marks)
+        about = {"compute": mode, "processes": count + 1, "hosts": sorted(set(hosts)), "poll_s": transport.poll_s}
+        outcome = Outcome(
+            rows,
+            looked,
+            np.array(statistics[:count], dtype=float),
+            (transport.sent_bytes, transport.messages),
+            coordinator.status,
+            coordinator.reason,
+            time_s,
+            time.monotonic() - started,
+            about,
+        )
+        folder = str(write(setup, outcome, Path(job["out"]), left_out(setup.scenario)))
+    return str(_from(comm, folder, count))
+
+
+def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]) -> list[Looked]:
+    """Gather the clients' models, mark by mark; the last mark replaces one of the same moment."""
+    count, size = setup.scenario.clients.count, setup.training.initial.size
+    found = []
+    if isinstance(coordinator, Server):
+        found = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
+    else:
+        per_client = np.empty((count, len(marks), size), np.float32)
+        # The initial model is that of the first mark: nobody took a snapshot of it.
+        per_client[:, 0] = setup.training.initial
+        for client in range(count):
+            for number in range(1, len(marks)):
+                comm.Recv(per_client[client, number], source=client)
+        for number, mark in enumerate(marks):
+            models = per_client[:, number]
+            mean = models.mean(axis=0)
+            found.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
+    return [
+        one for one, after in zip(found, [*found[1:], None], strict=True) if after is None or after.mark != one.mark
+    ]
+
+
+def _from(comm: Any, value: Any, root: int) -> Any:
+    """Broadcast without spinning while the root is busy."""
+    polite_barrier(comm)
+    return comm.bcast(value, root=root)
+
+
+def _warm(arithmetic: SingleClient, setup: Setup) -> None:
+    """Compile what will be computed."""
+    initial = setup.training.initial
+    if setup.problem.rounds is not None:
+        arithmetic.change(initial, 0, 1, 0.0)
+    else:
+        arithmetic.gradient(initial, 0, setup.training.batch_size)
+
+
+def _mode(name: str) -> Mode:
+    return "real" if name == "real" else "slept"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

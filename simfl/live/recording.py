@@ -1,0 +1,128 @@
+"""From what a live run left to the folder of a run: the tables that a simulated one writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.live.coordinator import Mark, Row
+from simfl.live.transport import Vector
+from simfl.records import Manifest, RunFolder
+from simfl.records.folder import combine_digests, digest_text
+from simfl.records.models import write_models
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import availability
+from simfl.tape.evaluation import Evaluator
+from simfl.tape.executor import choose_device
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What there was at a mark.
+
+    Attributes:
+        mark: when.
+        mean: of the clients' models, or the server's, f32 [d].
+        consensus_distance: root mean square distance of the clients' models to their mean.
+    """
+
+    mark: Mark
+    mean: Vector
+    consensus_distance: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A live run.
+
+    Attributes:
+        rows: its updates in order of time.
+        looked: at the marks and at the end, in order.
+        clients: compute_s, communicate_s, bytes, messages, late_s of each client, [K, 5].
+        server: bytes and messages that a server sent.
+        status, reason: as in a manifest.
+        time_s: when it ended.
+        wall_s: what it took altogether.
+        about: what else the manifest says of it.
+    """
+
+    rows: list[Row]
+    looked: list[Looked]
+    clients: NDArray[np.float64]
+    server: tuple[int, int]
+    status: str
+    reason: str
+    time_s: float
+    wall_s: float
+    about: dict[str, Any]
+
+
+def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Path:
+    """Write the folder of a live run and return its path.
+
+    Bytes and messages at a mark are the run's in proportion to its time: nobody counts them together meanwhile.
+    """
+    scenario, model, training = setup.scenario, setup.model, setup.training
+    folder = RunFolder.create(root, scenario.name)
+    text = scenario.to_yaml()
+    folder.write_scenario(text)
+    evaluator, data = Evaluator(model, choose_device("cpu")), setup.problem.data
+    chosen = setup.problem.measured.loss_examples
+    train = evaluator.examples(data.train_x[chosen], data.train_y[chosen])
+    test = evaluator.examples(data.test_x, data.test_y)
+    count, rows, nan = scenario.clients.count, outcome.rows, float("nan")
+    sent = np.array([outcome.clients[:, 2].sum(), outcome.clients[:, 3].sum()]) + np.array(outcome.server)
+    per_update = training.update_examples or training.batch_size
+    with folder.table("metrics") as table:
+        for looked in outcome.looked:
+            mark = looked.mark
+            train_loss, test_loss = evaluator.measure(looked.mean, train)[0], evaluator.measure(looked.mean, test)
+            share = mark.time_s / outcome.time_s if outcome.time_s else 0.0
+            epochs = mark.updates * per_update / float(training.sizes.sum())
+            so_far = (mark.time_s, mark.updates, epochs, mark.updates // count)
+            numbers = (train_loss, *test_loss, looked.consensus_distance, *np.floor(share * sent).tolist())
+            table.append((*so_far, *numbers, nan, mark.time_s))
+    if scenario.record.updates:
+        with folder.table("updates") as table:
+            for row in rows:
+                table.append(
+                    (row.time_s, row.client, row.peer, row.round_num, row.staleness, row.size, row.step_size, 0.0)
+                )
+    updates = np.bincount([row.client for row in rows], minlength=count)
+    there = availability(scenario, setup.streams)
+    with folder.table("clients") as table:
+        for k, (compute_s, communicate_s, sent_bytes, _, _) in enumerate(outcome.clients.tolist()):
+            offline_s = there.offline_s(k, outcome.time_s)
+            wait_s = max(0.0, outcome.time_s - compute_s - communicate_s - offline_s)
+            about = (k, int(training.sizes[k]), int(updates[k]), 0, compute_s, wait_s, communicate_s, offline_s)
+            table.append((*about, int(sent_bytes), nan, nan, nan))
+    digests = folder.digests()
+    final = outcome.looked[-1].mean
+    extra = {
+        "scenario_digest": scenario.digest(),
+        "scenario_text": digest_text(text),
+        "model_size": model.size,
+        "sampling": training.sampling,
+        "warnings": warnings,
+        "models": {"model": write_models(folder.models_path("model"), model.parts(final))},
+        "live": {**outcome.about, "late_s": float(outcome.clients[:, 4].sum())},
+    }
+    folder.write_manifest(
+        Manifest(
+            status=outcome.status,  # type: ignore[arg-type]
+            seed=scenario.seed,
+            device="cpu",
+            reason=outcome.reason,
+            wall_s=outcome.wall_s,
+            time_s=outcome.time_s,
+            updates=len(rows),
+            digest=combine_digests(digests),
+            tables=digests,
+            extra=extra,
+        )
+    )
+    return folder.path

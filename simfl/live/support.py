@@ -1,0 +1,65 @@
+"""What cannot be run live, and what is left out of a live run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from simfl.errors import ScenarioError
+from simfl.live.workers import WORKERS
+from simfl.scenario import Scenario
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import availability
+
+
+def check(setup: Setup) -> None:
+    """Refuse what processes do not do.
+
+    Raises:
+        ScenarioError: with one line.
+    """
+    problem = next(_refusals(setup), None)
+    if problem is not None:
+        raise ScenarioError(f"{problem}; use simfl run")
+
+
+def _refusals(setup: Setup) -> Iterator[str]:
+    scenario, config = setup.scenario, setup.scenario.algorithm
+    kinds = ", ".join(WORKERS)
+    if config.kind not in WORKERS:
+        yield f"algorithm.kind: live: expected one of {kinds}, found {config.kind}"
+    if getattr(config, "exchange", "messages") != "messages":
+        yield f"algorithm.exchange: live: expected messages, found {config.exchange}"  # type: ignore[attr-defined]
+    for name in ("staleness_bound", "concurrency"):
+        if getattr(config, name, None) is not None:
+            yield f"algorithm.{name}: live: expected null, found a value"
+    if scenario.privacy is not None:
+        yield "privacy: live: expected null, found a mechanism: what a real run releases is not accounted for"
+    if scenario.links.partitions:
+        yield "links.partitions: live: expected [], found a partition: real links are not cut"
+    if scenario.server.offline:
+        yield "server.offline: live: expected [], found an outage"
+    if scenario.stop.accuracy is not None:
+        yield "stop.accuracy: live: expected null, found a target: models are evaluated after the run"
+    if setup.tasks > 1:
+        yield f"model.kind: live: expected a single model, found {setup.tasks} tasks"
+    there = availability(scenario, setup.streams)
+    for client in range(scenario.clients.count):
+        if there.joins_s(client) > 0.0 or not math.isinf(there.leaves_s(client)):
+            yield f"availability: live: expected clients that come back, found {client}, which joins late or leaves"
+
+
+def left_out(scenario: Scenario) -> list[str]:
+    """Return what of a scenario a live run does not do, one line each."""
+    evaluate, record, links = scenario.evaluate, scenario.record, scenario.links
+    told = {
+        "links": (bool(links.cost), "messages take what they take here"),
+        "server": (bool(scenario.server.seconds_per_update), "it takes what it takes here"),
+        "record.messages": (record.messages, "there is no such table"),
+        "record.timeline": (record.timeline, "there is no such table"),
+        "record.client_models": (record.client_models, "they are not kept"),
+        "evaluate.clients": (evaluate.clients, "only the mean is evaluated"),
+        "evaluate.gradients": (bool(evaluate.gradients), "they are not measured"),
+        "evaluate.metrics": (bool(evaluate.metrics), "they are not measured"),
+    }
+    return [f"{key}: not in a live run: {instead}" for key, (is_asked, instead) in told.items() if is_asked]

@@ -1,0 +1,125 @@
+"""Messages between MPI processes: sent without waiting, and served while a process computes or waits.
+
+A message is a buffer: a header of a few numbers, then the bytes of a vector. Nobody blocks in MPI: a process that waits
+looks for messages every `poll_s` and sleeps in between, so that many more processes than cores disturb each other
+little (MPI's own waiting spins). What such a message takes is measured by `simfl calibrate --links`.
+
+The end. Messages of one sender arrive in order. So who ends sends everybody a last one (FIN), goes on receiving until
+it has everybody's, and its own have left: then nothing is under way that anybody could wait for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Numbers in front of every message, f64.
+HEADER = 8
+HEADER_BYTES = 8 * HEADER
+#: The last message of a sender.
+FIN = 1
+#: How often who waits looks for messages, in seconds; shorter while something large of its own is under way.
+POLL_S = 2.5e-4
+BUSY_POLL_S = 5e-5
+
+Vector = NDArray[np.float32]
+#: Called with the source, the numbers of the header, and the vector (empty if there is none).
+Handler = Callable[[int, NDArray[np.float64], Vector], None]
+
+
+def wake_on_time() -> None:
+    """Ask Linux to end sleeps when they are over, and not up to 50 us later; without effect elsewhere."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(29, 1000, 0, 0, 0)  # PR_SET_TIMERSLACK, nanoseconds
+
+
+class Wire(Protocol):
+    """What carries buffers; `simfl.live.mpi.MpiWire` is that of MPI."""
+
+    rank: int
+    size: int
+
+    def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
+        """Begin to send; returns what says whether the buffer has left."""
+
+    def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
+        """Return the source, kind and bytes of the next message that has come, those of one source in order."""
+
+
+class Transport:
+    """One process's end of all links.
+
+    Args:
+        wire: carries buffers between those that take part.
+        poll_s: how often it is looked for messages while nothing else is to be done.
+    """
+
+    def __init__(self, wire: Wire, poll_s: float = POLL_S) -> None:
+        self._wire = wire
+        self.rank, self.size = wire.rank, wire.size
+        self.poll_s = poll_s
+        #: What is done with a message, by its kind (an MPI tag > 1).
+        self.handlers: dict[int, Handler] = {}
+        #: Vectors sent, and their bytes: what a simulated run counts as messages.
+        self.messages = self.sent_bytes = 0
+        self._pending: list[tuple[Callable[[], bool], NDArray[np.uint8]]] = []
+        self._ended = 0
+
+    def send(self, target: int, kind: int, numbers: Sequence[float] = (), vector: Vector | None = None) -> None:
+        """Send a message; returns at once."""
+        size = 0 if vector is None else vector.nbytes
+        buffer = np.zeros(HEADER_BYTES + size, np.uint8)
+        buffer[:HEADER_BYTES].view(np.float64)[: len(numbers)] = numbers
+        if vector is not None:
+            buffer[HEADER_BYTES:] = np.ascontiguousarray(vector).view(np.uint8)
+            self.messages += 1
+            self.sent_bytes += size
+        has_left = self._wire.send(buffer, target, kind)
+        if not has_left():
+            self._pending.append((has_left, buffer))
+
+    def progress(self) -> None:
+        """Receive what has come and hand it to its handler; let go of what has left."""
+        if self._pending:
+            self._pending = [entry for entry in self._pending if not entry[0]()]
+        while (message := self._wire.receive()) is not None:
+            source, kind, buffer = message
+            if kind == FIN:
+                self._ended += 1
+            else:
+                head = buffer[:HEADER_BYTES].view(np.float64)
+                self.handlers[kind](source, head, buffer[HEADER_BYTES:].view(np.float32))
+
+    def wait(self, ready: Callable[[], bool], until: float = np.inf) -> bool:
+        """Serve messages until something is so, or until a time of `time.monotonic`; returns whether it is so."""
+        while True:
+            self.progress()
+            if ready():
+                return True
+            left = until - time.monotonic()
+            if left <= 0.0:
+                return False
+            time.sleep(min(BUSY_POLL_S if self._pending else self.poll_s, left))
+
+    def end(self, *kept: int) -> None:
+        """Tell everybody that nothing more comes, and wait for everybody's word and for one's own messages to leave.
+
+        Args:
+            kept: kinds of messages that are still handled, without an answer; the others are let go of.
+        """
+        handlers = self.handlers
+        self.handlers = {kind: one if kind in kept else _let_go for kind, one in handlers.items()}
+        for target in range(self.size):
+            if target != self.rank:
+                self.send(target, FIN)
+        self.wait(lambda: self._ended == self.size - 1 and not self._pending)
+
+
+def _let_go(source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+    """It comes after the end."""

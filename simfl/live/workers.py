@@ -1,0 +1,415 @@
+"""Clients as processes: SYNC, D-PSGD, AD-PSGD and FedAsync, each close to its simulated twin in `simfl.algorithms`.
+
+A client computes in a thread of its own while its process serves messages: models are exchanged and averaged during
+the gradient, as the simulated world has it. Vectors are never changed once made: what is sent or kept needs no copy.
+
+Computing takes what it takes (`real`), longer by the scenario's slowdowns and speeds; or as long as the world draws it
+(`slept`): the gradient is computed and the rest of the time slept, with the streams of the simulated run, so that
+durations are the same. A crash pauses the process, its gradient is lost, and it goes on from its last model.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.algorithms.base import BatchSizes, Training
+from simfl.live.transport import Transport, Vector
+from simfl.tape.single import SingleClient
+from simfl.world import World
+from simfl.world.availability import Outcome
+from simfl.world.collectives import fastest
+from simfl.world.compute import Draws
+
+# Kinds of messages, as MPI tags.
+ROW, SNAPSHOT, STOP, MODEL, ASK, ANSWER, REFUSAL, PART, UPDATE, REQUEST, STATISTICS = range(2, 13)
+
+Mode = Literal["slept", "real"]
+
+
+class StoppedError(Exception):
+    """The coordinator has ended the run."""
+
+
+class Worker(ABC):
+    """One client.
+
+    Args:
+        client: its number, which is that of its process.
+        world: that of the scenario; its clock and links are not used.
+        training: the plain values of local training.
+        arithmetic: computes its gradients.
+        transport: its links; the coordinator's rank is that behind the last client's.
+        begin: `time.monotonic` at which the run begins.
+        mode: how long computing takes.
+        options: of the algorithm, as its simulated twin takes them.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        client: int,
+        world: World,
+        training: Training,
+        arithmetic: SingleClient,
+        transport: Transport,
+        begin: float,
+        mode: Mode = "slept",
+        **options: Any,
+    ) -> None:
+        self.me, self.world, self.training = client, world, training
+        self.arithmetic, self.transport, self.begin, self.mode = arithmetic, transport, begin, mode
+        self.count = world.num_clients
+        self.coordinator = self.count
+        self.model: Vector = training.initial
+        self.rounds = self.updates = 0
+        #: Models at the moments at which the coordinator asked for them.
+        self.snapshots: list[Vector] = []
+        self.compute_s = self.communicate_s = self.late_s = 0.0
+        self._stopped = False
+        self._draws = 0
+        self._sizes = BatchSizes(training, world.streams)
+        self._thread = ThreadPoolExecutor(1)
+        step_size = training.step_size
+        self._schedule = step_size if callable(step_size) else lambda *_: float(step_size)
+        transport.handlers |= {SNAPSHOT: self._on_snapshot, STOP: self._on_stop}
+        self.set_up(**options)
+
+    @abstractmethod
+    def set_up(self, *arguments: Any, **options: Any) -> None:
+        """Take the options, and say what is done with messages."""
+
+    @abstractmethod
+    def work(self) -> None:
+        """Do what the algorithm does, until the run is stopped."""
+
+    # -- what all do -------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.begin
+
+    def run(self) -> None:
+        """Work until the coordinator ends the run."""
+        try:
+            self.wait(lambda: False, until=0.0)
+            self.work()
+        except StoppedError:
+            pass
+        self.snapshots.append(self.model)
+        self._thread.shutdown()
+
+    def wait(self, ready: Callable[[], bool], until: float = np.inf) -> bool:
+        """Serve messages until something is so or a time has come; returns whether it is so.
+
+        Raises:
+            StoppedError: the run is over.
+        """
+        found = self.transport.wait(lambda: self._stopped or ready(), self.begin + until)
+        if self._stopped:
+            raise StoppedError
+        return found
+
+    def compute(self, task: Callable[[], Vector], examples: int | None = None) -> Vector | None:
+        """Compute something for as long as it takes, or is to take; None if a crash destroyed it."""
+        begin = self.now
+        future = self._thread.submit(task)
+        if self.mode == "real":  # what is drawn for one example of a second is how much slower than the machine it is
+            self.wait(future.done)
+            drawn = (self.now - begin) * self.world.compute.duration(self.me, 1, begin)
+        else:
+            drawn = self.world.compute.duration(self.me, examples or self.training.batch_size, begin)
+        until, outcome = self.world.availability.finish(self.me, begin, drawn)
+        self.wait(lambda: False, until)
+        if not future.done():
+            self.wait(future.done)
+            self.late_s += self.now - until
+        self.compute_s += drawn
+        return future.result() if outcome is Outcome.DONE else None
+
+    @property
+    def away(self) -> bool:
+        """Whether the client is absent now: what comes waits, or is refused."""
+        return not self.world.availability.trivial and not self.world.availability.online(self.me, self.now)
+
+    def gradient(self) -> tuple[Vector | None, int]:
+        """Compute the gradient of a mini-batch at the model as it is now: its sum, None after a crash; and its size."""
+        model, draw, size = self.model, self._draws, self._sizes.next(self.me)
+        self._draws = draw + 1
+        return self.compute(lambda: self.arithmetic.gradient(model, draw, size)), size
+
+    def step_size(self, updates: int) -> float:
+        """The step size after so many updates of all clients, as far as this one knows of them."""
+        examples = round(updates * (self.training.update_examples or self.training.batch_size))
+        return float(self._schedule(updates, examples, examples / int(self.training.sizes.sum())))
+
+    def descended(self, base: Vector, at: Vector, gradient: Vector, step_size: float) -> Vector:
+        """Return base - step (sum of gradients / B + l2 * the model they were taken at)."""
+        direction = gradient / np.float32(self.training.batch_size)
+        if self.training.l2:
+            direction = direction + np.float32(self.training.l2) * at
+        return base - np.float32(step_size) * direction
+
+    def updated(self, size: int, step_size: float, read_s: float, peer: int = -1, round_num: int = -1) -> None:
+        """Tell the coordinator of an update that was applied now."""
+        self.updates += 1
+        self.transport.send(self.coordinator, ROW, (self.now, peer, round_num, read_s, size, step_size))
+
+    def statistics(self) -> tuple[float, ...]:
+        """What the table of clients says, but for what follows from it."""
+        sent = self.transport
+        return (self.compute_s, self.communicate_s, sent.sent_bytes, sent.messages, self.late_s)
+
+    def _on_snapshot(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self.snapshots.append(self.model)
+
+    def _on_stop(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self._stopped = True
+
+
+class SyncWorker(Worker):
+    """SYNC: an all-reduce of gradients after every iteration, step by step as `simfl.world.collectives` has it."""
+
+    kind = "sync_sgd"
+
+    def set_up(self, all_reduce: str = "auto") -> None:
+        """Choose the all-reduce as the simulated run does."""
+        size, network = self.training.model_bytes, self.world.network
+        if all_reduce in ("auto", "ideal") and self.count > 1:
+            all_reduce = fastest(
+                self.count, size, lambda step: np.array(network.expected_s(pairs_of(step), step.size))
+            )
+        self.all_reduce = all_reduce
+        self._parts: dict[tuple[int, int], Vector] = {}
+        self._step, self._since = 0, 0.0
+        self.transport.handlers[PART] = self._on_part
+
+    def _on_part(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self._parts[int(numbers[0]), int(numbers[1])] = vector
+
+    def work(self) -> None:
+        """Compute, reduce, step."""
+        while True:
+            read_s, at = self.now, self.model
+            gradient, size = self.gradient()
+            if gradient is None:
+                continue
+            mean = self.reduced(gradient) / np.float32(self.count)
+            step_size = self.step_size(self.rounds * self.count)
+            self.model = self.descended(at, at, mean, step_size)
+            self.rounds += 1
+            self.updated(size, step_size, read_s, round_num=self.rounds - 1)
+
+    def reduced(self, vector: Vector) -> Vector:
+        """Return the sum of all clients' vectors."""
+        if self.count == 1:
+            return vector
+        self._step, self._since = 0, self.now
+        reduce = {"ring": self._ring, "halving": self._halving, "doubling": self._doubling}[self.all_reduce]
+        whole: Vector = reduce(vector)
+        self.communicate_s += self.now - self._since
+        return whole
+
+    def swap(self, target: int, source: int, part: Vector | None) -> Vector:
+        """Send a part to one client (none to nobody: -1) and wait for that of another (-1: nobody's)."""
+        key = self.rounds, self._step
+        self._step += 1
+        if target >= 0:
+            self.transport.send(target, PART, key, part)
+        if source < 0:
+            return np.zeros(0, np.float32)
+        waited = not self.wait(lambda: key in self._parts, 0.0) and self.wait(lambda: key in self._parts)
+        if waited and key[1] in (0, 1):  # until the slowest is there
+            self._since = self.now
+        return self._parts.pop(key)
+
+    def _ring(self, vector: Vector) -> Vector:
+        count, after, before = self.count, (self.me + 1) % self.count, (self.me - 1) % self.count
+        parts = np.array_split(vector, count)
+        for step in range(count - 1):
+            at = (self.me - step - 1) % count
+            parts[at] = parts[at] + self.swap(after, before, parts[(self.me - step) % count])
+        for step in range(count - 1):
+            parts[(self.me - step) % count] = self.swap(after, before, parts[(self.me - step + 1) % count])
+        return np.concatenate(parts)
+
+    def _doubling(self, vector: Vector) -> Vector:
+        def inside(vector: Vector, power: int) -> Vector:
+            distance = 1
+            while distance < power:
+                partner = self.me ^ distance
+                vector = vector + self.swap(partner, partner, vector)
+                distance *= 2
+            return vector
+
+        return self._with_rest(vector, inside)
+
+    def _halving(self, vector: Vector) -> Vector:
+        def inside(vector: Vector, power: int) -> Vector:
+            halves: list[tuple[int, bool]] = []  # partner, whether I keep the upper half
+            distance, own = power // 2, vector
+            while distance:
+                partner, upper = self.me ^ distance, bool(self.me & distance)
+                low, high = np.array_split(own, 2)
+                given, own = (low, high) if upper else (high, low)
+                own = own + self.swap(partner, partner, given)
+                halves.append((partner, upper))
+                distance //= 2
+            for partner, upper in reversed(halves):
+                other = self.swap(partner, partner, own)
+                own = np.concatenate((other, own) if upper else (own, other))
+            return own
+
+        return self._with_rest(vector, inside)
+
+    def _with_rest(self, vector: Vector, inside: Callable[[Vector, int], Vector]) -> Vector:
+        """Clients beyond the largest power of two hand their vectors in before, and get the sum afterwards."""
+        power = 1 << (self.count.bit_length() - 1)
+        partner = self.me - power if self.me >= power else self.me + power
+        if self.me >= power:
+            self.swap(partner, -1, vector)
+            self._step = -1  # the last one
+            return self.swap(-1, partner, None)
+        if partner < self.count:
+            vector = vector + self.swap(-1, partner, None)
+        self._step = 1
+        whole = inside(vector, power)
+        if partner < self.count:
+            self._step = -1
+            self.swap(partner, -1, whole)
+        return whole
+
+
+class GossipWorker(Worker):
+    """D-PSGD: rounds of gossip with all neighbors."""
+
+    kind = "decentralized_sgd"
+
+    def set_up(self, mixing: str = "metropolis") -> None:
+        """Take the row of the mixing matrix."""
+        row = self.world.topology.mixing_matrix(mixing).tocsr()[[self.me]].toarray()[0]
+        self.weights = {j: np.float32(row[j]) for j in self.world.topology.neighbors(self.me)}
+        self.own = np.float32(row[self.me])
+        self._inbox: dict[tuple[int, int], Vector] = {}
+        self.transport.handlers[MODEL] = self._on_model
+
+    def _on_model(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self._inbox[int(numbers[0]), source] = vector
+
+    def work(self) -> None:
+        """Send, compute, wait for the neighbors, mix and step."""
+        while True:
+            read_s, at, round_num = self.now, self.model, self.rounds
+            for neighbor in self.weights:
+                self.transport.send(neighbor, MODEL, (round_num,), at)
+            gradient, size = self.gradient()
+            while gradient is None:  # the round is not over for the neighbors
+                gradient, size = self.gradient()
+            self.wait(lambda: all((round_num, j) in self._inbox for j in self.weights))  # noqa: B023
+            mixed = self.own * at
+            for j, weight in self.weights.items():
+                mixed = mixed + weight * self._inbox.pop((round_num, j))
+            step_size = self.step_size(round_num * self.count)
+            self.model = self.descended(mixed, at, gradient, step_size)
+            self.rounds = round_num + 1
+            self.updated(size, step_size, read_s, round_num=round_num)
+
+
+class PairWorker(Worker):
+    """AD-PSGD: averaging with a random neighbor while the gradient is computed, by differences."""
+
+    kind = "adpsgd"
+
+    def set_up(self, exchange: str = "messages", pairing: str = "auto", **_: Any) -> None:
+        """Say who starts exchanges; see `simfl.algorithms.adpsgd`."""
+        assert exchange == "messages", "processes exchange models by messages"
+        topology = self.world.topology
+        senders = topology.is_bipartite if pairing == "auto" else pairing == "senders"
+        self.starts = self.me in set(topology.sides()[0]) if senders else True
+        self._neighbors = list(topology.neighbors(self.me))
+        self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
+        self._answered: bool | None = None
+        self.transport.handlers |= {ASK: self._on_ask, ANSWER: self._on_answer, REFUSAL: self._on_refusal}
+
+    def _on_ask(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        if self.away:
+            self.transport.send(source, REFUSAL)
+            return
+        difference = np.float32(0.5) * (vector - self.model)
+        self.model = self.model + difference
+        self.transport.send(source, ANSWER, (), difference)
+
+    def _on_answer(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self.model, self._answered = self.model - vector, True
+
+    def _on_refusal(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self._answered = False
+
+    def work(self) -> None:
+        """Ask a neighbor, compute, wait for its answer, step."""
+        while True:
+            read_s, at, peer = self.now, self.model, -1
+            if self.starts and self._neighbors:
+                peer = self._neighbors[int(self._choice.next(self.me) * len(self._neighbors))]
+                self._answered = None
+                self.transport.send(peer, ASK, (), at)
+            gradient, size = self.gradient()
+            if peer >= 0:
+                since = self.now
+                self.wait(lambda: self._answered is not None)
+                if not self._answered:  # nobody was there: known after a timeout only
+                    self.wait(lambda: False, read_s + self.world.network.links.resend_timeout_s)
+                    peer = -1
+                self.communicate_s += self.now - since
+            if gradient is None:
+                continue
+            step_size = self.step_size(self.updates * self.count)
+            self.model = self.descended(self.model, at, gradient, step_size)
+            self.updated(size, step_size, read_s, peer)
+
+
+class ServedWorker(Worker):
+    """A client of FedAsync: rounds of local steps; the server is the coordinator."""
+
+    kind = "fedasync"
+
+    def set_up(self, steps: Sequence[int] | None = None, **_: Any) -> None:
+        """Take the mini-batches of a round."""
+        self.steps = 1 if steps is None else steps[self.me]
+        self.version = 0
+        self._came = True
+        self.transport.handlers[MODEL] = self._on_model
+
+    def _on_model(self, source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        self.model, self.version, self._came = vector, int(numbers[0]), True
+
+    def work(self) -> None:
+        """Wait for the model, train, send the change."""
+        while True:
+            since = self.now
+            self.wait(lambda: self._came)
+            self.communicate_s += self.now - since
+            self._came = False
+            model, draw, step_size = self.model, self._draws, self.step_size(self.version)
+            self._draws += self.steps
+            change = self.compute(
+                lambda: self.arithmetic.change(model, draw, self.steps, step_size),  # noqa: B023
+                self.steps * self.training.batch_size,
+            )
+            if change is None:
+                self.transport.send(self.coordinator, REQUEST)
+                continue
+            self.updates += 1
+            self.transport.send(self.coordinator, UPDATE, (self.version, step_size), change)
+
+
+WORKERS: dict[str, type[Worker]] = {one.kind: one for one in (SyncWorker, GossipWorker, PairWorker, ServedWorker)}
+"""What can be run live, by the kind of the algorithm."""

@@ -1,0 +1,112 @@
+"""Real processes: mpirun, mpi4py, the folder that a live run writes, and the command line."""
+
+import importlib.util
+import json
+
+import pytest
+
+from simfl.errors import ScenarioError
+from simfl.live import launching, support
+from simfl.records import read
+from simfl.records.sweeps import open_groups
+from simfl.scenario import from_mapping
+from simfl.simulation.assembly import assemble
+from simfl.simulation.runner import run
+
+MISSING = importlib.util.find_spec("mpi4py") is None
+needs_mpi = pytest.mark.skipif(MISSING, reason="mpi4py is not installed: pip install 'simfl[mpi]'")
+
+
+def scenario(**changes):
+    return from_mapping(
+        {
+            "name": "live",
+            "seed": 1,
+            "data": {"set": "digits"},
+            "model": {"kind": "softmax"},
+            "clients": {"count": 2, "seconds_per_example": 1e-3},
+            "algorithm": {"kind": "adpsgd", "batch_size": 32, "step_size": 0.4},
+            "stop": {"updates": 12},
+            "evaluate": {"every": {"updates": 4}},
+            **changes,
+        }
+    )
+
+
+@needs_mpi
+def test_processes_run_two_scenarios_and_write_what_a_simulated_run_writes(tmp_path):
+    """Two processes: starting one takes seconds. What more of them do is tested in threads."""
+    one = {"count": 1, "seconds_per_example": 1e-3}
+    served = {"kind": "fedasync", "batch_size": 32, "local_steps": 1}
+    scenarios = (
+        scenario(clients=one, algorithm=served),
+        scenario(clients=one, algorithm={"kind": "sync_sgd"}, stop={"time": 0.3}, evaluate={"every": {"time": 0.1}}),
+    )
+    jobs = [
+        {"kind": "run", "scenario": one.to_yaml(), "compute": mode, "out": str(tmp_path), "processes": 2}
+        for one, mode in zip(scenarios, ("slept", "real"), strict=True)
+    ]
+    served, alone = map(read, launching.launch(jobs, 2))
+    assert served.status == alone.status == "done"
+    assert len(served.updates) == served.manifest.updates == served.clients["updates"].sum() == 12
+    assert served.manifest.extra["live"]["compute"] == "slept"
+    assert served.manifest.time_s >= 0.99 * 12 * 0.032
+    assert served.metrics["updates"].tolist() == [0, 4, 8, 12]
+    assert served.metrics["train_loss"].iloc[-1] < served.metrics["train_loss"].iloc[0]
+    assert served.metrics["bytes_sent"].iloc[-1] >= 2 * served.clients["bytes"].sum() - 3000 > 0
+    assert alone.metrics["time_s"].tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert set(alone.model) == set(served.model)
+    groups, _ = open_groups([served.folder, simulated(scenarios[0], tmp_path)])
+    assert [group.settings for group in groups] == [{"run": "live"}, {"run": "simulated"}]
+
+
+def simulated(scenario, root):
+    return run(scenario, out=root).folder
+
+
+def test_what_is_missing_is_one_line(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ScenarioError, match=r"live: found no mpi4py; install it: pip install 'simfl\[mpi\]'$"):
+        launching.check_mpi()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"algorithm": {"kind": "sgp"}},
+            "algorithm.kind: live: expected one of sync_sgd, .*, found sgp; use",
+        ),
+        ({"algorithm": {"kind": "adpsgd", "exchange": "atomic"}}, "algorithm.exchange: live: expected messages"),
+        ({"algorithm": {"kind": "fedasync", "concurrency": 1}}, "algorithm.concurrency: live: expected null"),
+        ({"privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}}, "privacy: live"),
+        ({"links": {"partitions": [{"groups": [[0]], "until": 1.0}]}}, "links.partitions: live"),
+        ({"server": {"offline": [[0.1, 0.2]]}, "algorithm": {"kind": "fedasync"}}, "server.offline: live"),
+        ({"stop": {"updates": 10, "accuracy": 0.9}}, "stop.accuracy: live"),
+        (
+            {"availability": [{"clients": [1], "join": 1.0}]},
+            "availability: live: expected clients that come back, found 1",
+        ),
+    ],
+)
+def test_what_processes_do_not_do_is_refused(changes, problem):
+    with pytest.raises(ScenarioError, match=problem):
+        support.check(assemble(scenario(**changes)))
+
+
+def test_what_is_left_out_is_said():
+    told = support.left_out(scenario(links={"latency": 0.1}, record={"messages": True}))
+    assert [line.split(":")[0] for line in told] == ["links", "record.messages"]
+    assert not support.left_out(scenario(links={"latency": 0.0, "bandwidth": None}))
+
+
+def test_the_command_line_refuses_in_one_line(simfl_, tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").write_text(json.dumps({"algorithm": {"kind": "sgp"}, "stop": {"updates": 1}}))
+    assert simfl_("live", "a.yaml", "--compute", "dreamt")[::2] == (
+        2,
+        "--compute: expected slept or real, found 'dreamt'\n",
+    )
+    monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
+    code, _, errors = simfl_("live", "a.yaml", "-n", "3", "--set", "data.set=digits")
+    assert code == 2
+    assert errors.startswith("algorithm.kind: live: expected one of")

@@ -1,0 +1,89 @@
+"""Algorithms as processes against their simulated twins, in threads and without MPI."""
+
+import numpy as np
+import pytest
+
+from simfl.bench.limits import Nothing, run_world
+from simfl.live.coordinator import Row, with_staleness
+from simfl.live.workers import SyncWorker
+from simfl.tape import Tape
+from tests.live.wires import run_live, side_by_side, transports
+
+
+class Reducer(SyncWorker):
+    """Only the all-reduce of a worker."""
+
+    def __init__(self, client, count, transport, steps):
+        self.me, self.count, self.transport, self.all_reduce = client, count, transport, steps
+        self.begin = self.communicate_s = 0.0
+        self.rounds, self._parts, self._stopped = 0, {}, False
+        transport.handlers[9] = self._on_part
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("steps", ["ring", "halving", "doubling"])
+def test_an_all_reduce_sums_all_vectors(steps, count):
+    ends = transports(count)
+    vectors = np.random.default_rng(0).normal(size=(count, 37)).astype(np.float32)
+    reducers = [Reducer(k, count, ends[k], steps) for k in range(count)]
+    found = side_by_side([lambda k=k: reducers[k].reduced(vectors[k]) for k in range(count)])
+    for total in found:
+        np.testing.assert_allclose(total, vectors.sum(axis=0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sync_sgd", "decentralized_sgd", "adpsgd", "fedasync"])
+def test_a_run_takes_the_time_that_the_world_says(kind):
+    """Sleeps and polls take a little longer than they should, on a busy machine more."""
+    more = {"local_steps": 2} if kind == "fedasync" else {}
+    slow = [{"clients": [1], "factor": 3}]
+    setup, _, coordinator = run_live(
+        algorithm={"kind": kind, "batch_size": 32, "step_size": 0.5, **more}, slowdowns=slow
+    )
+    rows = coordinator.final
+    assert len(rows) == 40
+    assert coordinator.status == "done"
+    predicted = run_world(setup, Tape(Nothing(), **setup.problem.recorded), 40)[2].clock.now
+    assert 0.98 * predicted <= rows[-1].time_s <= 3 * predicted + 0.2
+    by_client = np.bincount([row.client for row in rows], minlength=4)
+    assert by_client[1] == by_client.min()
+    if kind in ("sync_sgd", "decentralized_sgd"):
+        assert by_client.max() - by_client.min() <= 2
+    else:
+        assert by_client[1] < 0.6 * by_client[0], "nobody waits for the slow one"
+        assert {row.staleness >= 0 for row in rows} == {True}
+    assert len(coordinator.marks) == 2
+
+
+def test_models_go_where_gradients_take_them():
+    """All gradients are known: SYNC and D-PSGD move the mean by the mean, AD-PSGD keeps the sum but for its steps."""
+    _, workers, _ = run_live(stop={"updates": 8}, evaluate={"every": {"updates": 4}})
+    first = workers[0].snapshots[0]
+    step = 0.5 * np.mean([1, 2, 3, 4]) / 32
+    for worker in workers:
+        np.testing.assert_allclose(worker.snapshots[0], first)
+        moved = (worker.training.initial - worker.snapshots[0]) / np.float32(step)
+        assert moved == pytest.approx(np.full(moved.shape, round(float(moved[0]))), abs=1e-3)
+
+
+def test_averaging_in_pairs_keeps_the_sum_of_models_but_for_steps():
+    setup, workers, _ = run_live(
+        algorithm={"kind": "adpsgd", "batch_size": 32, "step_size": 0.5}, topology={"kind": "complete"}
+    )
+    total = np.sum([worker.model - setup.training.initial for worker in workers], axis=0)
+    steps = sum(0.5 / 32 * (worker.me + 1) * worker.updates for worker in workers)
+    largest = 0.5 / 32 * 4 * 4  # what an exchange under way at the end may be off by
+    assert np.abs(total + steps).max() <= largest + 1e-3
+
+
+def test_a_crash_pauses_a_client_and_destroys_its_gradient():
+    crash = [{"clients": [2], "crash": [{"at": 0.03, "back": 0.12}]}]
+    _, _, coordinator = run_live(algorithm={"kind": "adpsgd", "batch_size": 32}, availability=crash, stop={"time": 0.2})
+    times = np.array([row.time_s for row in coordinator.final if row.client == 2])
+    assert not ((times > 0.032) & (times < 0.12)).any()
+    assert (times > 0.12).any()
+    assert coordinator.reason == "time"
+
+
+def test_staleness_counts_what_all_applied_since_the_read():
+    rows = [Row(0.1 * i, i % 2, -1, -1, max(0.0, 0.1 * i - 0.25), 8, 0.5) for i in range(1, 6)]
+    assert [row.staleness for row in with_staleness(rows)] == [0, 1, 2, 2, 2]
