@@ -26,13 +26,12 @@ from simfl.live.recording import Looked, Outcome, write
 from simfl.live.support import left_out
 from simfl.live.transport import Transport, wake_on_time
 from simfl.live.workers import STATISTICS, WORKERS, Mode
-from simfl.scenario import loads
+from simfl.scenario import from_mapping, loads
 from simfl.simulation.assembly import assemble
 from simfl.simulation.setup import Setup
-from simfl.simulation.world import build_world, slowdowns, speeds
+from simfl.simulation.world import build_world
 from simfl.tape.executor import choose_device
 from simfl.tape.single import SingleClient
-from simfl.world.compute import Compute
 
 #: From when all are ready until the run begins.
 LEAD_S = 0.2
@@ -179,6 +178,15 @@ def _warm(arithmetic: SingleClient, setup: Setup) -> None:
         arithmetic.change(initial, 0, 1, 0.0)
     else:
         arithmetic.gradient(initial, 0, setup.training.batch_size)
+
+
+def _unit(setup: Setup) -> Setup:
+    """Return a setup in which an example takes a second: what a mini-batch takes there is its client's slowness."""
+    content = setup.scenario.resolved()
+    content["clients"] = {name: content["clients"][name] for name in ("count", "speed")} | {"seconds_per_example": 1.0}
+    unit = copy.copy(setup)
+    unit.scenario = from_mapping(content)
+    return unit
 
 
 def _mode(name: str) -> Mode:
