@@ -91,12 +91,7 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
     options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
     if rank < count:
         arithmetic = SingleClient(setup.problem, rank, choose_device("cpu"))
-        world = build_world(setup)
-        if mode == "real":
-            scenario, streams = setup.scenario, setup.streams
-            world.compute = Compute(
-                1.0, speeds(scenario, streams).tolist(), streams, None, slowdowns(scenario, streams)
-            )
+        world = build_world(_unit(setup) if mode == "real" else setup)
         _warm(arithmetic, setup)
     polite_barrier(comm)
     begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s

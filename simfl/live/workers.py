@@ -24,7 +24,7 @@ from simfl.live.transport import Transport, Vector
 from simfl.tape.single import SingleClient
 from simfl.world import World
 from simfl.world.availability import Outcome
-from simfl.world.collectives import fastest
+from simfl.world.collectives import fastest, pairs_of
 from simfl.world.compute import Draws
 
 # Kinds of messages, as MPI tags.
@@ -184,9 +184,7 @@ class SyncWorker(Worker):
         """Choose the all-reduce as the simulated run does."""
         size, network = self.training.model_bytes, self.world.network
         if all_reduce in ("auto", "ideal") and self.count > 1:
-            all_reduce = fastest(
-                self.count, size, lambda step: np.array(network.expected_s(pairs_of(step), step.size))
-            )
+            all_reduce = fastest(self.count, size, lambda step: np.array(network.expected_s(pairs_of(step), step.size)))
         self.all_reduce = all_reduce
         self._parts: dict[tuple[int, int], Vector] = {}
         self._step, self._since = 0, 0.0

@@ -126,7 +126,7 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
-    """Return the name of the all-reduce of libraries that takes least time, of equals the one of the fewest bytes and messages.
+    """Return which of those of libraries takes least time; of equals, the one of the fewest bytes and messages.
 
     Args:
         count: K > 1.
