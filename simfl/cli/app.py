@@ -7,9 +7,10 @@ A command parses, calls and prints. What is heavy it imports when it is called, 
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -62,11 +63,17 @@ app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
 
+@functools.cache
+def _command() -> Any:
+    """Return what Typer makes of all functions, which takes longer than many a command."""
+    return typer.main.get_command(app)
+
+
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
     code: object = 0
     try:
-        code = app(prog_name="simfl", standalone_mode=False)
+        code = _command()(prog_name="simfl", standalone_mode=False)
     except (ScenarioError, DataError) as error:
         say(str(error))
         sys.exit(BAD_INPUT)

@@ -7,6 +7,7 @@ from a theorem (`shared.OptionsOf`) are read when their command is called.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -47,9 +48,14 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
-        alone = typer.Typer(add_completion=False)
-        alone.command(name, help=help_of(_function(name)))(one_line_errors(name, with_options(_function(name))))
-        return name, typer.main.get_command(alone), rest
+        return name, _made(name), rest
+
+
+@functools.cache
+def _made(name: str) -> Any:
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, help=help_of(_function(name)))(one_line_errors(name, with_options(_function(name))))
+    return typer.main.get_command(alone)
 
 
 def _function(name: str) -> Any:

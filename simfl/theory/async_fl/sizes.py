@@ -52,23 +52,29 @@ class AbstractSizes(ABC):
     def size(self, i: int) -> int:
         """Return s_i, the size of round i >= 0."""
         checks.whole(0, i=i)
+        return self._positive(i)
+
+    def _positive(self, i: int) -> int:
         size = self._size(i)
         if size < 1:
             raise ValueError(f"sizes: expected at least 1 example in every round, found {size} in round {i}")
         return size
 
+    def _add_round(self) -> None:
+        self._totals.append(self._totals[-1] + self._positive(len(self._totals) - 1))
+
     def total(self, i: int) -> int:
         """Return S_i = s_0 + ... + s_(i-1), the gradients before round i; S_0 = 0."""
         checks.whole(0, i=i)
         while len(self._totals) <= i:
-            self._totals.append(self._totals[-1] + self.size(len(self._totals) - 1))
+            self._add_round()
         return self._totals[i]
 
     def rounds_for(self, gradients: float) -> int:
         """Return T, the smallest number of rounds with S_T >= K gradients."""
         checks.at_least(0.0, gradients=gradients)
         while self._totals[-1] < gradients:
-            self.total(len(self._totals))
+            self._add_round()
         return bisect.bisect_left(self._totals, gradients)
 
     def first(self, rounds: int) -> list[int]:
