@@ -108,7 +108,7 @@ class Flows(Carrier):
         network = self.network
         for place, capacity in (
             (("up", source), network.uplink(source)),
-            ((source, target), network.links.bandwidth),
+            ((source, target), network.bandwidth(source, target)),
             (("down", target), network.downlink(target)),
         ):
             if capacity:

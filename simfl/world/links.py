@@ -19,7 +19,6 @@ come back, or for the end of a partition that has none, is `stuck`.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -31,11 +30,14 @@ from simfl.world.availability import Availability
 from simfl.world.compute import Constant, Draws, Sampler
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
+from simfl.world.link_values import Capacity, mean_of_sampler
 
 
 @dataclass(frozen=True)
 class LinkModel:
     """How every link behaves. Another kind of link is a subclass with `losses` or `latencies` of its own.
+
+    Links that differ from one another are `simfl.world.varied.VariedLinks`.
 
     Attributes:
         latency: sampler of seconds.
@@ -44,6 +46,8 @@ class LinkModel:
         resend_timeout_s: after a loss, the sender waits this long before it sends again.
         fifo: a message never overtakes an earlier one on the same link in the same direction.
         uplink, downlink: bytes per second that all messages out of (into) one node share, or None.
+        overhead: bytes that the protocol adds to each message.
+        startup: what a message after a pause waits for, or None.
         cuts: who does not reach whom, and when.
     """
 
@@ -54,6 +58,8 @@ class LinkModel:
     fifo: bool = False
     uplink: float | None = None
     downlink: float | None = None
+    overhead: int = 0
+    startup: TcpStartup | None = None
     cuts: Cuts = field(default_factory=Cuts)
 
     def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
@@ -77,6 +83,57 @@ class LinkModel:
             return None
         draws = Draws(streams, "latency", self.latency)
         return lambda source, target, time: draws.next(source)
+
+    def values(self, streams: Streams, num_clients: int) -> Values:
+        """Return what says what each link is like in a run."""
+        del num_clients
+        return Values(self, streams)
+
+    def carrier(self, network: Network) -> Carrier:
+        """Return what carries the messages."""
+        return Queues(network)
+
+
+@dataclass(frozen=True)
+class TcpStartup:
+    """What a connection costs before it runs at full speed: after a pause it is opened anew, and starts slowly.
+
+    A message that is sent after a pause waits for the round trips of the connection. Then a window w of bytes is sent,
+    and its acknowledgement awaited, before the next window of twice the size is; while w is less than what the link
+    carries in a round trip R, each costs R - w / bandwidth of idle time. For a message of S bytes
+
+        wait = round_trips R + sum_{i < n - 1} max(0, R - 2^i w / bandwidth),   n = ceil(lg(1 + S / w)),
+
+    the static model of Kurose and Ross, "Computer Networking", section on latency modelling of TCP, of a fluid; the
+    windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. What is sent
+    without a pause goes on with the window that the messages before it have reached: one byte more for each of theirs.
+    Losses have a timeout of their own.
+
+    Attributes:
+        window: bytes, > 0.
+        pause_s: the connection is opened anew after so long without a message.
+        round_trips: until the first byte may be sent; 0 where connections are kept open.
+    """
+
+    window: int = 14_600
+    pause_s: float = 1.0
+    round_trips: float = 1.0
+
+    def wait_s(self, size: int, round_trip_s: float, bandwidth: float | None, window: float) -> float:
+        """Return for how long a message's acknowledgements are awaited before its last window is sent.
+
+        Args:
+            size: bytes.
+            round_trip_s: R.
+            bandwidth: bytes per second; None is infinite.
+            window: w, that of the first byte.
+        """
+        waited, left = 0.0, float(size) - window
+        while left > 0.0:
+            waited += max(0.0, round_trip_s - (window / bandwidth if bandwidth else 0.0))
+            window *= 2.0
+            left -= window
+        return waited
 
 
 @dataclass(frozen=True)
@@ -119,6 +176,7 @@ class Message:
     number: int = 0
     resends: int = 0
     paced_s: float = 0.0
+    started: bool = False  # has waited for its connection
 
 
 def _paced_s(size: int, one: float | None, other: float | None) -> float:
@@ -186,19 +244,21 @@ class Queues(Carrier):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        self._bandwidth = network.links.bandwidth
-        self._uplink, self._downlink = network.links.uplink, network.links.downlink
-        self._uplinks, self._downlinks = network.uplinks, network.downlinks
+        links = network.links
+        self._bandwidth, self._uplink, self._downlink = links.bandwidth, links.uplink, links.downlink
+        self._uplinks, self._downlinks = network.values.uplinks, network.values.downlinks
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
 
     def carry(self, message: Message, now: float) -> None:
         """Take the next free time of the link and the uplink."""
-        source, bandwidth, begin = message.source, self._bandwidth, now
+        self._queue(message, now, self._bandwidth, self._uplinks.get(message.source, self._uplink))
+
+    def _queue(self, message: Message, begin: float, bandwidth: float | None, uplink: float | None) -> None:
+        source = message.source
         if bandwidth:
             begin = max(begin, self._link_free.get((source, message.target), 0.0))
-        uplink = self._uplinks.get(source, self._uplink)
         if uplink:
             begin = max(begin, self._uplink_free.get(source, 0.0))
             # A slow link leaves the rest of the uplink to other links.
@@ -211,7 +271,9 @@ class Queues(Carrier):
 
     def reach(self, message: Message) -> None:
         """Queue for the target's downlink: who uses it first is known when the bytes get there."""
-        downlink = self._downlinks.get(message.target, self._downlink)
+        self._pass(message, self._downlinks.get(message.target, self._downlink))
+
+    def _pass(self, message: Message, downlink: float | None) -> None:
         if downlink:
             # Bytes that came at a slower pace have already passed it.
             now, need = self.clock.now, message.size / downlink
@@ -223,14 +285,79 @@ class Queues(Carrier):
 
     def paced_s(self, source: int, target: int, size: int) -> float:
         """The slowest on the way paces them."""
-        network = self.network
-        out_s = _paced_s(size, self._bandwidth, network.uplink(source))
-        return max(out_s, _paced_s(size, network.downlink(target), None))
+        out_s = _paced_s(size, self._bandwidth, self._uplinks.get(source, self._uplink))
+        return max(out_s, _paced_s(size, self._downlinks.get(target, self._downlink), None))
 
     def backlog_s(self) -> float:
         """The end of the longest queue."""
         queues = (self._link_free, self._uplink_free, self._downlink_free)
         return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
+
+
+class Values:
+    """What each link is like in one run: here all alike, but for the nodes that are not clients.
+
+    Args:
+        links: the links.
+        streams: the run's streams.
+    """
+
+    def __init__(self, links: LinkModel, streams: Streams) -> None:
+        self._links = links
+        #: Draws the latency of a message from source to target that begins at a time; None: 0.
+        self.latency_s = links.latencies(streams)
+        #: Draws whether an attempt from source to target that begins at a time is lost; None: never.
+        self.lost = links.losses(streams)
+        #: Bytes per second out of (into) those nodes that are not clients.
+        self.uplinks: dict[int, float | None] = {}
+        self.downlinks: dict[int, float | None] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether messages of clients take no time and are never lost."""
+        links = self._links
+        limits = links.bandwidth or links.uplink or links.downlink
+        return not (self.latency_s or self.lost or limits or links.startup)
+
+    @property
+    def equal(self) -> bool:
+        """Whether one link is as the other."""
+        return type(self._links) is LinkModel
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a message takes as long as the one before it on its link, if that is through."""
+        links = self._links
+        return self.equal and not links.loss and not links.startup and isinstance(links.latency, Constant | None)
+
+    def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
+        """Take over what a node that is not a client shares among its messages."""
+        self.uplinks[node], self.downlinks[node] = uplink, downlink
+
+    def bandwidth(self, source: int, target: int) -> Capacity:
+        """Return the bytes per second of a link."""
+        return self._links.bandwidth
+
+    def uplink(self, node: int) -> Capacity:
+        """Return the bytes per second that all messages out of a node share."""
+        return self.uplinks.get(node, self._links.uplink)
+
+    def downlink(self, node: int) -> Capacity:
+        """Return the bytes per second that all messages into a node share."""
+        return self.downlinks.get(node, self._links.downlink)
+
+    def next_change(self, time: float) -> float:
+        """Return a time until which no capacity changes; infinite: none ever does."""
+        return math.inf
+
+    def mean_latency_s(self, source: int, target: int, time: float) -> float:
+        """Return the mean latency of messages from source to target at a time."""
+        latency = self._links.latency
+        return 0.0 if latency is None else mean_of_sampler(latency)
+
+    def mean_loss(self, source: int, target: int, time: float) -> float:
+        """Return the probability that a message from source to target is lost, on average."""
+        return self._links.loss
 
 
 #: What `Network.send` reports about a message: (sent_s, delivered_s, source, target, bytes, resends).
@@ -247,7 +374,7 @@ class Network:
         streams: the run's streams.
         availability: a message to a client that is away waits for it.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
-        carrier: makes what carries the messages; `Queues` by default.
+        carrier: makes what carries the messages; that of the links by default.
     """
 
     def __init__(
@@ -264,13 +391,10 @@ class Network:
         self.links = links
         self.availability = availability
         self.traffic = [Traffic() for _ in range(num_clients)]
-        #: Bytes per second out of (into) those nodes that are not clients.
-        self.uplinks: dict[int, float | None] = {}
-        self.downlinks: dict[int, float | None] = {}
-        self._streams = streams
-        self._latency_s = links.latencies(streams)
-        self._lost = links.losses(streams)
-        self._cuts = bool(links.cuts)
+        #: What each link is like.
+        self.values = links.values(streams, num_clients)
+        self._latency_s, self._lost = self.values.latency_s, self.values.lost
+        self._cuts, self._starting = bool(links.cuts), links.startup is not None
         self._clients = num_clients
         #: Attempts that were delivered, and those that were lost or given up; the others are under way.
         self.delivered = self.lost = 0
@@ -281,20 +405,13 @@ class Network:
         self._sent: dict[tuple[int, int], int] = {}
         self._arrived: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int, int], Message] = {}
+        #: Of each connection: when its last message could begin and was through, and its window.
+        self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
         self._on_delivery = on_delivery
-        self.carrier = (carrier or Queues)(self)
+        self.carrier = (carrier or links.carrier)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
-        costs = self.carrier.costs or links.bandwidth or links.uplink or links.downlink or links.cuts
         #: Whether messages of clients take no time, are never lost, and find everybody there.
-        self.free = not (costs or self._latency_s or self._lost) and availability.trivial
-
-    def uplink(self, node: int) -> float | None:
-        """Return the bytes per second that all messages out of a node share, None for infinite."""
-        return self.uplinks.get(node, self.links.uplink)
-
-    def downlink(self, node: int) -> float | None:
-        """Return the bytes per second that all messages into a node share, None for infinite."""
-        return self.downlinks.get(node, self.links.downlink)
+        self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
         """Add a node that is not a client, a server for example, with links to everybody, and return its number.
@@ -304,7 +421,7 @@ class Network:
         """
         node = len(self.traffic)
         self.traffic.append(Traffic())
-        self.uplinks[node], self.downlinks[node] = uplink, downlink
+        self.values.add_node(node, uplink, downlink)
         return node
 
     @property
@@ -317,6 +434,21 @@ class Network:
         """Messages sent by all clients and servers so far, resends included."""
         return sum(t.messages for t in self.traffic)
 
+    def bandwidth(self, source: int, target: int) -> float | None:
+        """Return the bytes per second of a link now, None for infinite."""
+        return self._now(self.values.bandwidth(source, target))
+
+    def uplink(self, node: int) -> float | None:
+        """Return the bytes per second that all messages out of a node share now, None for infinite."""
+        return self._now(self.values.uplink(node))
+
+    def downlink(self, node: int) -> float | None:
+        """Return the bytes per second that all messages into a node share now, None for infinite."""
+        return self._now(self.values.downlink(node))
+
+    def _now(self, capacity: Capacity) -> float | None:
+        return capacity if capacity is None or isinstance(capacity, float | int) else capacity.at(self.clock.now)
+
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
         """Draw how long messages take that are sent side by side where nothing else is, and count them, with resends.
 
@@ -324,11 +456,13 @@ class Network:
             pairs: source and target of each; nobody is the source of two, or the target of two.
             size: bytes of each.
         """
-        lost_s, latencies_s = [], []
+        size, now, lost_s, latencies_s = size + self.links.overhead, self.clock.now, [], []
         for source, target in pairs:
             seconds = self.carrier.paced_s(source, target, size)
-            message, total = Message(source, target, size, None, None, self.clock.now), 0.0
-            while (latency_s := self.launch(message, self.clock.now + total)) is None:
+            message, total = Message(source, target, size, None, None, now), 0.0
+            if self._starting:
+                total = self._ready_s(source, target, size) - now
+            while (latency_s := self.launch(message, now + total)) is None:
                 total = total + seconds + self.links.resend_timeout_s
             lost_s.append(total)
             latencies_s.append(latency_s)
@@ -337,26 +471,39 @@ class Network:
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
         """Return how long the same take on average; nothing is drawn or counted."""
-        none, links, mean_s = [0.0] * len(pairs), self.links, self._mean_latency_s
-        lost = links.loss / (1.0 - links.loss)
-        paced = self.carrier.together_s(pairs, size, none, none)
-        return [seconds + mean_s + lost * (seconds + links.resend_timeout_s) for seconds in paced]
-
-    @functools.cached_property
-    def _mean_latency_s(self) -> float:
-        latency = self.links.latency
-        return 0.0 if latency is None else float(latency(self._streams.generator("mean-latency"), 1000).mean())
+        none, values, now, found = [0.0] * len(pairs), self.values, self.clock.now, []
+        paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
+        for (source, target), seconds in zip(pairs, paced, strict=True):
+            loss = values.mean_loss(source, target, now)
+            resends_s = loss / (1.0 - loss) * (seconds + self.links.resend_timeout_s) if loss else 0.0
+            found.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
+        return found
 
     @property
     def repeats(self) -> bool:
         """Whether what is sent again over an idle network takes equally long again: `expected_s`."""
-        latency = self.links.latency
-        return type(self.links) is LinkModel and not self.links.loss and isinstance(latency, Constant | None)
+        return self.values.repeats
+
+    def _ready_s(self, source: int, target: int, size: int) -> float:
+        """Return when a message that is sent now has its connection, and no more acknowledgements to wait for."""
+        startup, now = self.links.startup, self.clock.now
+        if startup is None:
+            return now
+        values, link = self.values, (source, target)
+        began, ended, window = self._connections.get(link, (-math.inf, -math.inf, 0.0))
+        round_trip_s = values.mean_latency_s(*link, now) + values.mean_latency_s(target, source, now)
+        ready = max(now, began)
+        if now - ended > startup.pause_s:
+            ready, window = ready + startup.round_trips * round_trip_s, float(startup.window)
+        through_s = self.carrier.paced_s(source, target, size)
+        ready += startup.wait_s(size, round_trip_s, size / through_s if through_s else None, window)
+        self._connections[link] = ready, ready + through_s, window + size
+        return ready
 
     @property
     def steady(self) -> bool:
         """Whether moreover equally many bytes take equally long, whoever sends them to whom."""
-        return self.repeats and not self.carrier.shares
+        return self.values.equal and self.repeats and not self.carrier.shares
 
     @property
     def in_flight(self) -> int:
@@ -393,7 +540,7 @@ class Network:
     def count(self, source: int, size: int, messages: int = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without travelling."""
         traffic = self.traffic[source]
-        traffic.sent_bytes += messages * size
+        traffic.sent_bytes += messages * (size + self.links.overhead)
         traffic.messages += messages
         self.delivered += messages
 
@@ -402,7 +549,7 @@ class Network:
         self.count(source, size)
         if self._on_delivery is not None:
             now = self.clock.now
-            self._on_delivery((now, now, source, target, size, 0))
+            self._on_delivery((now, now, source, target, size + self.links.overhead, 0))
 
     def send(
         self,
@@ -421,7 +568,7 @@ class Network:
             refused: called, a resend timeout later, if the target is away when the message arrives, or out of reach;
                 without it the message waits until the target is back and in reach.
         """
-        message = Message(source, target, size, deliver, refused, self.clock.now)
+        message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now)
         if self.links.fifo:
             message.number = self._sent.get((source, target), 0)
             self._sent[source, target] = message.number + 1
@@ -472,6 +619,11 @@ class Network:
             traffic.messages += 1
             self.lose(message, begin)
             return
+        if self._starting and not message.started:
+            message.started = True
+            if (ready_s := self._ready_s(source, message.target, message.size)) > begin:
+                self._hold(message, ready_s)
+                return
         self._carry(message, begin)
 
     def sent(self, message: Message, begin: float, end: float, latency_s: float | None) -> None:

@@ -1,0 +1,219 @@
+"""Links that differ from one another: by client, pair, region or direction, drawn or measured, and in time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simfl.streams import Streams
+from simfl.world.compute import Constant, Draws
+from simfl.world.link_values import (
+    Base,
+    Capacity,
+    Changing,
+    Drawn,
+    Layer,
+    Lookup,
+    Quantity,
+    Value,
+    finish_s,
+    mean_of,
+    settled,
+)
+from simfl.world.links import Carrier, LinkModel, Message, Network, Queues, Values
+
+
+@dataclass(frozen=True)
+class VariedLinks(LinkModel):
+    """Links that are as those of `LinkModel` where no layer says otherwise.
+
+    Attributes:
+        layers: later ones win.
+    """
+
+    layers: tuple[Layer, ...] = ()
+
+    def values(self, streams: Streams, num_clients: int) -> Values:
+        """Look everything up once."""
+        return VariedValues(self, streams, num_clients)
+
+    def carrier(self, network: Network) -> Carrier:
+        """Queues of links of which each has its own bandwidth."""
+        return VariedQueues(network)
+
+
+class VariedValues(Values):
+    """What each link is like, found in the layers when it is asked for first.
+
+    Args:
+        links: the links.
+        streams: the run's streams.
+        num_clients: K.
+    """
+
+    def __init__(self, links: VariedLinks, streams: Streams, num_clients: int) -> None:
+        super().__init__(links, streams)
+        self._base = Base(_base(links), num_clients)
+        self._lookup = Lookup((self._base, *links.layers), streams, num_clients)
+        self._losing = Draws(streams, "loss", lambda g, n: g.random(n))
+        self._latencies: dict[tuple[int, int], float | Changing] = {}
+        self._losses: dict[tuple[int, int], float | Changing] = {}
+        self._bandwidths: dict[tuple[int, int], Capacity] = {}
+        self._uplinks: dict[int, Capacity] = {}
+        self._downlinks: dict[int, Capacity] = {}
+        self.latency_s = self._latency
+        self.lost = self._is_lost if links.loss or any(layer.says("loss") for layer in links.layers) else None
+
+    @property
+    def free(self) -> bool:
+        """Links that differ cost something."""
+        return False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether no layer says anything that is drawn for each message, or changes."""
+        constant = isinstance(self._links.latency, Constant | None) and self.lost is None
+        return constant and not self._links.startup and self._lookup.constant
+
+    def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
+        """Take the node's own capacities for its base, which layers may change."""
+        own: dict[Quantity, float | None] = {"uplink": uplink, "downlink": downlink}
+        self._base.nodes[node] = {name: float(pace) for name, pace in own.items() if pace is not None}
+
+    def bandwidth(self, source: int, target: int) -> Capacity:
+        """Look it up; one that is drawn for each message is drawn here."""
+        found = self.bandwidth_of(source, target)
+        return found if found is None or isinstance(found, float) else settled(found)
+
+    def bandwidth_of(self, source: int, target: int) -> Capacity:
+        """Look it up, without drawing what is drawn for each message."""
+        link = source, target
+        if link not in self._bandwidths:
+            self._bandwidths[link] = self._lookup.of_link("bandwidth", source, target)
+        return self._bandwidths[link]
+
+    def uplink(self, node: int) -> Capacity:
+        """Look it up."""
+        if node not in self._uplinks:
+            self._uplinks[node] = self._lookup.of_node("uplink", node)
+        return self._uplinks[node]
+
+    def downlink(self, node: int) -> Capacity:
+        """Look it up."""
+        if node not in self._downlinks:
+            self._downlinks[node] = self._lookup.of_node("downlink", node)
+        return self._downlinks[node]
+
+    def next_change(self, time: float) -> float:
+        """Ask all layers."""
+        return self._lookup.next_change(time)
+
+    def mean_latency_s(self, source: int, target: int, time: float) -> float:
+        """Take the mean of what holds."""
+        return mean_of(self._latency_of(source, target), time) or 0.0
+
+    def mean_loss(self, source: int, target: int, time: float) -> float:
+        """Take the mean of what holds."""
+        return mean_of(self._loss_of(source, target), time) or 0.0
+
+    def _latency_of(self, source: int, target: int) -> float | Changing:
+        found = self._lookup.of_link("latency", source, target)
+        found = self._latencies[source, target] = 0.0 if found is None else found
+        return found
+
+    def _loss_of(self, source: int, target: int) -> float | Changing:
+        found = self._lookup.of_link("loss", source, target)
+        found = self._losses[source, target] = 0.0 if found is None else found
+        return found
+
+    def _latency(self, source: int, target: int, time: float) -> float:
+        found = self._latencies.get((source, target))
+        if found.__class__ is float:
+            return found
+        found = found or self._latency_of(source, target)
+        return found if isinstance(found, float) else found.at(time) or 0.0
+
+    def _is_lost(self, source: int, target: int, time: float) -> bool:
+        found = self._losses.get((source, target))
+        if found is None:
+            found = self._loss_of(source, target)
+        chance = found if isinstance(found, float) else found.at(time)
+        return bool(chance) and self._losing.next(source) < chance  # type: ignore[operator]
+
+
+def _base(links: VariedLinks) -> dict[Quantity, Value]:
+    """Return what holds where no layer says anything."""
+    found: dict[Quantity, Value] = {"loss": float(links.loss)}
+    if links.latency is not None:
+        each = Drawn(links.latency, "message", "latency")
+        found["latency"] = float(links.latency.value) if isinstance(links.latency, Constant) else each
+    capacities: dict[Quantity, float | None] = {
+        "bandwidth": links.bandwidth, "uplink": links.uplink, "downlink": links.downlink,
+    }  # fmt: skip
+    return found | {name: float(pace) for name, pace in capacities.items() if pace is not None}
+
+
+#: Of a link whose bandwidth or uplink is not the same number for every message.
+_CHANGING = (math.nan, math.nan)
+
+
+class VariedQueues(Queues):
+    """Queues whose capacities differ, and may change while a message passes.
+
+    Args:
+        network: whose messages are carried.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        assert isinstance(network.values, VariedValues), "links and their values are of a kind"
+        self._values = network.values
+        #: Bandwidth and uplink of the links on which both are numbers for good.
+        self._fixed: dict[tuple[int, int], tuple[float | None, float | None]] = {}
+
+    def carry(self, message: Message, now: float) -> None:
+        """Take the next free time of the link and the uplink, as long as it takes at the paces of each time."""
+        fixed = self._fixed.get((message.source, message.target)) or self._look_up(message.source, message.target)
+        if fixed is not _CHANGING:
+            self._queue(message, now, *fixed)
+            return
+        network, values = self.network, self._values
+        source, size, begin = message.source, message.size, now
+        bandwidth, uplink = values.bandwidth(source, message.target), values.uplink(source)
+        if bandwidth is not None:
+            begin = max(begin, self._link_free.get((source, message.target), 0.0))
+        if uplink is not None:
+            begin = max(begin, self._uplink_free.get(source, 0.0))
+            self._uplink_free[source] = finish_s(size, begin, uplink)
+        end = finish_s(size, begin, bandwidth, uplink)
+        message.paced_s = end - begin
+        if bandwidth is not None:
+            self._link_free[source, message.target] = end
+        network.sent(message, begin, end, network.launch(message, begin))
+
+    def _look_up(self, source: int, target: int) -> tuple[float | None, float | None]:
+        """Keep the bandwidth and the uplink of a link, if they are numbers for good."""
+        bandwidth, uplink = self._values.bandwidth_of(source, target), self._values.uplink(source)
+        numbers = (bandwidth is None or isinstance(bandwidth, float)) and (uplink is None or isinstance(uplink, float))
+        found = (bandwidth, uplink) if numbers else _CHANGING
+        self._fixed[source, target] = found  # type: ignore[assignment]
+        return found  # type: ignore[return-value]
+
+    def reach(self, message: Message) -> None:
+        """Queue for the target's downlink, which bytes that came at a slower pace have passed already."""
+        downlink = self._values.downlink(message.target)
+        if downlink is None or isinstance(downlink, float):
+            self._pass(message, downlink)
+            return
+        now = self.clock.now
+        begin = max(now - message.paced_s, self._downlink_free.get(message.target, 0.0))
+        end = self._downlink_free[message.target] = max(finish_s(message.size, begin, downlink), now)
+        self.clock.call_at(end, lambda: self.network.arrive(message))
+
+    def paced_s(self, source: int, target: int, size: int) -> float:
+        """The slowest on the way paces them at any time."""
+        values, now = self.network.values, self.clock.now
+        ways = values.bandwidth(source, target), values.uplink(source), values.downlink(target)
+        if all(way is None or isinstance(way, float) for way in ways):
+            return finish_s(size, 0.0, *ways)
+        return finish_s(size, now, *ways) - now
