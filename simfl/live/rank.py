@@ -6,6 +6,7 @@ no part in one sleep.
 
 from __future__ import annotations
 
+import copy
 import json
 import platform
 import sys
