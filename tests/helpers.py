@@ -107,6 +107,7 @@ def make_world(
     links=None,
     seed=0,
     on_delivery=None,
+    carrier=None,
     **topology_options,
 ):
     """Return a world at virtual time 0; by default everybody is there, equally fast, and links take no time."""
@@ -117,7 +118,7 @@ def make_world(
         clock,
         Compute(seconds_per_example, speeds or [1.0] * num_clients, streams, jitter, slowdowns),
         availability,
-        Network(clock, links or LinkModel(), num_clients, streams, availability, on_delivery),
+        Network(clock, links or LinkModel(), num_clients, streams, availability, on_delivery, carrier),
         build_topology(topology, num_clients, streams.generator("topology"), **topology_options),
         streams,
     )

@@ -578,6 +578,7 @@ class Network:
         """Try to send at a later time; a message for which there is none is stuck."""
         if math.isinf(until):
             self._give_up(message)
+            self._pass_over(message)
         else:
             self.clock.call_at(until, lambda: self._attempt(message))
 
@@ -600,7 +601,11 @@ class Network:
             self._hold(message, max(at, until))
             return
         self.clock.call_at(at, message.refused)
-        if self.links.fifo:  # those behind it do not wait for it
+        self._pass_over(message)
+
+    def _pass_over(self, message: Message) -> None:
+        """Those behind a message that will not come do not wait for it."""
+        if self.links.fifo:
             message.deliver = None
             self._in_order(message)
 

@@ -7,7 +7,8 @@ import pytest
 
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.cuts import Cut, Cuts
-from simfl.world.links import LinkModel
+from simfl.world.flows import Flows
+from simfl.world.links import LinkModel, Queues
 from tests.algorithms import test_contract as endless
 from tests.algorithms import test_passing as passing
 from tests.helpers import exponential, lognormal, make_world, run_without_numbers
@@ -77,8 +78,8 @@ class Book:
 
 
 @every
-@pytest.mark.parametrize("fifo", [False, True])
-def test_nothing_vanishes_and_nothing_comes_twice(kind, options, fifo):
+@pytest.mark.parametrize(("fifo", "carrier"), [(False, Queues), (True, Flows)])
+def test_nothing_vanishes_and_nothing_comes_twice(kind, options, fifo, carrier):
     rows, books = [], []
     churn = {0: RandomOutages(exponential(0.5), exponential(0.1))}
     world = make_world(
@@ -90,6 +91,7 @@ def test_nothing_vanishes_and_nothing_comes_twice(kind, options, fifo):
         random_outages=churn,
         seed=8,
         on_delivery=rows.append,
+        carrier=carrier,
     )
     network = world.network
 

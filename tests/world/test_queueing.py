@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from simfl.world.flows import Flows
 from simfl.world.links import LinkModel, ServerModel
 from tests.helpers import constant, exponential, lognormal, make_training, make_world, run_without_numbers
 
@@ -94,6 +95,22 @@ def test_a_servers_downlink_is_such_a_queue_too():
     world.server = ServerModel(downlink=training.model_bytes / service_s)
     _, rows = run_without_numbers("async_sgd", world, training=training, updates=UPDATES)
     assert_mean(between([row[0] for row in rows]), 1.0 / takacs(K, MEAN_S, service_s))
+
+
+@pytest.mark.parametrize("jitter", [exponential(1.0), lognormal(1.0)])
+def test_a_downlink_that_is_shared_fairly_is_a_station_of_processor_sharing(jitter):
+    """Such a network has a product form, whatever the laws of computing and sizes: that of N machines and a repairman.
+
+    P(n at the station) ~ N! / (N - n)! rho^n with rho = service / computing.
+    """
+    load, training = 1.5, make_training([64] * K, batch_size=BATCH, d=500)
+    service_s = load * MEAN_S / K
+    links = LinkModel(latency=constant(1e-9))
+    world = make_world(K, topology="complete", jitter=jitter, seed=5, links=links, carrier=Flows)
+    world.server = ServerModel(downlink=training.model_bytes / service_s)
+    _, rows = run_without_numbers("async_sgd", world, training=training, updates=UPDATES)
+    idle = 1.0 / sum(math.perm(K, n) * (service_s / MEAN_S) ** n for n in range(K + 1))
+    assert_mean(between([row[0] for row in rows]), service_s / (1.0 - idle))
 
 
 @pytest.mark.parametrize("clients", [2, 8, 32])
