@@ -16,6 +16,7 @@ import typer
 
 from simfl.cli import data, privacy
 from simfl.cli.bench import bench
+from simfl.cli.calibrate import calibrate
 from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
@@ -57,6 +58,7 @@ for command in (
     compare,
     reproduce,
     live,
+    calibrate,
 ):
     app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
 app.add_typer(data.app, name="data")

@@ -54,12 +54,15 @@ def started_already() -> int:
     return 0
 
 
-def take_part(job: dict[str, Any]) -> None:
-    """Do a job as one of the processes that mpirun or srun has started: each of them calls this."""
+def take_part(job: dict[str, Any]) -> list[Any] | None:
+    """Do a job as one of the processes that mpirun or srun has started: each of them calls this.
+
+    Process 0 returns what came of it, the others None.
+    """
     os.environ.update({name: value for name, value in ONE_THREAD.items() if name not in os.environ})
     from simfl.live.rank import take_part as do
 
-    do([job])
+    return do([job])
 
 
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:

@@ -1,0 +1,123 @@
+"""`simfl calibrate`: what a scenario says of a machine, measured on this one or fitted to a log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simfl.cli.shared import Device, Overrides, aside, say, write_text
+from simfl.errors import ScenarioError
+
+
+def calibrate(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
+    links: Annotated[
+        bool, typer.Option("--links", help="Measure latency and bandwidth between MPI processes.")
+    ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="FILE", help="Fit a CSV file instead: client, start, end, examples."),
+    ] = None,
+    device: Device = None,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE|-", help="Where to write the copy; by default beside SCENARIO."),
+    ] = None,
+) -> None:
+    """Measure how long mini-batches of the scenario's model take here, and write it into a copy of the scenario.
+
+    With --links, how long messages between two processes take (simfl live sends them so); on a cluster under mpirun or
+    srun, between the first two. With --log, how fast the clients of a log were.
+    """
+    from simfl.scenario import load
+
+    if links and log is not None:
+        raise ScenarioError("calibrate: expected --links or --log, found both")
+    chosen = load(scenario, overrides or [])
+    changes = _log(log, chosen) if log is not None else _links() if links else _gradients(chosen, device)
+    if changes is None:
+        return  # another process writes
+    settings, about = changes
+    named = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
+    copy = load(scenario, [*(overrides or []), *settings])
+    today = time.strftime("%Y-%m-%d")
+    lines = [f"# {line}" for line in (f"simfl calibrate, {today}: {about[0]}", *about[1:])]
+    write_text(named, "\n".join([*lines, copy.to_yaml()]))
+    if not aside(named):
+        for line in about:
+            say(line)
+        print(f"{named}: {', '.join(settings)}")
+
+
+#: What to change, as overrides, and what to say of it.
+Found = tuple[list[str], list[str]]
+
+
+def _pace(pace: Any, batch_size: int) -> list[str]:
+    from simfl.scenario.clients import Population
+
+    jitter = f"clients.jitter={{kind: lognormal, sigma: {pace.sigma:.3g}}}"
+    if "seconds_per_batch" not in Population.model_fields:  # then an example carries its share of the call
+        each_s = pace.seconds_per_example + pace.seconds_per_batch / batch_size
+        return [f"clients.seconds_per_example={each_s:.4g}", jitter]
+    return [
+        f"clients.seconds_per_batch={pace.seconds_per_batch:.4g}",
+        f"clients.seconds_per_example={pace.seconds_per_example:.4g}",
+        jitter,
+    ]
+
+
+def _gradients(scenario: Any, device: str | None) -> Found:
+    from simfl.live.measuring import machine, measure_gradients
+    from simfl.records.display import show_time
+    from simfl.simulation.runner import prepare
+    from simfl.tape.executor import choose_device
+
+    measured = measure_gradients(prepare(scenario, device), choose_device(device))
+    about = [
+        f"mini-batches of model {scenario.model.kind} measured on {machine()}",
+        f"the line is within {100 * measured.pace.error:.1f} % of all medians; 10, 50 and 90 % of calls took",
+    ]
+    about += [
+        f"  {size} examples: {', '.join(show_time(seconds) for seconds in quantiles)}"
+        for size, *quantiles in measured.spread()
+    ]
+    return _pace(measured.pace, scenario.algorithm.batch_size), about
+
+
+def _links() -> Found | None:
+    from simfl.live import launching
+    from simfl.live.measuring import LINK_ROUNDS, LINK_SIZES, fit_link, machine
+    from simfl.live.transport import POLL_S
+    from simfl.records.display import show_time
+
+    launching.check_mpi()
+    job = {"kind": "links", "sizes": list(LINK_SIZES), "rounds": LINK_ROUNDS, "processes": 2}
+    found = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
+    if found is None:
+        return None
+    link = fit_link(found[0])
+    about = [
+        f"messages between two MPI processes measured on {machine()}",
+        f"who waits looks for messages every {show_time(POLL_S)}",
+    ]
+    pace = f"{8 * 1e-6 / link.slope:.4g} Mbit/s" if link.slope else "null"
+    return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about
+
+
+def _log(path: Path, scenario: Any) -> Found:
+    from simfl.live.logs import fit_log
+
+    pace, names = fit_log(path)
+    values = ", ".join(f"{speed:.4g}" for speed in pace.speeds)
+    settings = [
+        f"clients.count={len(names)}",
+        *_pace(pace, scenario.algorithm.batch_size),
+        f"clients.speed={{kind: list, values: [{values}]}}",
+    ]
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return settings, [f"fitted to {path}: clients {shown}; the line is within {100 * pace.error:.1f} % of all medians"]

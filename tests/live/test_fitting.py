@@ -1,0 +1,139 @@
+"""Lines, speeds and jitter from measurements that are made up; logs; what is written into a scenario."""
+
+import numpy as np
+import pytest
+
+from simfl.errors import DataError
+from simfl.live.fitting import fit_line, fit_pace
+from simfl.live.logs import fit_log
+from simfl.live.measuring import Measured, fit_link, measure_gradients
+from simfl.scenario import from_mapping, load
+from simfl.simulation.assembly import assemble
+from simfl.tape.executor import choose_device
+
+SIZES = np.repeat([8, 16, 32, 64, 128], 400)
+
+
+def jittered(sigma, count, seed=0):
+    return np.exp(np.random.default_rng(seed).normal(-(sigma**2) / 2, sigma, count))
+
+
+def test_a_line_is_found_through_jitter_and_outliers():
+    seconds = (2e-3 + SIZES * 1e-4) * jittered(0.1, len(SIZES))
+    seconds[::50] *= 20
+    pace = fit_pace(SIZES, seconds)
+    assert pace.seconds_per_batch == pytest.approx(2e-3, rel=0.05)
+    assert pace.seconds_per_example == pytest.approx(1e-4, rel=0.03)
+    assert pace.sigma == pytest.approx(0.1, rel=0.1)
+    assert pace.error < 0.03
+
+
+def test_wide_jitter_keeps_the_mean():
+    pace = fit_pace(SIZES, SIZES * 1e-3 * jittered(0.8, len(SIZES)))
+    assert pace.sigma == pytest.approx(0.8, rel=0.1)
+    assert pace.seconds_per_batch + 64 * pace.seconds_per_example == pytest.approx(64e-3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "fixed", "slope"),
+    [
+        ([4, 4, 4], [1.0, 2.0, 3.0], 0.0, 0.5),
+        ([1, 2, 3], [1.0, 3.0, 5.0], 0.0, 1.3),
+        ([1, 2, 3], [3.0, 2.0, 1.5], 2.0, 0.0),
+        ([0, 10, 20], [1.0, 2.0, 3.0], 1.0, 0.1),
+    ],
+)
+def test_neither_part_of_a_line_is_negative(x, y, fixed, slope):
+    line = fit_line(x, y)
+    assert (line.fixed, line.slope) == pytest.approx((fixed, slope), rel=0.2)
+
+
+def test_latency_and_bandwidth_of_messages():
+    trips = [(size, 2.5e-4 + size / 1e9) for size in (256, 65536, 4194304) for _ in range(5)]
+    line = fit_link(trips)
+    assert (line.fixed, 1 / line.slope) == pytest.approx((2.5e-4, 1e9))
+
+
+def log_of(speeds, tmp_path):
+    lines, noise = ["client,start,end,examples"], iter(jittered(0.05, 10_000).tolist())
+    for name, speed in speeds.items():
+        for i in range(60):
+            size = (16, 32, 64)[i % 3]
+            lines.append(f"{name},{i},{i + (1e-3 + size * 1e-4) * speed * next(noise)!r},{size}")
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_log_gives_speeds_relative_to_the_median(tmp_path):
+    pace, names = fit_log(log_of({"10": 1.0, "9": 3.0, "2": 1.0, "x": 0.5, "11": 1.0}, tmp_path))
+    assert names == ["2", "9", "10", "11", "x"]
+    assert pace.speeds == pytest.approx((1.0, 3.0, 1.0, 1.0, 0.5), rel=0.03)
+    assert pace.seconds_per_example == pytest.approx(1e-4, rel=0.05)
+    assert pace.seconds_per_batch == pytest.approx(1e-3, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a,b\n", "log.csv: expected the columns client, start, end, examples, found a, b$"),
+        ("", "log.csv: expected the columns .*, found an empty file$"),
+        ("client,start,end,examples\n", "expected at least one line below the header, found none$"),
+        ("client,start,end,examples\n0,1,x,3\n", "log.csv:2: expected numbers for start, end and examples$"),
+        ("client,start,end,examples\n0,1,1,3\n", "log.csv:2: expected start < end and .*, found 1, 1 and 3$"),
+        ("client,start,end,examples\n0,1\n", "log.csv:2: expected numbers"),
+        (None, "log.csv: expected a CSV file: No such file or directory$"),
+    ],
+)
+def test_what_is_no_log_is_one_line(tmp_path, text, problem):
+    if text is not None:
+        (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(DataError, match=problem):
+        fit_log(tmp_path / "log.csv")
+
+
+SCENARIO = "algorithm: {kind: sync_sgd, batch_size: 16}\nclients: {count: 2}\nstop: {updates: 4}\n"
+
+
+def test_gradients_are_measured_at_several_sizes():
+    asked = {"algorithm": {"kind": "sync_sgd"}, "data": {"set": "digits"}, "clients": {"count": 2}}
+    setup = assemble(from_mapping({**asked, "stop": {"updates": 4}}))
+    measured = measure_gradients(setup, choose_device("cpu"), each_s=0.0)
+    assert [size for size, *_ in measured.spread()] == [8, 16, 32, 64, 128]
+    assert all(0 < low <= middle <= high < 1 for _, low, middle, high in measured.spread())
+    assert measured.pace.seconds_per_batch + 32 * measured.pace.seconds_per_example > 1e-6
+
+
+def test_what_was_measured_is_written_into_a_copy(simfl_, tmp_path, monkeypatch):
+    pace = fit_pace(SIZES, (2e-3 + SIZES * 1e-4) * jittered(0.1, len(SIZES)))
+    measured = Measured(pace, [(8, 1e-3), (16, 2e-3)])
+    monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
+    (tmp_path / "a.yaml").write_text(SCENARIO + "data: {set: digits}\n")
+    code, said, about = simfl_("calibrate", "a.yaml")
+    assert (code, said.split(":")[0]) == (0, "a-calibrated.yaml")
+    text = (tmp_path / "a-calibrated.yaml").read_text()
+    assert text.startswith("# simfl calibrate, ")
+    assert "#   8 examples: 1 ms" in text
+    assert "jax" in about
+    copy = load(tmp_path / "a-calibrated.yaml")
+    assert copy.clients.jitter.sigma == pytest.approx(0.1, rel=0.1)
+    assert copy.clients.count == 2
+
+
+def test_a_log_is_written_into_a_copy(simfl_, tmp_path):
+    (tmp_path / "a.yaml").write_text(SCENARIO)
+    log_of({"0": 1.0, "1": 4.0, "2": 1.0}, tmp_path)
+    code, _, _ = simfl_("calibrate", "a.yaml", "--log", "log.csv", "--out", "b.yaml")
+    assert code == 0
+    clients = load(tmp_path / "b.yaml").clients
+    assert clients.count == 3
+    assert clients.speed.values == pytest.approx((1.0, 4.0, 1.0), rel=0.05)
+
+
+def test_one_source_at_a_time(simfl_, tmp_path):
+    (tmp_path / "a.yaml").write_text(SCENARIO)
+    assert simfl_("calibrate", "a.yaml", "--links", "--log", "x.csv") == (
+        2,
+        "",
+        "calibrate: expected --links or --log, found both\n",
+    )
