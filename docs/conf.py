@@ -47,7 +47,7 @@ copyright = "the authors of simfl, Apache-2.0"
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
     "index": ["tutorial", "guides", "reference", "papers", "design"],
-    "guides": ["looking", "studies", "resuming", "privacy", "planning", "own_algorithm"],
+    "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "own_algorithm"],
     "reference": ["scenario", "algorithms", "faults", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["benchmarks", "contributing"],
@@ -64,6 +64,7 @@ TITLES = {
     "privacy": "Account for privacy",
     "planning": "Plan privacy",
     "looking": "Look into runs",
+    "devices": "Describe devices",
     "own_algorithm": "Write an algorithm",
     "scenario": "Scenario",
     "algorithms": "Algorithms",

@@ -182,6 +182,7 @@ def _unit(setup: Setup) -> Setup:
     content["clients"] = {name: content["clients"][name] for name in ("count", "speed")} | {"seconds_per_example": 1.0}
     unit = copy.copy(setup)
     unit.scenario = from_mapping(content)
+    vars(unit).pop("devices", None)
     return unit
 
 

@@ -97,6 +97,9 @@ dropped counts updates that a server refused because they were too stale. exhaus
 not allow another release; NaN if that never happened.
 """
 
+DEVICE = _schema(device=pa.string())
+"""A further column of `clients`, where devices come from a file (`clients.devices`): the name of each client's."""
+
 MESSAGES = _schema(sent_s=_SECONDS, delivered_s=_SECONDS, source=_CLIENT, target=_CLIENT, bytes=_COUNT, resends=_CLIENT)
 """One row per message in the order of delivery, where they are recorded (`record.messages`)."""
 
@@ -223,7 +226,8 @@ def _check_columns(path: Path, found: pa.Schema, schema: pa.Schema) -> None:
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
     for field in found:
-        expected = schema.field(field.name).type if field.name in schema.names else pa.float64()
+        own = schema if field.name in schema.names else DEVICE
+        expected = own.field(field.name).type if field.name in own.names else pa.float64()
         if field.type != expected:
             raise DataError(
                 f"{path}: {printable(field.name)}: expected a column of {expected}, found {field.type}; run it again"
@@ -250,7 +254,7 @@ def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
     It depends on the values alone and not on how they were packed, so it may be compared across versions of Parquet.
 
     Args:
-        path: a Parquet file of numbers.
+        path: a Parquet file of numbers and texts.
         skip: columns left out, by default those that tell the host's time.
     """
     with pq.ParquetFile(path) as file:
@@ -273,6 +277,9 @@ def digest_batches(
             if name in skipped:
                 continue
             values = column.to_numpy(zero_copy_only=False)
+            if values.dtype == object:
+                hashes[name].update("".join(f"{len(text)}:{text};" for text in values).encode())
+                continue
             if np.issubdtype(values.dtype, np.floating):
                 values = np.where(np.isnan(values), np.nan, values)  # one pattern of bits for all NaN
             hashes[name].update(np.ascontiguousarray(values).data)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import Duration
-from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, Seconds, Share
+from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, Seconds, Share, Text
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.units import format_time, parse_time
 
@@ -65,6 +65,22 @@ class Crash(Config):
     back: ReturnTime = Field(default=None, description="virtual time of the return, or never")
 
 
+class PresenceTrace(Config):
+    """Times in which clients are there, from a file; at all others they are offline."""
+
+    path: Text = Field(description="a file, relative to the current folder")
+    layout: Literal["plain", "fedscale"] = Field(
+        default="plain",
+        description="plain: CSV with the columns client, from and to (empty: for ever), times in seconds or with a "
+        "unit; fedscale: the public FedScale client availability trace as JSON, whose clients begin anew after their "
+        "finish_time",
+    )
+    draw: Flag = Field(
+        default=False,
+        description="true: each client has the times of somebody in the file, drawn once; false: those of its number",
+    )
+
+
 class Absence(Config):
     """When some clients are away. Name them by exactly one of clients, fraction and all."""
 
@@ -75,8 +91,10 @@ class Absence(Config):
     offline: tuple[Interval, ...] = Field(default=(), description="times offline as [begin, end], in order")
     random: Churn | None = Field(default=None, description="times online and offline drawn at random; null: none")
     crash: tuple[Crash, ...] = Field(default=(), description="crashes, in order")
+    trace: PresenceTrace | None = Field(default=None, description="times in which they are there; null: no file")
     every: PositiveSeconds | None = Field(
-        default=None, description="`offline` and `crash` come again after this time, and so on; null: they come once"
+        default=None,
+        description="`offline`, `crash` and a plain `trace` come again after this time, and so on; null: once only",
     )
 
     @model_validator(mode="after")
@@ -84,9 +102,9 @@ class Absence(Config):
         problems = list(exactly_one(self, "clients", "fraction", "all"))
         if self.all is False:
             problems.append(Problem("true", "false", "remove 'all' and name clients or fraction", ("all",)))
-        if not (self.join or self.offline or self.random or self.crash):
+        if not (self.join or self.offline or self.random or self.crash or self.trace):
             advice = "say when these clients are away, or remove the rule"
-            problems.append(Problem("at least one of join, offline, random and crash", "none of them", advice))
+            problems.append(Problem("at least one of join, offline, random, crash and trace", "none of them", advice))
         problems += out_of_order([(("offline", i), begin, end) for i, (begin, end) in enumerate(self.offline)])
         problems += out_of_order([(("crash", i), crash.at, crash.back) for i, crash in enumerate(self.crash)])
         if not problems and self.every is not None:
@@ -99,8 +117,11 @@ class Absence(Config):
         """Return why these times cannot come again after `every`: it takes a return, and some time in between."""
         spans = sorted([*self.offline, *((crash.at, crash.back) for crash in self.crash)], key=lambda span: span[0])
         if not spans:
-            advice = "add offline or crash, or remove 'every': random absences go on by themselves"
-            return [Problem("times that come again, offline or crash", "neither", advice, ("every",))]
+            if self.trace is not None and self.trace.layout == "plain":
+                return []
+            advice = "add some, or remove 'every': random absences and FedScale's go on by themselves"
+            expected = "times that come again, offline, crash or a plain trace"
+            return [Problem(expected, "none of them", advice, ("every",))]
         ends = [end for _, end in spans if end is not None]
         if len(ends) < len(spans):
             advice = "add 'back', or remove 'every'"

@@ -92,7 +92,7 @@ def _evaluations(scenario: Scenario) -> Iterator[Problem]:
         return
     at, found, advice = ("evaluate", "every", "time"), format_time(every_s), "evaluate less often"
     clients = scenario.clients
-    usual_s = scenario.algorithm.batch_size * clients.seconds_per_example / clients.count
+    usual_s = clients.batch_s(scenario.algorithm.batch_size) / clients.count
     if end_s is not None and end_s / every_s > MOST_EVALUATIONS:
         expected = f"at most {MOST_EVALUATIONS:,} evaluations until stop.time, which is {format_time(end_s)}"
         yield Problem(expected, found, advice, at)

@@ -7,17 +7,39 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from simfl.scenario.distributions import ConstantFactor, Jitter, Speed
-from simfl.scenario.fields import Clients, Config, Count, Positive, PositiveSeconds, Seconds, Share
+from simfl.scenario.fields import Clients, Config, Count, Positive, PositiveSeconds, Seconds, Share, Text
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_time
 
 
+class SpeedTrace(Config):
+    """Factors on compute times over time: each mini-batch takes that of the moment at which it begins."""
+
+    path: Text = Field(
+        description="CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), "
+        "client (a number, or all; all where there is no such column) and factor: a line says from when on it holds; "
+        "before its first line a client has 1"
+    )
+    every: PositiveSeconds | None = Field(
+        default=None, description="time after which the file begins anew, and so on; null: the last factors stay"
+    )
+
+
 class Population(Config):
-    """The clients and their compute time: b * seconds_per_example * speed * slowdown * jitter for b examples."""
+    """The clients: (seconds_per_batch + b * seconds_per_example) * speed * slowdown * trace * jitter for b examples."""
 
     count: Count = Field(default=16, description="number of clients")
     seconds_per_example: PositiveSeconds = Field(
         default=1e-4, description="time to compute the gradient of one example"
+    )
+    seconds_per_batch: Seconds = Field(
+        default=0.0, description="time that every mini-batch takes beside that, however small it is"
+    )
+    devices: Text | None = Field(
+        default=None,
+        description="CSV file of devices, relative to the current folder, of which each client draws one: a line for "
+        "each with name and seconds_per_example, and perhaps seconds_per_batch, memory, uplink, downlink and share (of "
+        "the clients, 1 by default); their times take the place of the two above; null: all are the same",
     )
     speed: Speed = Field(
         default=ConstantFactor(),
@@ -26,6 +48,13 @@ class Population(Config):
     jitter: Jitter = Field(
         default=ConstantFactor(), description="factor on each single computation, drawn afresh every time"
     )
+    trace: SpeedTrace | None = Field(
+        default=None, description="a factor on compute times that changes over time, from a file; null: none"
+    )
+
+    def batch_s(self, examples: int) -> float:
+        """Return the time that a mini-batch takes at speed 1 where all devices are the same."""
+        return self.seconds_per_batch + examples * self.seconds_per_example
 
 
 class Slowdown(Config):

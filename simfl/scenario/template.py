@@ -37,6 +37,9 @@ clients:
   seconds_per_example: 100 us
   #speed: {kind: uniform, low: 0.5, high: 2.0}       # factor on the compute time, once per client
   #speed: {kind: trace, path: devices.csv, column: factor}
+  #seconds_per_batch: 2 ms                           # that every mini-batch takes beside, however small it is
+  #devices: devices.csv                              # name, seconds_per_example, memory, uplink, share, ...
+  #trace: {path: speeds.csv, every: 24 h}            # time, client, factor
   jitter: {kind: lognormal, sigma: 0.1}              # factor on each computation; also uniform, exponential
 
 slowdowns:
@@ -67,6 +70,7 @@ links:
 #availability: [{clients: [5], join: 10 s}]
 #availability: [{fraction: 0.25, offline: [[10 s, 20 s], [1 min, 2 min]]}]
 #availability: [{fraction: 0.5, offline: [[8 h, 20 h]], every: 24 h}]
+#availability: [{all: true, trace: {path: hours.csv, draw: true}, every: 24 h}]   # client, from, to
 #availability: [{all: true, random: {up: {kind: exponential, mean: 5 min}, down: 10 s}}]
 #availability: [{clients: [2], crash: [{at: 30 s, back: 40 s}, {at: 2 min, back: never}]}]
 

@@ -20,11 +20,12 @@ from simfl.models import AbstractModel
 from simfl.scenario import Scenario
 from simfl.scenario.fields import LONGEST_S
 from simfl.simulation.data import load_data, model_of, share_out, start_of
+from simfl.simulation.devices import check_memory
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.privacy import not_counting, privacy_warnings
 from simfl.simulation.setup import Setup, Start
 from simfl.simulation.underlay import underlay_of
-from simfl.simulation.world import longest_batch_s, topology_of
+from simfl.simulation.world import availability, longest_batch_s, topology_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
@@ -96,7 +97,12 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(
             f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
         )
-    longest_s, where = longest_batch_s(scenario, setup.streams)
+    if setup.devices is not None:
+        needed = 4 * (2 * setup.moved.size + batch_size * int(np.prod(setup.dataset.input_shape)))
+        check_memory(scenario, setup.devices, needed)
+    if any(rule.trace is not None for rule in scenario.availability):
+        availability(scenario, setup.streams)
+    longest_s, where = longest_batch_s(setup)
     if not longest_s <= LONGEST_S:
         raise ScenarioError(
             f"{where}: expected mini-batches of at most {LONGEST_S:g} s, found one of {longest_s:.3g} s; lower it"

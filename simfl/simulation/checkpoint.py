@@ -38,7 +38,7 @@ from simfl.records.writer import cannot_write
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
 from simfl.simulation.setup import Setup
-from simfl.simulation.world import speeds
+from simfl.simulation.world import files_of, speeds
 from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
 
@@ -100,6 +100,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays)),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
+        "files of the world": _digest(*(path.read_bytes() for path in files_of(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
         "module of the algorithm": _digest(source.encode()),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfl.errors import ScenarioError
+from simfl.simulation.devices import usual_batch_s
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import build_world
 
@@ -23,7 +24,7 @@ class Forecast:
         model_bytes: of a model in a message (of one task, where models are sent task by task).
         message_s: virtual seconds from sending such a message over an idle link to its delivery, on average, without
             losses.
-        batch_s: virtual seconds that a mini-batch takes a client of factor 1.
+        batch_s: virtual seconds that a mini-batch takes a client of factor 1, on average over devices.
         epsilon: the largest over clients, if all take part equally often until the run ends, by the Renyi accountant:
             at the end it may turn out tighter. None where nothing is certified, or nobody knows how many releases come.
         delta: that of epsilon; None without one.
@@ -66,7 +67,7 @@ def forecast(setup: Setup) -> Forecast:
         parameters=setup.model.size,
         model_bytes=size,
         message_s=build_world(setup).network.carrier.paced_s(0, other, size) + _mean_s(scenario.links.latency),
-        batch_s=scenario.algorithm.batch_size * scenario.clients.seconds_per_example,
+        batch_s=usual_batch_s(scenario, setup.devices),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
         privacy=statement,

@@ -26,7 +26,7 @@ from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
 from simfl.records.folder import combine_digests, digest_text
 from simfl.records.models import write_models
 from simfl.records.sweeps import FINISHED
-from simfl.records.tables import MOST_EDGES, further_metrics
+from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
 from simfl.records.watching import watching
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping, load
@@ -311,9 +311,10 @@ class Simulation:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
             names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
         measured = setup.problem.measured
-        further = further_metrics(bool(measured.gradient_examples), measured.further)
-        self._tables = {"metrics": folder.table("metrics", further=further)}
-        self._tables.update({name: folder.table(name) for name in names})
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), measured.further)}
+        if setup.devices is not None:
+            further["clients"] = DEVICE
+        self._tables = {name: folder.table(name, further=further.get(name)) for name in ("metrics", *names)}
         if record.updates:
             self.algorithm.on_update = self._tables["updates"].append
         if record.messages:
@@ -649,6 +650,7 @@ class Simulation:
                 "epsilon": epsilon,
                 "delta": np.full(count, np.nan if ledger is None else ledger.delta),
                 "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
+                **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
             }
         )
 

@@ -15,6 +15,7 @@ from simfl.data import Dataset, Partition
 from simfl.models import AbstractModel
 from simfl.privacy.ledger import Ledger
 from simfl.scenario import Scenario
+from simfl.simulation.devices import Device, devices_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
 from simfl.world import Topology
@@ -84,6 +85,11 @@ class Setup:
     def sizes(self) -> NDArray[np.int64]:
         """Examples per client, int [K]."""
         return np.asarray(self.shares.sizes, dtype=np.int64)
+
+    @functools.cached_property
+    def devices(self) -> list[Device] | None:
+        """Each client's device, [K]; None where all are as the scenario says."""
+        return devices_of(self.scenario, self.streams)
 
     @property
     def tasks(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
+from simfl.simulation.devices import capacities_of, pace_of, speed_trace
+from simfl.simulation.presence import absences_from_file
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
@@ -22,6 +25,7 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
 from simfl.world.links import LinkModel, MessageRow
 from simfl.world.topology import build_topology
+from simfl.world.varied import VariedLinks
 
 
 def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
@@ -29,15 +33,18 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
     scenario, streams = setup.scenario, setup.streams
     clock = Clock()
     compute = Compute(
-        scenario.clients.seconds_per_example,
+        pace_of(scenario, setup.devices),
         speeds(scenario, streams).tolist(),
         streams,
         sampler_of(scenario.clients.jitter, 1.0),
         slowdowns(scenario, streams),
+        speed_trace(scenario),
     )
     there = availability(scenario, streams)
     links = scenario.links
-    model = LinkModel(
+    own = None if setup.devices is None else capacities_of(setup.devices)
+    kind: Callable[..., LinkModel] = LinkModel if own is None else functools.partial(VariedLinks, layers=(own,))
+    model = kind(
         latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
         loss=links.loss,
@@ -53,6 +60,14 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
     return World(clock, compute, there, network, setup.topology, streams, server)
+
+
+def files_of(scenario: Scenario) -> Iterator[Path]:
+    """Yield the files that a scenario's world is read from, beside that of the graph."""
+    clients = scenario.clients
+    named = [clients.devices, clients.trace and clients.trace.path, getattr(clients.speed, "path", None)]
+    named += [rule.trace and rule.trace.path for rule in scenario.availability]
+    yield from (Path(path) for path in named if path)
 
 
 def topology_of(scenario: Scenario, streams: Streams) -> Topology:
@@ -101,18 +116,23 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     return np.ones(count) if sampler is None else sampler(generator, count)
 
 
-def longest_batch_s(scenario: Scenario, streams: Streams) -> tuple[float, str]:
+def longest_batch_s(setup: Setup) -> tuple[float, str]:
     """Return how long the slowest client computes a mini-batch, all slowdowns together, and what that is due to most.
 
     Infinite where floating point cannot hold it.
     """
+    scenario, pace = setup.scenario, pace_of(setup.scenario, setup.devices)
     clients, factors = scenario.clients, [rule.factor for rule in scenario.slowdowns]
+    trace = speed_trace(scenario)
     jitter = getattr(clients.jitter, "high", getattr(clients.jitter, "value", 1.0))
-    slowest = float(speeds(scenario, streams).max())
+    slowest = float(speeds(scenario, setup.streams).max())
+    examples_s, overhead_s = (float(np.max(each)) for each in (pace.seconds_per_example, pace.seconds_per_batch))
+    own = "clients.seconds_per_batch" if overhead_s > pace.batch_size * examples_s else "clients.seconds_per_example"
     shares = {
-        "clients.seconds_per_example": scenario.algorithm.batch_size * clients.seconds_per_example,
+        own if setup.devices is None else "clients.devices": overhead_s + pace.batch_size * examples_s,
         "clients.speed": slowest,
         "clients.jitter": jitter,
+        "clients.trace": 1.0 if trace is None else trace.largest,
         "slowdowns": math.prod(max(1.0, factor) for factor in factors),
     }
     return math.prod(shares.values()), max(shares, key=lambda name: shares[name])
@@ -194,14 +214,22 @@ def availability(scenario: Scenario, streams: Streams) -> Availability:
         timed += [Outage(c.at, math.inf if c.back is None else c.back, crash=True) for c in rule.crash]
         if rule.every is None:
             scripted += timed
-        again = [] if rule.every is None else [Repeated(tuple(sorted(timed, key=lambda o: o.start_s)), rule.every)]
+        again = (
+            []
+            if rule.every is None or not timed
+            else [Repeated(tuple(sorted(timed, key=lambda o: o.start_s)), rule.every)]
+        )
         churn = None
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
             churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
-        for client in _chosen(rule, index, "availability-clients", scenario.clients.count, streams):
-            outages.setdefault(client, []).extend(scripted)
-            repeated.setdefault(client, []).extend(again)
+        clients = _chosen(rule, index, "availability-clients", scenario.clients.count, streams)
+        count = scenario.clients.count
+        traced = {} if rule.trace is None else absences_from_file(rule, index, clients, count, streams)
+        for client in clients:
+            once, anew = traced.get(client, ((), ()))
+            outages.setdefault(client, []).extend([*scripted, *once])
+            repeated.setdefault(client, []).extend([*again, *anew])
             if churn is not None:
                 random[client] = churn
     return Availability(streams, dict(outages), random, dict(repeated))

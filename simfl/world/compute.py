@@ -1,21 +1,24 @@
-"""How long a client computes: speed, jitter and scripted slowdowns.
+"""How long a client computes: its device, speed, jitter, scripted slowdowns and a trace of factors.
 
-compute time of a mini-batch of b examples = b * seconds_per_example * speed_k * slowdown_k(t, i) * jitter_{k,i}
+compute time of a mini-batch of b examples begun at t
+    = (seconds_per_batch_k + b * seconds_per_example_k) * speed_k * slowdown_k(t, i) * trace_k(t) * jitter_{k,i}
 
-with i the client's iteration. Every factor of client k in its iteration i is a function of the
-seed, k and i alone, so two algorithms under one seed meet the same devices.
+with i the client's iteration. Several mini-batches in a row are one computation: all of them take the factors of its
+beginning, as if one knew only then how fast a device is. Every factor of client k in its iteration i is a function of
+the seed, k and i alone, so two algorithms under one seed meet the same devices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.streams import Streams
+from simfl.world.steps import Steps
 
 #: Draws a block of n values from a generator; a distribution of factors or of seconds.
 Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
@@ -88,26 +91,76 @@ class Slowdown:
     end_s: float = math.inf
 
 
+@dataclass(frozen=True)
+class Trace:
+    """Factors on compute times that change over time; 1 before the first.
+
+    Attributes:
+        everyone: those of all clients who have none of their own.
+        own: by client.
+    """
+
+    everyone: Steps
+    own: Mapping[int, Steps] = field(default_factory=dict)
+
+    def factor(self, client: int, now: float) -> float:
+        """Return the factor on what the client begins to compute now."""
+        factor = self.own.get(client, self.everyone).at(now)
+        return 1.0 if factor is None else factor
+
+    @property
+    def largest(self) -> float:
+        """The largest factor that anybody ever has."""
+        return max((value for steps in (self.everyone, *self.own.values()) for value in steps.values), default=1.0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a mini-batch takes on each device of speed 1.
+
+    Attributes:
+        seconds_per_example: of all, or of each client, [K]; > 0.
+        seconds_per_batch: likewise, however small the mini-batch is; >= 0.
+        batch_size: examples of a mini-batch: what has more is several of them.
+    """
+
+    seconds_per_example: float | Sequence[float]
+    seconds_per_batch: float | Sequence[float] = 0.0
+    batch_size: int = 1
+
+    def times(self, values: float | Sequence[float], speeds: Sequence[float]) -> list[float]:
+        """Return values times speeds, client by client, [K]."""
+        each = [values] * len(speeds) if isinstance(values, float | int) else values
+        return [value * float(speed) for value, speed in zip(each, speeds, strict=True)]
+
+
 class Compute:
     """The compute times of all clients.
 
     Args:
-        seconds_per_example: of a client of speed 1, > 0.
+        pace: of devices of speed 1; a number is seconds per example, > 0.
         speeds: factor on the compute time per client, [K]; 2 is half as fast.
         jitter: sampler of a factor per mini-batch, or None for exactly 1.
         slowdowns: applied on top of each other.
         streams: the run's streams.
+        trace: factors on top of those, or None.
     """
 
     def __init__(
         self,
-        seconds_per_example: float,
+        pace: Pace | float,
         speeds: Sequence[float],
         streams: Streams,
         jitter: Sampler | None = None,
         slowdowns: Sequence[Slowdown] = (),
+        trace: Trace | None = None,
     ) -> None:
-        self._base = [seconds_per_example * float(s) for s in speeds]
+        pace = pace if isinstance(pace, Pace) else Pace(pace)
+        self._base = pace.times(pace.seconds_per_example, speeds)
+        overhead = pace.times(pace.seconds_per_batch, speeds)
+        self._overhead = overhead if any(overhead) else None
+        self._batch_size = pace.batch_size
+        self._trace = trace
         self._num_clients = len(self._base)
         self._streams = streams
         self._jitter = Draws(streams, "jitter", jitter) if jitter else None
@@ -116,8 +169,10 @@ class Compute:
         self._iteration = [0] * self._num_clients
 
     def duration(self, client: int, examples: float, now: float) -> float:
-        """Return the seconds that the client's next mini-batch takes if it begins now."""
+        """Return the seconds that the client's next mini-batch, or several, take if they begin now."""
         seconds = examples * self._base[client]
+        if self._overhead is not None:
+            seconds += math.ceil(examples / self._batch_size) * self._overhead[client]
         if self._jitter is not None:
             seconds *= self._jitter.next(client)
         if self._slowdowns:
@@ -126,6 +181,8 @@ class Compute:
             for rule, slowdown in enumerate(self._slowdowns):
                 if slowdown.start_s <= now < slowdown.end_s and self._applies(rule, slowdown, client, iteration):
                     seconds *= slowdown.factor
+        if self._trace is not None:
+            seconds *= self._trace.factor(client, now)
         return seconds
 
     def _applies(self, rule: int, slowdown: Slowdown, client: int, iteration: int) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -23,6 +22,7 @@ import numpy as np
 from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world.compute import Constant, Draws, Sampler
+from simfl.world.steps import Steps
 
 #: What a layer can say something about; the last two are those of nodes, the others of links.
 Quantity = Literal["latency", "bandwidth", "loss", "uplink", "downlink"]
@@ -97,36 +97,6 @@ class Window:
         if self.every_s is not None:
             after += [begun + self.every_s, begun + 2.0 * self.every_s]  # the second where the first is rounded down
         return min((t for t in after if t > time), default=math.inf)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A trace: a value from each time on, until the next; repeated every `every_s`. Before the first time: none."""
-
-    times: tuple[float, ...]
-    values: tuple[float, ...]
-    every_s: float | None = None
-
-    def _place(self, time: float) -> tuple[float, int]:
-        """Return when the repetition of a time began, and the number of steps in it until then."""
-        begun = 0.0 if self.every_s is None else math.floor(time / self.every_s) * self.every_s
-        return begun, bisect_right(self.times, time - begun)
-
-    def at(self, time: float) -> float | None:
-        """Return the value at a time; None before the first."""
-        begun, place = self._place(time)
-        if place == 0:  # what was measured last goes on until the first measurement of the next time around
-            return self.values[-1] if begun > 0.0 else None
-        return self.values[place - 1]
-
-    def next_change(self, time: float) -> float:
-        """Return when the next step begins."""
-        begun, place = self._place(time)
-        if place < len(self.times):
-            change = begun + self.times[place]
-        else:
-            change = math.inf if self.every_s is None else begun + self.every_s
-        return change if change > time else math.nextafter(time, math.inf)
 
 
 @dataclass(frozen=True)
@@ -336,6 +306,30 @@ class Edges:
     def concerns(self, node: int) -> bool:
         """Edges have no values of nodes."""
         return False
+
+
+@dataclass(frozen=True)
+class Own:
+    """Capacities of single nodes, by number."""
+
+    values: Mapping[int, Mapping[Quantity, float]]
+    window: Window | None = None
+
+    def says(self, quantity: Quantity) -> bool:
+        """Whether any node has a value."""
+        return any(quantity in values for values in self.values.values())
+
+    def of_link(self, quantity: Quantity, source: int, target: int) -> Value | None:
+        """Nothing."""
+        return None
+
+    def of_node(self, quantity: Quantity, node: int) -> Value | None:
+        """What the node has."""
+        return self.values.get(node, {}).get(quantity)
+
+    def concerns(self, node: int) -> bool:
+        """Those that have any."""
+        return node in self.values
 
 
 class _Each:

@@ -169,8 +169,8 @@ BROKEN = [
     Broken(
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
-        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, batch_size, sampling), found "
-        "'exchange'; remove it, or choose kind adpsgd",
+        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, batch_size, sampling, all_reduce), "
+        "found 'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",
@@ -475,8 +475,8 @@ BROKEN = [
     Broken(
         "nothing_that_comes_again",
         ADPSGD + "availability: [{all: true, every: 1 h, join: 1 s}]\n",
-        "{file}: availability.0.every: expected times that come again, offline or crash, found neither; add offline or "
-        "crash, or remove 'every': random absences go on by themselves",
+        "{file}: availability.0.every: expected times that come again, offline, crash or a plain trace, found none of "
+        "them; add some, or remove 'every': random absences and FedScale's go on by themselves",
     ),
     Broken(
         "gone_for_good_every_hour",
@@ -492,8 +492,14 @@ BROKEN = [
     Broken(
         "absence_without_reason",
         ADPSGD + "availability: [{all: true}]\n",
-        "{file}: availability.0: expected at least one of join, offline, random and crash, found none of them; "
-        "say when these clients are away, or remove the rule",
+        "{file}: availability.0: expected at least one of join, offline, random, crash and trace, found none "
+        "of them; say when these clients are away, or remove the rule",
+    ),
+    Broken(
+        "trace_that_repeats_by_itself",
+        ADPSGD + "availability: [{all: true, trace: {path: a.json, layout: fedscale}, every: 1 h}]\n",
+        "{file}: availability.0.every: expected times that come again, offline, crash or a plain trace, found none of "
+        "them; add some, or remove 'every': random absences and FedScale's go on by themselves",
     ),
     Broken(
         "offline_overlap",

@@ -208,6 +208,9 @@ scenarios = st.builds(
         clients=section(
             {"count": 16},
             seconds_per_example=times,
+            seconds_per_batch=times,
+            devices=st.none() | words,
+            trace=st.none() | section({"path": words}, every=times),
             jitter=jitters,
             speed=jitters | section({"kind": "trace", "path": words, "column": words}),
         ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
+from simfl.simulation.devices import usual_batch_s
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
@@ -19,14 +20,12 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the time between two messages: by default that of a mini-batch at speed 1."""
-        return {**super().options(setup), "period_s": self.period_s}
+        return {**super().options(setup), "period_s": self.period_s(setup)}
 
-    @property
-    def period_s(self) -> float:
+    def period_s(self, setup: Setup) -> float:
         """The time between two messages of a client."""
-        config = self.config
-        usual_s = config.batch_size * self.scenario.clients.seconds_per_example
-        return usual_s if config.period is None else config.period
+        period = self.config.period
+        return usual_batch_s(self.scenario, setup.devices) if period is None else period
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Yield that messages are sent faster than they travel: they queue, and nobody holds back."""
@@ -35,7 +34,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         arriving = max(
             sum(1.0 / degrees[other] for other in graph.neighbors(client)) for client in range(graph.num_clients)
         )
-        attempts = 1.0 / (1.0 - links.loss)
+        attempts, period_s = 1.0 / (1.0 - links.loss), self.period_s(setup)
         paces = {
             "bandwidth": (links.bandwidth, attempts / min(degrees)),  # a neighbor is one of so many
             "uplink": (links.uplink, attempts),
@@ -43,9 +42,9 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         }
         for name, (pace, share) in paces.items():
             needed_s = 0.0 if pace is None else share * size / pace
-            if needed_s > self.period_s:
+            if needed_s > period_s:
                 yield (
-                    f"algorithm.period: a model every {format_time(self.period_s)} is more than links.{name} carries, "
+                    f"algorithm.period: a model every {format_time(period_s)} is more than links.{name} carries, "
                     f"one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and come ever "
                     "later; lengthen the period or widen the links"
                 )

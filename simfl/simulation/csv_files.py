@@ -1,0 +1,145 @@
+"""CSV files that a scenario names beside its data: devices, traces, times. Whatever is wrong with one is a line."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.data.files import is_endless
+from simfl.errors import DataError, nearest
+from simfl.scenario.problems import InvalidValueError, show
+from simfl.scenario.units import parse_time
+
+
+def read_text(path: Path, where: str, expected: str) -> str:
+    """Return the text of a file.
+
+    Args:
+        path: of the file.
+        where: the key that names it, for messages.
+        expected: what it should be.
+
+    Raises:
+        DataError: there is none, or it is no text.
+    """
+    if is_endless(path):
+        raise DataError(f"{where}: expected {expected}, found a device or a pipe: {path}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{where}: found no file {path}, expected {expected}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise DataError(f"{where}: cannot read {path}: {reason}; expected {expected}") from error
+
+
+class CsvFile:
+    """A CSV file with a header line, column by column.
+
+    Args:
+        path: of the file.
+        where: the key that names it, for messages.
+        required: columns that it has.
+        optional: columns that it may have; others are refused, since nobody would read them.
+
+    Raises:
+        DataError: it cannot be read, or has other columns.
+    """
+
+    def __init__(self, path: Path, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+        self.path, self.where = path, where
+        known = (*required, *optional)
+        listed = ", ".join(required) + (f" (and perhaps {', '.join(optional)})" if optional else "")
+        expected = f"a CSV file with the columns {listed}"
+        lines = read_text(path, where, expected).splitlines()
+        try:
+            rows = [(number, cells) for number, cells in enumerate(csv.reader(lines), start=1) if any(cells)]
+        except csv.Error as error:
+            raise DataError(f"{where}: {path}: expected {expected}, found a file that is none: {error}") from error
+        names = [name.strip() for name in rows[0][1]] if rows else []
+        for name in required:
+            if name not in names:
+                found = ", ".join(names) or "an empty file"
+                raise DataError(f"{where}: {path}: expected {expected}, found {found}; add {name}")
+        for name in names:
+            if name not in known or names.count(name) > 1:
+                why = "twice" if name in known else f"too{nearest(name, known)}"
+                raise DataError(f"{where}: {path}: expected {expected}, found {show(name)} {why}")
+        if len(rows) == 1:
+            raise DataError(f"{where}: {path}: expected at least one line below the header, found none")
+        #: Of each row, in the file.
+        self.lines = [number for number, _ in rows[1:]]
+        for number, cells in rows[1:]:
+            if len(cells) != len(names):
+                raise DataError(f"{where}: {path}:{number}: expected {len(names)} values, found {len(cells)}")
+        self._columns = {name: [cells[at].strip() for _, cells in rows[1:]] for at, name in enumerate(names)}
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def refused(self, row: int, column: str, expected: str, advice: str = "") -> DataError:
+        """Return what to raise about a value."""
+        found, end = show(self._columns[column][row]), f"; {advice}" if advice else ""
+        at = f"{self.where}: {self.path}:{self.lines[row]}: {column}"
+        return DataError(f"{at}: expected {expected}, found {found}{end}")
+
+    def words(self, column: str, otherwise: str = "") -> list[str]:
+        """Return a column as it stands; `otherwise` where there is none."""
+        return self._columns.get(column, [otherwise] * len(self))
+
+    def numbers(
+        self,
+        column: str,
+        parse: Callable[[object], float] | None = None,
+        *,
+        above: float | None = None,
+        at_least: float | None = None,
+        empty: float | None = None,
+    ) -> NDArray[np.float64]:
+        """Return a column of numbers.
+
+        Args:
+            column: its name.
+            parse: of values with units.
+            above, at_least: bounds.
+            empty: what an empty value, or a column that is not there, means; None: it is refused.
+        """
+        if column not in self._columns:
+            assert empty is not None, "a column that may be left out says what that means"
+            return np.full(len(self), empty)
+        found = np.empty(len(self))
+        for row, word in enumerate(self._columns[column]):
+            if not word and empty is not None:
+                found[row] = empty
+                continue
+            try:
+                found[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
+            except InvalidValueError as error:
+                raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
+            if not ((above is None or found[row] > above) and (at_least is None or found[row] >= at_least)):
+                bound = f"> {above:g}" if above is not None else f">= {at_least:g}"
+                raise self.refused(row, column, f"a number {bound}")
+        return found
+
+    def seconds(self, column: str, *, above: float | None = None, empty: float | None = None) -> NDArray[np.float64]:
+        """Return a column of times: plain numbers are seconds."""
+        at_least = 0.0 if above is None else None
+        return self.numbers(column, parse_time, above=above, at_least=at_least, empty=empty)
+
+
+def _number(word: str) -> float:
+    """Return a number, whole where it is; NaN for what is none."""
+    try:
+        found = float(word)
+    except ValueError:
+        return math.nan
+    return int(found) if math.isfinite(found) and found.is_integer() else found
+
+
+def _is_number(word: str) -> bool:
+    return not math.isnan(_number(word))

@@ -1,0 +1,161 @@
+"""The devices of the clients, and how fast they are over time, as files say it."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simfl.errors import DataError
+from simfl.scenario import Scenario
+from simfl.scenario.units import format_bytes, format_time, parse_bandwidth, parse_bytes
+from simfl.simulation.csv_files import CsvFile
+from simfl.streams import Streams
+from simfl.world.compute import Pace, Trace
+from simfl.world.link_values import Own, Quantity
+from simfl.world.steps import Steps
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of device.
+
+    Attributes:
+        name: of the kind.
+        seconds_per_example, seconds_per_batch: at speed 1.
+        memory: bytes; infinite where the file does not say.
+        uplink, downlink: bytes per second; None where the file does not say: as `links` has it.
+        line: of the file.
+    """
+
+    name: str
+    seconds_per_example: float
+    seconds_per_batch: float
+    memory: float
+    uplink: float | None
+    downlink: float | None
+    line: int
+
+
+def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
+    """Return each client's device, [K]; None where all are as the scenario says.
+
+    Raises:
+        DataError: the file cannot be read, or makes no sense.
+    """
+    path = scenario.clients.devices
+    if path is None:
+        return None
+    file = CsvFile(
+        Path(path), "clients.devices", ("name", "seconds_per_example"),
+        ("seconds_per_batch", "memory", "uplink", "downlink", "share"),
+    )  # fmt: skip
+    names, examples_s = file.words("name"), file.seconds("seconds_per_example", above=0.0)
+    for row, name in enumerate(names):
+        if not name or name in names[:row]:
+            raise file.refused(row, "name", "a name of its own for each device")
+    batches_s = file.seconds("seconds_per_batch", empty=0.0)
+    memory = file.numbers("memory", parse_bytes, above=0.0, empty=math.inf)
+    paces = [file.numbers(column, parse_bandwidth, above=0.0, empty=math.nan) for column in ("uplink", "downlink")]
+    shares = file.numbers("share", at_least=0.0, empty=1.0)
+    if not 0.0 < shares.sum() < math.inf:
+        raise DataError(f"clients.devices: {path}: expected a share > 0 of at least one device, found none")
+    kinds = [
+        Device(name, example_s, batch_s, held, _known(up), _known(down), line)
+        for name, example_s, batch_s, held, up, down, line in zip(
+            names, *(column.tolist() for column in (examples_s, batches_s, memory, *paces)), file.lines, strict=True
+        )
+    ]
+    drawn = streams.generator("device").choice(len(kinds), scenario.clients.count, p=shares / shares.sum())
+    return [kinds[i] for i in drawn.tolist()]
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def pace_of(scenario: Scenario, devices: Sequence[Device] | None) -> Pace:
+    """Return what a mini-batch takes on each client's device."""
+    clients, batch_size = scenario.clients, scenario.algorithm.batch_size
+    if devices is None:
+        return Pace(clients.seconds_per_example, clients.seconds_per_batch, batch_size)
+    examples_s = [device.seconds_per_example for device in devices]
+    return Pace(examples_s, [device.seconds_per_batch for device in devices], batch_size)
+
+
+def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float:
+    """Return how long a mini-batch takes at speed 1, on average over the clients."""
+    size = scenario.algorithm.batch_size
+    if devices is None:
+        return scenario.clients.batch_s(size)
+    return float(np.mean([device.seconds_per_batch + size * device.seconds_per_example for device in devices]))
+
+
+def capacities_of(devices: Sequence[Device]) -> Own | None:
+    """Return the uplinks and downlinks that devices have of their own; None if they have none."""
+    own: dict[int, dict[Quantity, float]] = {client: {} for client in range(len(devices))}
+    for client, device in enumerate(devices):
+        if device.uplink is not None:
+            own[client]["uplink"] = device.uplink
+        if device.downlink is not None:
+            own[client]["downlink"] = device.downlink
+    return Own(own) if any(own.values()) else None
+
+
+def check_memory(scenario: Scenario, devices: Sequence[Device], needed: float) -> None:
+    """Refuse devices that cannot hold what training takes at the least.
+
+    Args:
+        scenario: that names the file.
+        devices: of the clients.
+        needed: bytes of the model, its gradient and a mini-batch.
+
+    Raises:
+        DataError: one is too small.
+    """
+    smallest = min(devices, key=lambda device: device.memory)
+    if smallest.memory < needed:
+        raise DataError(
+            f"clients.devices: {scenario.clients.devices}:{smallest.line}: memory: expected at least "
+            f"{format_bytes(needed)} for the model, its gradient and a mini-batch, found "
+            f"{format_bytes(smallest.memory)} ({smallest.name}); lower algorithm.batch_size, or take a smaller model"
+        )
+
+
+def speed_trace(scenario: Scenario) -> Trace | None:
+    """Return the factors on compute times over time; None for none.
+
+    Raises:
+        DataError: the file cannot be read, or makes no sense.
+    """
+    config = scenario.clients.trace
+    if config is None:
+        return None
+    where, count = "clients.trace.path", scenario.clients.count
+    file = CsvFile(Path(config.path), where, ("time", "factor"), ("client",))
+    times, factors, words = file.seconds("time"), file.numbers("factor", above=0.0), file.words("client", "all")
+    every_s = math.inf if config.every is None else config.every
+    whose: list[int | None] = []
+    for row, word in enumerate(words):
+        if word != "all" and not (word.isdecimal() and int(word) < count):
+            raise file.refused(row, "client", f"all, or a client below clients.count, which is {count}")
+        whose.append(None if word == "all" else int(word))
+        if row and times[row] < times[row - 1]:
+            raise file.refused(row, "time", f"a time not before that of the line above, {format_time(times[row - 1])}")
+        if times[row] >= every_s:
+            raise file.refused(row, "time", f"a time before clients.trace.every, which is {format_time(every_s)}")
+    rows: dict[int | None, list[int]] = {None: []}
+    for row, who in enumerate(whose):
+        rows.setdefault(who, []).append(row)
+    everyone = rows.pop(None)
+
+    def steps(found: Iterable[int]) -> Steps:
+        in_order = list(found)
+        return Steps(tuple(times[in_order].tolist()), tuple(factors[in_order].tolist()), config.every)
+
+    own = {k: steps(heapq.merge(everyone, mine)) for k, mine in rows.items() if k is not None}
+    return Trace(steps(everyone), own)

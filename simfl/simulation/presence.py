@@ -1,0 +1,160 @@
+"""When clients are there, from files: a plain table of times, and the public FedScale client availability trace.
+
+FedScale (Lai et al. 2022, https://arxiv.org/abs/2105.11367) has the trace of some 100,000 phones as a pickled mapping
+of clients to {"active": [...], "inactive": [...], "finish_time": ..., ...}: a client is there from active[i] until
+inactive[i], in seconds, and begins anew after finish_time. Unpickling a file runs whatever is in it, so simfl reads the
+same mapping as JSON; docs/devices.md says how to make it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simfl.errors import DataError, ScenarioError
+from simfl.scenario.availability import Absence, PresenceTrace
+from simfl.scenario.problems import show
+from simfl.scenario.units import format_time
+from simfl.simulation.csv_files import CsvFile, read_text
+from simfl.streams import Streams
+from simfl.world.availability import Outage, Repeated
+
+
+@dataclass(frozen=True)
+class Presence:
+    """When a client is there.
+
+    Attributes:
+        times_s: begins and ends, in order.
+        every_s: after this time they come again, and so on; infinite for never.
+    """
+
+    times_s: Sequence[tuple[float, float]]
+    every_s: float = math.inf
+
+    def outages(self) -> list[Outage]:
+        """Return the absences in between: of one period where they come again, else the last one for good."""
+        found, end = [], 0.0
+        for begin, until in [*self.times_s, (self.every_s, math.inf)]:
+            if begin > end:
+                found.append(Outage(end, begin))
+            end = until
+        return found
+
+
+def absences_from_file(
+    rule: Absence, index: int, clients: Iterable[int], count: int, streams: Streams
+) -> dict[int, tuple[list[Outage], list[Repeated]]]:
+    """Return what the file of a rule says of each of its clients: absences that come once, and those that come again.
+
+    Args:
+        rule: with a trace.
+        index: of the rule.
+        clients: whom it is about.
+        count: K.
+        streams: draw who is who.
+
+    Raises:
+        DataError: the file cannot be read, or makes no sense.
+        ScenarioError: it says nothing about a client.
+    """
+    trace = rule.trace
+    assert trace is not None, "asked of rules with a trace only"
+    where = f"availability.{index}.trace"
+    read = _fedscale(trace, where) if trace.layout == "fedscale" else _plain(trace, where, rule.every)
+    names = list(read)
+    drawn = streams.generator("presence", index).integers(0, len(names), count).tolist() if trace.draw else []
+    made: dict[str, tuple[list[Outage], list[Repeated]]] = {}
+    found = {}
+    for client in clients:
+        name = names[drawn[client]] if trace.draw else str(client)
+        if name not in read:
+            raise ScenarioError(
+                f"{where}.path: {trace.path}: expected times of client {client}, found none; add them, name other "
+                "clients, or use draw: true, which gives each client the times of somebody in the file"
+            )
+        if name not in made:
+            outages, every_s = read[name].outages(), read[name].every_s
+            if not math.isinf(every_s) and read[name].times_s:
+                made[name] = [], [Repeated(tuple(outages), every_s)] if outages else []
+            else:
+                made[name] = (outages if read[name].times_s else [Outage(0.0, math.inf)]), []
+        found[client] = made[name]
+    return found
+
+
+def _plain(trace: PresenceTrace, where: str, every: float | None) -> dict[str, Presence]:
+    """Read lines of client, from, to."""
+    file = CsvFile(Path(trace.path), f"{where}.path", ("client", "from", "to"))
+    every_s = math.inf if every is None else every
+    begins, ends = file.seconds("from"), file.seconds("to", above=0.0, empty=every_s)
+    times: dict[str, list[tuple[float, float]]] = {}
+    for row, (name, begin, end) in enumerate(zip(file.words("client"), begins.tolist(), ends.tolist(), strict=True)):
+        mine = times.setdefault(name, [])
+        if mine and begin < mine[-1][1]:
+            expected = f"a time not before the end of the client's last one, {_time(mine[-1][1])}"
+            raise file.refused(row, "from", expected, "sort them and remove overlaps")
+        if end <= begin:
+            raise file.refused(row, "to", f"a time after 'from', which is {format_time(begin)}, or nothing for ever")
+        if every is not None and end > every:
+            raise file.refused(row, "to", f"a time up to 'every', which is {format_time(every)}", "lengthen 'every'")
+        mine.append((begin, end))
+    return {name: Presence(mine, every_s) for name, mine in times.items()}
+
+
+def _time(seconds: float) -> str:
+    return "never" if math.isinf(seconds) else format_time(seconds)
+
+
+def _fedscale(trace: PresenceTrace, where: str) -> dict[str, Presence]:
+    """Read a mapping of clients to active, inactive and finish_time."""
+    expected = "JSON of FedScale's layout, {client: {active: [...], inactive: [...], finish_time: ...}}"
+    path = Path(trace.path)
+    text = read_text(path, f"{where}.path", expected)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "nothing that JSON has"
+        raise DataError(f"{where}.path: {path}: expected {expected}, found a file that is none: {reason}") from error
+    if not isinstance(content, Mapping) or not content:
+        raise DataError(f"{where}.path: {path}: expected {expected}, found {show(content)}")
+    return {name: Presence(*_lived(name, life, f"{where}.path: {path}")) for name, life in content.items()}
+
+
+def _lived(name: str, life: Any, where: str) -> tuple[list[tuple[float, float]], float]:
+    """Return the times of one client, and the period."""
+    if not isinstance(life, Mapping):
+        raise DataError(f"{where}: client {name}: expected active, inactive and finish_time, found {show(life)}")
+    whole: Any = life.get("finish_time")
+    if not _is_time(whole) or whole == 0:
+        raise DataError(f"{where}: client {name}: finish_time: expected seconds > 0, found {show(whole)}")
+    lists: list[list[float]] = []
+    for key in ("active", "inactive"):
+        found = life.get(key)
+        if not isinstance(found, list) or not all(map(_is_time, found)):
+            raise DataError(f"{where}: client {name}: {key}: expected a list of seconds, found {show(found)}")
+        lists.append(found)
+    begins, ends = lists
+    if not 0 <= len(begins) - len(ends) <= 1:
+        expected = f"as many inactive as active times, {len(begins)}, or one less"
+        raise DataError(f"{where}: client {name}: inactive: expected {expected}, found {len(ends)}")
+    return list(_pairs(begins, [*ends, whole], float(whole), f"{where}: client {name}")), float(whole)
+
+
+def _pairs(begins: Sequence[float], ends: Sequence[float], whole: float, where: str) -> Iterator[tuple[float, float]]:
+    before = 0.0
+    for begin, end in zip(begins, ends, strict=False):
+        if not before <= begin <= end:
+            found = f"{begin:g} and {end:g} after {before:g}"
+            raise DataError(f"{where}: expected active and inactive times in turn that go on in time, found {found}")
+        before = end
+        if begin < min(end, whole):
+            yield float(begin), float(min(end, whole))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
