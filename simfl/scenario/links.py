@@ -99,10 +99,11 @@ class Links(Config):
     loss: Loss = Field(default=0.0, description="probability that a message is lost and has to be sent again")
     resend_timeout: PositiveSeconds = Field(default=0.1, description="time after which a lost message is sent again")
     fifo: Flag = Field(default=False, description="messages on one link arrive in the order in which they were sent")
-    sharing: Literal["fifo", "fair"] | None = Field(
+    sharing: Literal["fifo", "fair", "by_latency"] | None = Field(
         default=None,
         description="messages under way wait for one another on a link, an uplink, a downlink (fifo), or share them "
-        "and the edges beneath max-min fairly, as TCP flows do (fair); null: fair over an underlay, else fifo",
+        "and the edges beneath max-min fairly (fair), or fairly with rates that go by one over the latency, as those "
+        "of TCP do (by_latency); null: fair over an underlay, else fifo",
     )
     uplink: Bandwidth | None = Field(
         default=None, description="a client's own capacity that all its outgoing messages share; null: unlimited"

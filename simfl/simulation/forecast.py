@@ -51,7 +51,7 @@ class Forecast:
 def forecast(setup: Setup) -> Forecast:
     """Return what a scenario weighs."""
     scenario, size = setup.scenario, setup.training.model_bytes
-    other = min(1, scenario.clients.count - 1)
+    carrier, other = build_world(setup).network.carrier, min(1, scenario.clients.count - 1)
     gap = None
     if scenario.algorithm.uses_topology:
         rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
@@ -66,7 +66,7 @@ def forecast(setup: Setup) -> Forecast:
         spectral_gap=gap,
         parameters=setup.model.size,
         model_bytes=size,
-        message_s=build_world(setup).network.carrier.paced_s(0, other, size) + _mean_s(scenario.links.latency),
+        message_s=carrier.paced_s(0, other, size) + carrier.beneath_s(0, other) + _mean_s(scenario.links.latency),
         batch_s=usual_batch_s(scenario, setup.devices),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,

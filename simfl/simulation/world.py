@@ -54,8 +54,8 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         downlink=links.downlink,
         cuts=Cuts(cuts(scenario, streams)),
     )
-    fair = links.sharing == "fair" or setup.underlay is not None
-    carrier = (lambda network: Flows(network, setup.underlay)) if fair else None
+    fair = links.sharing in ("fair", "by_latency") or setup.underlay is not None
+    carrier = (lambda network: Flows(network, setup.underlay, links.sharing == "by_latency")) if fair else None
     network = Network(clock, model, scenario.clients.count, streams, there, on_delivery, carrier)
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)

@@ -3,7 +3,8 @@
 Rates are max-min fair if no flow can be faster but at the cost of one that is not faster than it: the fluid model of
 TCP flows of equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
 section 6.5.2): all rates rise together; a flow stops rising at its own cap, and where a resource is full, all that
-cross it stop. SimGrid computes its network so (Casanova et al. 2014, https://doi.org/10.1016/j.jpdc.2014.06.008).
+cross it stop. A flow of weight w rises w times as fast. SimGrid computes its network so (Casanova et al. 2014,
+https://doi.org/10.1016/j.jpdc.2014.06.008).
 
 What makes it fast is what is *not* recomputed when a flow begins or ends:
 
@@ -34,7 +35,7 @@ class Resource:
     """What flows share: one direction of an edge, an uplink, a downlink.
 
     Args:
-        capacity: bytes per second, >= 0; infinite ones need not be mentioned at all.
+        capacity: bytes per second, >= 0; what is infinite for good need not be mentioned at all.
     """
 
     __slots__ = ("capacity", "classes", "contended", "flows", "wanted")
@@ -53,6 +54,8 @@ class Flow:
     Attributes:
         payload: whatever the owner wants to find again when the flow ends.
         number: flows are counted in the order in which they began.
+        weight: how many flows it counts as where it shares.
+        cap: bytes per second that nothing on its way lets it exceed.
         remaining: bytes that are left, as of when its class, or whether it is bound, changed last.
     """
 
@@ -68,10 +71,14 @@ class Flow:
         "since",
         "tag",
         "version",
+        "weight",
     )
 
-    def __init__(self, resources: tuple[Resource, ...], size: float, limit: float, number: int, payload: Any) -> None:
+    def __init__(
+        self, resources: tuple[Resource, ...], size: float, limit: float, weight: float, number: int, payload: Any
+    ) -> None:
         self.resources, self.limit, self.number, self.payload = resources, limit, number, payload
+        self.weight = weight
         self.remaining = float(size)
         self.cap = limit
         self.klass: _Class | None = None  # None: it shares nothing that is contended
@@ -82,14 +89,29 @@ class Flow:
 
 
 class _Class:
-    """Flows that cross the same contended resources; the first `bound` in order of their caps are at their cap."""
+    """Flows that cross the same contended resources; the first `bound` in order of cap / weight are at their cap.
 
-    __slots__ = ("bound", "bound_rate", "heap", "order", "rate", "resources", "since", "version", "virtual")
+    `rate` and `virtual` bytes are those of a flow of weight 1, `bound_rate` is what the bound ones have together.
+    """
+
+    __slots__ = (
+        "bound",
+        "bound_rate",
+        "bound_weight",
+        "heap",
+        "order",
+        "rate",
+        "resources",
+        "since",
+        "version",
+        "virtual",
+        "weight",
+    )
 
     def __init__(self, resources: tuple[Resource, ...], now: float) -> None:
         self.resources = resources
         self.order: list[tuple[float, int, Flow]] = []
-        self.bound, self.bound_rate = 0, 0.0
+        self.bound, self.bound_rate, self.bound_weight, self.weight = 0, 0.0, 0.0, 0.0
         self.rate, self.virtual, self.since = 0.0, 0.0, now
         self.heap: list[tuple[float, int, Flow]] = []
         self.version = 0
@@ -128,7 +150,13 @@ class FairShare:
         return self._alive
 
     def begin(
-        self, now: float, resources: Iterable[Resource], size: float, limit: float = math.inf, payload: Any = None
+        self,
+        now: float,
+        resources: Iterable[Resource],
+        size: float,
+        limit: float = math.inf,
+        weight: float = 1.0,
+        payload: Any = None,
     ) -> Flow:
         """Begin a flow.
 
@@ -137,10 +165,11 @@ class FairShare:
             resources: what it crosses.
             size: bytes.
             limit: bytes per second that it never exceeds.
+            weight: > 0; it counts as so many flows.
             payload: kept in the flow for the caller.
         """
         self._at(now)
-        flow = Flow(tuple(dict.fromkeys(resources)), size, limit, self._numbers, payload)
+        flow = Flow(tuple(dict.fromkeys(resources)), size, limit, weight, self._numbers, payload)
         self._numbers += 1
         self._alive += 1
         flow.since = self._now
@@ -170,7 +199,7 @@ class FairShare:
     def rate(self, flow: Flow) -> float:
         """Return the bytes per second that a flow has now."""
         self._settle()
-        return flow.cap if flow.bound else flow.klass.rate  # type: ignore[union-attr]
+        return flow.cap if flow.bound else flow.weight * flow.klass.rate  # type: ignore[union-attr]
 
     def backlog_s(self, resource: Resource, now: float) -> float:
         """Return how long a resource alone would take for what is left of its flows."""
@@ -242,7 +271,8 @@ class FairShare:
         flow.cap = cap
         for resource in flow.resources:
             resource.flows[flow] = None
-            resource.wanted += cap
+            if cap < math.inf:  # else all that it crosses is infinite
+                resource.wanted += cap
             self._touched[resource] = None
         self._moved[flow] = None
 
@@ -251,7 +281,10 @@ class FairShare:
         self._moved.pop(flow, None)
         for resource in flow.resources:
             del resource.flows[flow]
-            resource.wanted = resource.wanted - flow.cap if resource.flows else 0.0
+            if not resource.flows:
+                resource.wanted = 0.0
+            elif flow.cap < math.inf:
+                resource.wanted -= flow.cap
             self._touched[resource] = None
 
     def _leave(self, flow: Flow) -> None:
@@ -260,7 +293,7 @@ class FairShare:
         flow.version += 1
         if klass is not None:
             klass.advance(now)
-            del klass.order[bisect_left(klass.order, (flow.cap, flow.number))]
+            del klass.order[bisect_left(klass.order, (flow.cap / flow.weight, flow.number))]
             if not klass.order:
                 del self._classes[klass.resources]
                 for resource in klass.resources:
@@ -268,9 +301,12 @@ class FairShare:
                 klass.version += 1
             self._dirty.update(dict.fromkeys(klass.resources))
         flow.remaining = self._left(flow)
-        if klass is not None and flow.bound:
-            klass.bound -= 1
-            klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
+        if klass is not None:
+            klass.weight -= flow.weight
+            if flow.bound:
+                klass.bound -= 1
+                klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
+                klass.bound_weight = klass.bound_weight - flow.weight if klass.bound else 0.0
         flow.klass, flow.bound, flow.since = None, False, now
 
     def _left(self, flow: Flow) -> float:
@@ -280,7 +316,7 @@ class FairShare:
             return max(0.0, flow.remaining - flow.cap * (now - flow.since)) if flow.cap < math.inf else 0.0
         if klass is None:
             return flow.remaining
-        return max(0.0, flow.tag - klass.virtual - klass.rate * (now - klass.since))
+        return max(0.0, flow.weight * (flow.tag - klass.virtual - klass.rate * (now - klass.since)))
 
     def _enter(self, flow: Flow, key: tuple[Resource, ...]) -> None:
         now = self._now
@@ -293,13 +329,15 @@ class FairShare:
             for resource in key:
                 resource.classes[klass] = None
         klass.advance(now)
-        entry = (flow.cap, flow.number, flow)
+        entry = (flow.cap / flow.weight, flow.number, flow)
         at_cap = klass.bound and entry < klass.order[klass.bound - 1]
         insort(klass.order, entry)
         flow.klass = klass
+        klass.weight += flow.weight
         if at_cap:
             klass.bound += 1
             klass.bound_rate += flow.cap
+            klass.bound_weight += flow.weight
             self._bind(flow)
         else:
             self._free(flow, klass)
@@ -319,7 +357,7 @@ class FairShare:
         """From now on a flow is as fast as its class."""
         flow.bound = False
         flow.version += 1
-        flow.tag = klass.virtual + flow.remaining
+        flow.tag = klass.virtual + flow.remaining / flow.weight
         heapq.heappush(klass.heap, (flow.tag, flow.number, flow))
 
     def _say(self, time: float, owner: Flow | _Class) -> None:
@@ -379,46 +417,48 @@ class FairShare:
     def _move_level(self, klass: _Class) -> None:
         """Share one class's resources: the scarcest decides. Fewer or more flows are at their cap than before."""
         capacity = min(resource.capacity for resource in klass.resources)
-        order, bound, rate = klass.order, klass.bound, klass.bound_rate
+        order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
         count = len(order)
 
         def level() -> float:
-            return max(0.0, capacity - rate) / (count - bound) if bound < count else math.inf
+            return max(0.0, capacity - rate) / (klass.weight - weight) if bound < count else math.inf
 
         while bound and (order[bound - 1][0] > level() or (bound == count and rate > capacity)):
             bound -= 1
-            rate = rate - order[bound][0] if bound else 0.0
+            flow = order[bound][2]
+            rate, weight = (rate - flow.cap, weight - flow.weight) if bound else (0.0, 0.0)
         while bound < count and order[bound][0] <= level():
-            rate += order[bound][0]
-            bound += 1
-        self._apply(klass, bound, rate, level() if bound < count else 0.0)
+            flow = order[bound][2]
+            rate, weight, bound = rate + flow.cap, weight + flow.weight, bound + 1
+        self._apply(klass, bound, rate, weight, level() if bound < count else 0.0)
 
     def _fill(self, classes: Sequence[_Class], resources: Sequence[Resource]) -> None:
         """Progressive filling of several classes."""
         room = {resource: resource.capacity for resource in resources}
-        free = dict.fromkeys(resources, 0)
-        bound, rates = dict.fromkeys(classes, 0), dict.fromkeys(classes, 0.0)
+        count, weight = dict.fromkeys(resources, 0), dict.fromkeys(resources, 0.0)  # of the flows that still rise
+        bound = dict.fromkeys(classes, (0, 0.0, 0.0))  # how many are at their cap, their rates and weights
         for klass in classes:
             for resource in klass.resources:
-                free[resource] += len(klass.order)
-        shares = [
-            (room[resource] / free[resource], at, resource) for at, resource in enumerate(resources) if free[resource]
-        ]
+                count[resource] += len(klass.order)
+                weight[resource] += klass.weight
+        used = (resource for resource in resources if count[resource])
+        shares = [(room[resource] / weight[resource], at, resource) for at, resource in enumerate(used)]
         caps = [(klass.order[0][0], at, klass) for at, klass in enumerate(classes)]
         heapq.heapify(shares)
         heapq.heapify(caps)
         rising = dict.fromkeys(classes)
 
-        def take(klass: _Class, count: int, rate: float) -> None:
+        def take(klass: _Class, flows: int, rate: float, together: float) -> None:
             for resource in klass.resources:
                 room[resource] -= rate
-                free[resource] -= count
+                count[resource] -= flows
+                weight[resource] -= together
 
         while rising:
             _, at, resource = heapq.heappop(shares)
-            if not free[resource]:
+            if not count[resource]:
                 continue
-            level = max(0.0, room[resource]) / free[resource]  # it rises as others leave the resource
+            level = max(0.0, room[resource]) / weight[resource]  # it rises as others leave the resource
             if shares and level > shares[0][0]:
                 heapq.heappush(shares, (level, at, resource))
                 continue
@@ -427,27 +467,29 @@ class FairShare:
                 _, place, klass = heapq.heappop(caps)
                 if klass not in rising:
                     continue
-                at_caps, begin = True, bound[klass]
+                at_caps = True
+                begin, rates, weights = bound[klass]
                 end = bisect_right(klass.order, (level, math.inf))
-                rate = sum(entry[0] for entry in klass.order[begin:end])
-                take(klass, end - begin, rate)
-                bound[klass], rates[klass] = end, rates[klass] + rate
+                reached = [entry[2] for entry in klass.order[begin:end]]
+                rate, together = sum(flow.cap for flow in reached), sum(flow.weight for flow in reached)
+                take(klass, end - begin, rate, together)
+                bound[klass] = end, rates + rate, weights + together
                 if end < len(klass.order):
                     heapq.heappush(caps, (klass.order[end][0], place, klass))
                 else:
                     del rising[klass]
-                    self._apply(klass, end, rates[klass], 0.0)
+                    self._apply(klass, *bound[klass], 0.0)
             if at_caps:
                 heapq.heappush(shares, (level, at, resource))
                 continue
             for klass in resource.classes:
                 if klass in rising:
                     del rising[klass]
-                    count = len(klass.order) - bound[klass]
-                    take(klass, count, count * level)
-                    self._apply(klass, bound[klass], rates[klass], level)
+                    together = klass.weight - bound[klass][2]
+                    take(klass, len(klass.order) - bound[klass][0], together * level, together)
+                    self._apply(klass, *bound[klass], level)
 
-    def _apply(self, klass: _Class, bound: int, bound_rate: float, rate: float) -> None:
+    def _apply(self, klass: _Class, bound: int, bound_rate: float, bound_weight: float, rate: float) -> None:
         """Give a class its rate, and flows that are at their cap now, or no longer, theirs."""
         now = self._now
         klass.advance(now)
@@ -457,7 +499,7 @@ class FairShare:
         for _, _, flow in klass.order[bound : klass.bound]:
             flow.remaining = self._left(flow)
             self._free(flow, klass)
-        klass.bound, klass.bound_rate, klass.rate = bound, bound_rate, rate
+        klass.bound, klass.bound_rate, klass.bound_weight, klass.rate = bound, bound_rate, bound_weight, rate
         klass.version += 1
         first = klass.next()
         if first is not None:

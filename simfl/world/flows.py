@@ -3,6 +3,8 @@
 A message first takes its latency, that of its link and those of the edges beneath. Then its bytes flow, at one rate
 through everything on its way: the source's uplink, the link, each edge of the underlay in its direction, the target's
 downlink. It is there when the last of them is. The same fluid model as SimGrid's, without its corrections for TCP.
+Where rates go by latency, a message has a weight of one over its latency in all that it shares: of two TCP flows, that
+of half the round trip has twice the rate (Mathis et al. 1997, https://doi.org/10.1145/263932.264023; SimGrid's, too).
 
 A message that is lost uses what it crosses like any other, and is missed at its end. A partition ends the flows that
 it separates when it begins.
@@ -16,9 +18,12 @@ from dataclasses import dataclass
 
 from simfl.world.cuts import Cut
 from simfl.world.fairness import FairShare, Flow, Resource
+from simfl.world.link_values import Capacity, Changing, finish_s
 from simfl.world.links import Carrier, Message, Network
 from simfl.world.underlay import Underlay
 
+#: Where rates go by latency, none counts as shorter: 1 us.
+_SHORTEST_S = 1e-6
 #: What is crossed: ("up", node), ("down", node), (source, target), or the number of an edge.
 _Place = tuple[str, int] | tuple[int, int] | int
 
@@ -30,6 +35,7 @@ class _Trip:
     message: Message
     begin_s: float
     lost: bool
+    weight: float = 1.0
     cut: Cut | None = None
     flow: Flow | None = None
     over: bool = False
@@ -41,14 +47,18 @@ class Flows(Carrier):
     Args:
         network: whose messages are carried.
         underlay: the network beneath; None: every link is one of its own.
+        by_latency: rates of messages that share something go by one over their latencies, rather than being equal.
     """
 
-    def __init__(self, network: Network, underlay: Underlay | None = None) -> None:
+    def __init__(self, network: Network, underlay: Underlay | None = None, by_latency: bool = False) -> None:
         super().__init__(network)
-        self._underlay = underlay
+        self._underlay, self._by_latency = underlay, by_latency
         self.costs = self.shares = underlay is not None
         self._share = FairShare()
         self._resources: dict[_Place, Resource] = {}
+        #: Of those resources whose capacity is not the same for good, as far as they are in use.
+        self._changing: dict[Resource, Changing] = {}
+        self._change_s = math.inf  # the time of the earliest change that is awaited
         self._cut: dict[Cut, dict[_Trip, None]] = {}
         self._wake_s = math.inf  # the time of the earliest call that is pending
         self._looking = False
@@ -56,8 +66,8 @@ class Flows(Carrier):
     def carry(self, message: Message, now: float) -> None:
         """Begin the flow when the latency is over."""
         latency_s = self.network.launch(message, now)
-        trip = _Trip(message, now, latency_s is None)
-        begin = now + (latency_s or 0.0) + self._beneath_s(message.source, message.target)
+        wait_s = (latency_s or 0.0) + self.beneath_s(message.source, message.target)
+        trip, begin = _Trip(message, now, latency_s is None, self._weight(wait_s)), now + wait_s
         if self.network.links.cuts and not trip.lost:
             self._expect_cut(trip)
         if begin > now:
@@ -66,19 +76,22 @@ class Flows(Carrier):
             self._begin(trip)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """The narrowest on the way paces them; the latency of the underlay counts."""
-        slowest_s = max((size / capacity for _, capacity in self._way(source, target)), default=0.0)
-        return self._beneath_s(source, target) + slowest_s
+        """The narrowest on the way paces them at any time."""
+        capacities = [capacity for _, capacity in self._way(source, target)]
+        begin = 0.0 if all(isinstance(capacity, float) for capacity in capacities) else self.clock.now
+        return finish_s(size, begin, *capacities) - begin
+
+    def beneath_s(self, source: int, target: int) -> float:
+        """The edges beneath add theirs."""
+        return 0.0 if self._underlay is None else self._underlay.path(source, target).latency_s
 
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
-        """Let them flow through a network in which there is nothing else."""
+        """Let them flow through a network in which there is nothing else, with the capacities of now."""
         share, resources = FairShare(), dict[_Place, Resource]()
-        starts = [
-            lost + latency + self._beneath_s(*pair)
-            for pair, lost, latency in zip(pairs, lost_s, latency_s, strict=True)
-        ]
+        waits = [latency + self.beneath_s(*pair) for pair, latency in zip(pairs, latency_s, strict=True)]
+        starts = [lost + wait for lost, wait in zip(lost_s, waits, strict=True)]
         order = sorted(range(len(pairs)), key=lambda i: starts[i])
         ends, begun = [0.0] * len(pairs), 0
         while begun < len(pairs) or len(share):
@@ -87,11 +100,12 @@ class Flows(Carrier):
             for flow in share.advance(now):
                 ends[flow.payload] = now
             while begun < len(pairs) and starts[order[begun]] == now:
+                number = order[begun]
                 way = [
-                    resources.setdefault(place, Resource(capacity))
-                    for place, capacity in self._way(*pairs[order[begun]])
+                    resources.setdefault(place, Resource(self._now(capacity)))
+                    for place, capacity in self._way(*pairs[number])
                 ]
-                share.begin(now, way, size, payload=order[begun])
+                share.begin(now, way, size, weight=self._weight(waits[number]), payload=number)
                 begun += 1
         return ends
 
@@ -100,34 +114,65 @@ class Flows(Carrier):
         now = self.clock.now
         return max((self._share.backlog_s(resource, now) for resource in self._resources.values()), default=0.0)
 
-    def _beneath_s(self, source: int, target: int) -> float:
-        return 0.0 if self._underlay is None else self._underlay.path(source, target).latency_s
+    def _weight(self, latency_s: float) -> float:
+        return 1.0 / max(latency_s, _SHORTEST_S) if self._by_latency else 1.0
 
-    def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float]]:
-        """Yield what a message crosses, with bytes per second, as far as they are finite."""
-        network = self.network
-        for place, capacity in (
-            (("up", source), network.uplink(source)),
-            ((source, target), network.bandwidth(source, target)),
-            (("down", target), network.downlink(target)),
-        ):
-            if capacity:
-                yield place, capacity
+    def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float | Changing]]:
+        """Yield what a message crosses, with bytes per second, but for what is infinite for good."""
+        values = self.network.values
+        ends: tuple[tuple[_Place, Capacity], ...] = (
+            (("up", source), values.uplink(source)),
+            ((source, target), values.bandwidth(source, target)),
+            (("down", target), values.downlink(target)),
+        )
+        for place, capacity in ends:
+            if capacity is not None:
+                yield place, float(capacity) if isinstance(capacity, float | int) else capacity
         if self._underlay is not None:
             for edge in self._underlay.path(source, target).edges:
                 if (bandwidth := self._underlay.bandwidths[edge]) < math.inf:
                     yield edge, bandwidth
 
+    def _now(self, capacity: float | Changing) -> float:
+        if isinstance(capacity, float):
+            return capacity
+        return math.inf if (pace := capacity.at(self.clock.now)) is None else pace
+
     def _begin(self, trip: _Trip) -> None:
         if trip.over:
             return
-        message, resources, way = trip.message, self._resources, []
-        for place, capacity in self._way(message.source, message.target):
-            resource = resources.get(place)
-            if resource is None:
-                resource = resources[place] = Resource(capacity)
-            way.append(resource)
-        trip.flow = self._share.begin(self.clock.now, way, message.size, payload=trip)
+        message, now = trip.message, self.clock.now
+        way = [self._resource(*crossed) for crossed in self._way(message.source, message.target)]
+        trip.flow = self._share.begin(now, way, message.size, weight=trip.weight, payload=trip)
+        self._look()
+
+    def _resource(self, place: _Place, capacity: float | Changing) -> Resource:
+        """Return what messages at a place share; one whose bandwidth was drawn for it alone shares it with none."""
+        found = self._resources.get(place)
+        if isinstance(capacity, float):
+            if found is None or found.capacity != capacity:
+                found = self._resources[place] = Resource(capacity)
+        elif found is None or self._changing.get(found) is not capacity:
+            found = self._resources[place] = Resource(self._now(capacity))
+            self._changing[found] = capacity
+            self._await_change(capacity)
+        return found
+
+    def _await_change(self, capacity: Changing) -> None:
+        time = capacity.next_change(self.clock.now)
+        if time < self._change_s:
+            self._change_s = time
+            self.clock.call_at(time, self._change)
+
+    def _change(self) -> None:
+        """Take over the capacities of now."""
+        now, self._change_s = self.clock.now, math.inf
+        for resource, capacity in list(self._changing.items()):
+            if resource.flows:
+                self._share.set_capacity(resource, self._now(capacity), now)
+                self._await_change(capacity)
+            else:
+                del self._changing[resource]
         self._look()
 
     def _look(self) -> None:

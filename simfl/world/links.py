@@ -218,7 +218,11 @@ class Carrier(ABC):
 
     @abstractmethod
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return how long `size` bytes take if nothing else is sent, without the latency of the link."""
+        """Return how long `size` bytes take if nothing else is sent, without latency."""
+
+    def beneath_s(self, source: int, target: int) -> float:
+        """Return what the way adds to the latency of the link."""
+        return 0.0
 
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
@@ -492,6 +496,7 @@ class Network:
         values, link = self.values, (source, target)
         began, ended, window = self._connections.get(link, (-math.inf, -math.inf, 0.0))
         round_trip_s = values.mean_latency_s(*link, now) + values.mean_latency_s(target, source, now)
+        round_trip_s += self.carrier.beneath_s(*link) + self.carrier.beneath_s(target, source)
         ready = max(now, began)
         if now - ended > startup.pause_s:
             ready, window = ready + startup.round_trips * round_trip_s, float(startup.window)
