@@ -1,4 +1,4 @@
-"""What a message between two processes takes: round trips of several sizes."""
+"""What a message between two processes takes: round trips of several sizes, and all processes sending at once."""
 
 from __future__ import annotations
 
@@ -44,5 +44,35 @@ def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tup
                 found.append((size, (time.monotonic() - begin) / 2))
             else:
                 transport.send(0, PONG, (), vector)
+    transport.end()
+    return found
+
+
+def shift(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple[int, float]]:
+    """Return (bytes, seconds) of rounds in which every process sends to the next and waits for the one before.
+
+    Where more processes than cores talk at once, as in an all-reduce, messages take longer than one alone.
+
+    Args:
+        transport: of all that take part, who call it together.
+        sizes: bytes of vectors, multiples of 4.
+        rounds: of each size.
+    """
+    came = [0]
+
+    def take(source: int, numbers: NDArray[np.float64], vector: Vector) -> None:
+        came[0] += 1
+
+    transport.handlers[PING] = take
+    found, expected = [], 0
+    for size in sizes:
+        vector = np.zeros(size // 4, np.float32)
+        for number in range(-2, rounds):  # two rounds to get into step
+            if number == 0:
+                begin = time.monotonic()
+            transport.send((transport.rank + 1) % transport.size, PING, (), vector)
+            expected += 1
+            transport.wait(lambda: came[0] >= expected)  # noqa: B023
+        found.append((size, (time.monotonic() - begin) / rounds))
     transport.end()
     return found

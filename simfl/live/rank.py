@@ -1,12 +1,13 @@
 """The program of one MPI process: `python -m simfl.live.rank JOBS.json`, started by mpirun or srun.
 
-Jobs are runs, one after the other, each by the first K + 1 processes: its clients and its coordinator. Those that have
-no part in one sleep.
+Jobs are runs and measurements, one after the other: a run is that of the first K + 1 processes, its clients and its
+coordinator. Those that have no part in a job sleep.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import platform
 import sys
@@ -22,6 +23,7 @@ from mpi4py import MPI
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
+from simfl.live.measuring import measure_gradients
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Looked, Outcome, write
 from simfl.live.support import left_out
@@ -72,8 +74,11 @@ def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> An
     comm = world.Split(0 if taking_part else 1, world.Get_rank())
     result: Any = None
     if taking_part:
-        if job["kind"] == "links":
-            result = links.measure(Transport(MpiWire(comm)), job["sizes"], int(job["rounds"]))
+        if job["kind"] in ("links", "shift"):
+            measure = links.measure if job["kind"] == "links" else links.shift
+            result = measure(Transport(MpiWire(comm)), job["sizes"], int(job["rounds"]))
+        elif job["kind"] == "gradients":
+            result = dataclasses.asdict(measure_gradients(assemble(loads(job["scenario"])), choose_device("cpu")).pace)
         else:
             result = run(comm, job, interrupted)
     comm.Free()

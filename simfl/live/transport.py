@@ -25,7 +25,7 @@ HEADER_BYTES = 8 * HEADER
 #: The last message of a sender.
 FIN = 1
 #: How often who waits looks for messages, in seconds; shorter while something large of its own is under way.
-POLL_S = 2.5e-4
+POLL_S = 5e-4
 BUSY_POLL_S = 5e-5
 
 Vector = NDArray[np.float32]

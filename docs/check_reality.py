@@ -1,0 +1,383 @@
+"""Hold predicted times against real ones: simulated runs beside live ones, in settings that nothing was fitted to.
+
+    python docs/check_reality.py run --out results/validation.csv      # ten minutes on a machine that does nothing else
+    python docs/check_reality.py page results/validation.csv           # table and figure of docs/validation.md
+
+Fitted, once, to other runs than those that are judged: what a message takes between two processes, what one takes while
+all of them talk at once (`shift`), how long a real gradient takes, and what a computation takes beside computing (a
+thread, a sleep that ends late, an average), from AD-PSGD among three and six processes with models of other sizes.
+All jobs are done by one set of processes, whose start takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+PAGE, FIGURE = ROOT / "docs" / "validation.md", ROOT / "docs" / "figures" / "validation.png"
+BEGIN, END = "<!-- measured -->", "<!-- end -->"
+
+ALGORITHMS = {
+    "SYNC": "sync_sgd",
+    "D-PSGD": "decentralized_sgd",
+    "AD-PSGD": "adpsgd",
+    "FedAsync": "fedasync",
+}
+SLOWDOWNS: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "one 10x": [{"clients": [1], "factor": 10}],
+    "random 2x": [{"random": 1, "factor": 2}],
+}
+#: Hidden layers of networks on digits, and with them the bytes of a message.
+SMALL, LARGE, HEAVY = (16,), (256, 128), (512, 512)
+#: A slept mini-batch takes so long at speed 1; examples of one.
+BATCH_S, BATCH, REAL_BATCH = 0.08, 8, 256
+#: Processes, slowdowns, model, and how computing takes its time; each for all algorithms.
+GROUPS: tuple[tuple[int, str, tuple[int, ...], str], ...] = (
+    (2, "none", HEAVY, "real"),
+    (2, "random 2x", HEAVY, "real"),
+    (2, "one 10x", SMALL, "slept"),
+    (4, "none", SMALL, "slept"),
+    (4, "one 10x", LARGE, "slept"),
+    (8, "random 2x", SMALL, "slept"),
+    (8, "none", LARGE, "slept"),
+    (16, "one 10x", SMALL, "slept"),
+    (16, "random 2x", LARGE, "slept"),
+)
+#: Fitted to: processes and models, none of which is judged.
+FITTED = ((3, (32,)), (3, (192, 96)), (6, (32,)), (6, (192, 96)))
+SIZES, ROUNDS = (256, 16_384, 131_072, 524_288, 2_097_152), 60
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run."""
+
+    algorithm: str
+    processes: int
+    slowdown: str
+    hidden: tuple[int, ...]
+    compute: str
+
+    @property
+    def name(self) -> str:
+        """What --only looks at."""
+        size = "-".join(map(str, self.hidden))
+        return f"{self.algorithm}/{self.processes}/{self.slowdown}/{size}/{self.compute}"
+
+    def scenario(self, updates: int | None = None, stop_s: float = 1.0, **sections: Any) -> Any:
+        """Return the scenario; sections are those of clients and links that were fitted."""
+        from simfl.scenario import from_mapping
+
+        kind = ALGORITHMS[self.algorithm]
+        algorithm: dict[str, Any] = {"kind": kind, "step_size": 0.05, "batch_size": REAL_BATCH if self.real else BATCH}
+        if kind == "fedasync":
+            algorithm |= {"local_steps": 1}
+        clients = {"seconds_per_example": BATCH_S / BATCH, "jitter": {"kind": "lognormal", "sigma": 0.1}}
+        return from_mapping(
+            {
+                "name": re.sub(r"\W+", "-", self.name),
+                "seed": 1,
+                "data": {"set": "digits"},
+                "model": {"kind": "mlp", "hidden": list(self.hidden)},
+                "clients": {**clients, **sections.get("clients", {}), "count": self.processes},
+                "slowdowns": SLOWDOWNS[self.slowdown],
+                "links": sections.get("links", {"latency": 1e-3, "bandwidth": None}),
+                "algorithm": algorithm,
+                "stop": {"time": stop_s} if updates is None else {"updates": updates},
+                "evaluate": {"every": {"epochs": 1000}},
+            }
+        )
+
+    @property
+    def real(self) -> bool:
+        """Whether gradients take what they take."""
+        return self.compute == "real"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the table."""
+
+    algorithm: str
+    processes: int
+    slowdown: str
+    model_bytes: int
+    compute: str
+    updates: int
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return self.predicted_s / self.measured_s - 1.0
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """What the algorithms are compared in."""
+        return self.processes, self.slowdown, self.model_bytes, self.compute
+
+
+def simulate(scenario: Any, updates: int) -> tuple[float, int]:
+    """Return the virtual time of so many updates, and how many there were (whole rounds)."""
+    from simfl.bench.limits import Nothing, run_world
+    from simfl.simulation.assembly import assemble
+    from simfl.tape import Tape
+
+    setup = assemble(scenario)
+    _, _, algorithm = run_world(setup, Tape(Nothing(), **setup.problem.recorded), updates)
+    return algorithm.clock.now, algorithm.updates
+
+
+def updates_in(setting: Setting, seconds: float, **sections: Any) -> int:
+    """Return how many updates a setting makes in about so long, in whole rounds."""
+    enough, count = 2 * setting.processes, setting.processes
+    while True:
+        took, made = simulate(setting.scenario(enough, **sections), enough)
+        if took >= seconds or made < enough:
+            break
+        enough = 2 * enough
+    return max(2 * count, round(made * min(1.0, seconds / took) / count) * count)
+
+
+def model_bytes(setting: Setting) -> int:
+    """Return the bytes of a message."""
+    from simfl.simulation.assembly import assemble
+
+    return int(assemble(setting.scenario(1)).training.model_bytes)
+
+
+# -- what is fitted ------------------------------------------------------------------------------------
+
+
+def shift_factor(count: int, width_s: float, rounds: int = 400) -> float:
+    """Return what a round of `shift` takes on average beyond latency's lower end, where that is uniform in a width."""
+    ready, draws = np.zeros(count), np.random.default_rng(0)
+    for _ in range(rounds):
+        ready = np.maximum(ready, np.roll(ready + draws.uniform(0.0, width_s, count), 1))
+    return float(ready.max()) / rounds
+
+
+def link_section(trips: Sequence[Sequence[float]], beyond_s: float) -> dict[str, Any]:
+    """Return links as fitted: latency is uniform over the time between two looks for messages."""
+    from simfl.live.measuring import fit_link
+    from simfl.live.transport import POLL_S
+
+    line = fit_link([(int(size), float(seconds)) for size, seconds in trips])
+    low = max(0.0, line.fixed - beyond_s)
+    latency = {"kind": "uniform", "low": low, "high": low + POLL_S}
+    return {"latency": latency, "bandwidth": 1.0 / line.slope if line.slope else None}
+
+
+@dataclass
+class Fit:
+    """What was fitted."""
+
+    pair: dict[str, Any]
+    shifts: dict[int, dict[str, Any]]
+    gradient: dict[str, Any]
+    overhead_s: float = 0.0
+    overhead_s_per_byte: float = 0.0
+
+    def sections(self, setting: Setting, size: int) -> dict[str, Any]:
+        """Return the clients and links of a setting."""
+        extra = self.overhead_s + self.overhead_s_per_byte * size
+        if setting.real:
+            pace = self.gradient
+            each_s = pace["seconds_per_example"] + pace["seconds_per_batch"] / REAL_BATCH
+            clients = {
+                "seconds_per_example": each_s + extra / REAL_BATCH,
+                "jitter": {"kind": "lognormal", "sigma": pace["sigma"]},
+            }
+        else:
+            clients = {"seconds_per_example": (BATCH_S + extra) / BATCH}
+        together = setting.algorithm == "SYNC" and setting.processes in self.shifts
+        return {"clients": clients, "links": self.shifts[setting.processes] if together else self.pair}
+
+
+def fit_overhead(fit: Fit, runs: Iterable[tuple[Setting, int, int, float]]) -> None:
+    """Fit what an iteration takes beside computing and messages, by the size of the model."""
+    from simfl.live.fitting import fit_line
+
+    sizes, extras = [], []
+    for setting, size, updates, measured_s in runs:
+        predicted_s, _ = simulate(setting.scenario(updates, **fit.sections(setting, size)), updates)
+        sizes.append(size)
+        extras.append(max(1e-6, (measured_s - predicted_s) * setting.processes / updates))
+        print(f"fitted to {setting.name}: {1e3 * extras[-1]:.3f} ms in an iteration", flush=True)
+    line = fit_line(sizes, extras)
+    fit.overhead_s, fit.overhead_s_per_byte = line.fixed, line.slope
+
+
+# -- the runs ------------------------------------------------------------------------------------------
+
+
+def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
+    """Measure, fit, predict; write the CSV file and return its lines."""
+    from simfl.live import launching
+    from simfl.live.transport import POLL_S
+    from simfl.records import read
+
+    settings = [Setting(name, *group) for group in GROUPS for name in ALGORITHMS]
+    settings = [one for one in settings if re.search(only, one.name)]
+    fitted = [Setting("AD-PSGD", count, "none", hidden, "slept") for count, hidden in FITTED]
+    counts = sorted({one.processes for one in settings if one.algorithm == "SYNC"})
+    bytes_of = {one.hidden: model_bytes(one) for one in [*settings, *fitted]}
+    heavy = Setting("SYNC", 2, "none", HEAVY, "real")
+    rough = {"clients": {"seconds_per_example": 30e-3 / REAL_BATCH}}
+
+    def job(one: Setting, updates: int) -> dict[str, Any]:
+        about = {"kind": "run", "compute": one.compute, "out": str(scratch), "processes": one.processes + 1}
+        return {**about, "scenario": one.scenario(updates).to_yaml()}
+
+    goals = [updates_in(one, seconds, **(rough if one.real else {})) for one in settings]
+    aims = [updates_in(one, seconds / 2) for one in fitted]
+    jobs = [{"kind": "links", "processes": 2, "sizes": SIZES, "rounds": ROUNDS}]
+    jobs += [{"kind": "shift", "processes": count, "sizes": SIZES, "rounds": ROUNDS} for count in counts]
+    jobs += [{"kind": "gradients", "processes": 1, "scenario": heavy.scenario(2).to_yaml()}]
+    before = len(jobs)
+    jobs += [job(one, updates) for one, updates in zip([*fitted, *settings], [*aims, *goals], strict=True)]
+    print(f"{len(settings)} settings, about {seconds:g} s each", flush=True)
+    found = launching.launch(jobs, max(int(one["processes"]) for one in jobs))
+    pair = link_section(found[0], POLL_S / 2)
+    shifts = {
+        count: link_section(trips, shift_factor(count, POLL_S))
+        for count, trips in zip(counts, found[1 : 1 + len(counts)], strict=True)
+    }
+    fit = Fit(pair, shifts, found[before - 1])
+    times = [read(folder).manifest.time_s for folder in found[before:]]
+    fit_overhead(fit, zip(fitted, [bytes_of[one.hidden] for one in fitted], aims, times, strict=False))
+    print(fit, flush=True)
+    results = []
+    for one, updates, measured_s in zip(settings, goals, times[len(fitted) :], strict=True):
+        size = bytes_of[one.hidden]
+        predicted_s, _ = simulate(one.scenario(updates, **fit.sections(one, size)), updates)
+        result = Result(one.algorithm, one.processes, one.slowdown, size, one.compute, updates, predicted_s, measured_s)
+        results.append(result)
+        print(f"{one.name}: predicted {predicted_s:.3f} s, measured {measured_s:.3f} s, {100 * result.error:+.1f} %")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with open(out, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Result)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(result) for result in results)
+    print(summary(results))
+    return results
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read the CSV file back."""
+    kinds = {"processes": int, "model_bytes": int, "updates": int, "predicted_s": float, "measured_s": float}
+    with open(path, newline="", encoding="utf-8") as file:
+        return [
+            Result(**{name: kinds.get(name, str)(value) for name, value in row.items()}) for row in csv.DictReader(file)
+        ]
+
+
+# -- the page ------------------------------------------------------------------------------------------
+
+
+def wrong_orders(results: Sequence[Result]) -> list[tuple[Result, Result]]:
+    """Return pairs of algorithms whose order is predicted wrongly although they differ by more than the worst error."""
+    worst = max(abs(one.error) for one in results)
+    found = []
+    for i, one in enumerate(results):
+        for other in results[i + 1 :]:
+            if one.group != other.group:
+                continue
+            # Time of an update: the settings of a group make different numbers of them.
+            measured = one.measured_s / one.updates / (other.measured_s / other.updates)
+            predicted = one.predicted_s / one.updates / (other.predicted_s / other.updates)
+            if abs(np.log(measured)) > np.log1p(worst) and (measured > 1) != (predicted > 1):
+                found.append((one, other))
+    return found
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Return the numbers that count, in a sentence."""
+    errors = np.array([abs(one.error) for one in results])
+    pairs = sum(one.group == other.group for i, one in enumerate(results) for other in results[i + 1 :])
+    return (
+        f"{len(results)} settings: the median error of the predicted time is {100 * np.median(errors):.1f} %, "
+        f"the worst {100 * errors.max():.1f} %; of {pairs} pairs of algorithms, {len(wrong_orders(results))} that "
+        "differ by more than that are in the wrong order."
+    )
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the results as a table in Markdown."""
+    lines = [
+        "| processes | slow | message | computing | algorithm | updates | predicted | measured | error |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in results:
+        lines.append(
+            f"| {one.processes} | {one.slowdown} | {one.model_bytes / 1e3:,.0f} kB | {one.compute} | {one.algorithm} | "
+            f"{one.updates} | {one.predicted_s:.2f} s | {one.measured_s:.2f} s | {100 * one.error:+.1f} % |"
+        )
+    return "\n".join(lines)
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Draw the time of an iteration, predicted against measured."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(5.2, 5.0))
+    each = {name: [one for one in results if one.algorithm == name] for name in ALGORITHMS}
+    for (name, some), marker in zip(each.items(), "osD^", strict=True):
+        times = np.array([(one.measured_s, one.predicted_s, one.updates / one.processes) for one in some]).reshape(
+            -1, 3
+        )
+        ax.plot(1e3 * times[:, 0] / times[:, 2], 1e3 * times[:, 1] / times[:, 2], marker, label=name, fillstyle="none")
+    low, high = ax.get_xlim()
+    line = np.array([max(low, 1.0), high])
+    ax.plot(line, line, color="0.5", linewidth=1)
+    ax.fill_between(line, 0.85 * line, 1.15 * line, color="0.9", zorder=0, label="within 15 %")
+    ax.set(
+        xscale="log", yscale="log", xlabel="measured, ms", ylabel="predicted, ms", title="Time of an update per client"
+    )
+    ax.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def write_page(results: Sequence[Result]) -> None:
+    """Put summary and table into the page, and draw the figure."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = f"{summary(results)}\n\n![Predicted against measured](figures/{FIGURE.name})\n\n{table(results)}"
+    PAGE.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+    draw(results, FIGURE)
+
+
+def main() -> None:
+    """Run, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "page"))
+    parser.add_argument("csv", nargs="?", type=Path, default=Path("results/validation.csv"))
+    parser.add_argument("--only", default="", help="settings whose name this is found in, a regular expression")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each run, about")
+    parser.add_argument("--out", type=Path, help="the CSV file, where it is not the argument")
+    parser.add_argument("--scratch", type=Path, default=Path("results/validation"), help="folder of the runs")
+    asked = parser.parse_args()
+    path = asked.out or asked.csv
+    if asked.what == "run":
+        check(asked.only, asked.seconds, path, asked.scratch)
+    else:
+        write_page(read_results(path))
+
+
+if __name__ == "__main__":
+    main()
