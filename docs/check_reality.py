@@ -190,16 +190,11 @@ class Fit:
 
     def sections(self, setting: Setting, size: int) -> dict[str, Any]:
         """Return the clients and links of a setting."""
-        extra = self.overhead_s + self.overhead_s_per_byte * size
+        clients: dict[str, Any] = {"seconds_per_batch": self.overhead_s + self.overhead_s_per_byte * size}
         if setting.real:
-            pace = self.gradient
-            each_s = pace["seconds_per_example"] + pace["seconds_per_batch"] / REAL_BATCH
-            clients = {
-                "seconds_per_example": each_s + extra / REAL_BATCH,
-                "jitter": {"kind": "lognormal", "sigma": pace["sigma"]},
-            }
-        else:
-            clients = {"seconds_per_example": (BATCH_S + extra) / BATCH}
+            clients["seconds_per_batch"] += self.gradient["seconds_per_batch"]
+            clients["seconds_per_example"] = self.gradient["seconds_per_example"]
+            clients["jitter"] = {"kind": "lognormal", "sigma": self.gradient["sigma"]}
         together = setting.algorithm == "SYNC" and setting.processes in self.shifts
         return {"clients": clients, "links": self.shifts[setting.processes] if together else self.pair}
 

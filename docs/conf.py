@@ -50,7 +50,7 @@ BELOW = {
     "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "own_algorithm"],
     "reference": ["scenario", "algorithms", "faults", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
-    "design": ["benchmarks", "contributing"],
+    "design": ["validation", "benchmarks", "contributing"],
 }
 OTHERS = "papers"
 
@@ -66,6 +66,7 @@ TITLES = {
     "looking": "Look into runs",
     "devices": "Describe devices",
     "own_algorithm": "Write an algorithm",
+    "validation": "Held against reality",
     "scenario": "Scenario",
     "algorithms": "Algorithms",
     "faults": "Faults",

@@ -38,7 +38,7 @@ def calibrate(
     if links and log is not None:
         raise ScenarioError("calibrate: expected --links or --log, found both")
     chosen = load(scenario, overrides or [])
-    changes = _log(log, chosen) if log is not None else _links() if links else _gradients(chosen, device)
+    changes = _log(log) if log is not None else _links() if links else _gradients(chosen, device)
     if changes is None:
         return  # another process writes
     settings, about = changes
@@ -57,17 +57,11 @@ def calibrate(
 Found = tuple[list[str], list[str]]
 
 
-def _pace(pace: Any, batch_size: int) -> list[str]:
-    from simfl.scenario.clients import Population
-
-    jitter = f"clients.jitter={{kind: lognormal, sigma: {pace.sigma:.3g}}}"
-    if "seconds_per_batch" not in Population.model_fields:  # then an example carries its share of the call
-        each_s = pace.seconds_per_example + pace.seconds_per_batch / batch_size
-        return [f"clients.seconds_per_example={each_s:.4g}", jitter]
+def _pace(pace: Any) -> list[str]:
     return [
         f"clients.seconds_per_batch={pace.seconds_per_batch:.4g}",
         f"clients.seconds_per_example={pace.seconds_per_example:.4g}",
-        jitter,
+        f"clients.jitter={{kind: lognormal, sigma: {pace.sigma:.3g}}}",
     ]
 
 
@@ -86,7 +80,7 @@ def _gradients(scenario: Any, device: str | None) -> Found:
         f"  {size} examples: {', '.join(show_time(seconds) for seconds in quantiles)}"
         for size, *quantiles in measured.spread()
     ]
-    return _pace(measured.pace, scenario.algorithm.batch_size), about
+    return _pace(measured.pace), about
 
 
 def _links() -> Found | None:
@@ -109,14 +103,14 @@ def _links() -> Found | None:
     return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about
 
 
-def _log(path: Path, scenario: Any) -> Found:
+def _log(path: Path) -> Found:
     from simfl.live.logs import fit_log
 
     pace, names = fit_log(path)
     values = ", ".join(f"{speed:.4g}" for speed in pace.speeds)
     settings = [
         f"clients.count={len(names)}",
-        *_pace(pace, scenario.algorithm.batch_size),
+        *_pace(pace),
         f"clients.speed={{kind: list, values: [{values}]}}",
     ]
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
