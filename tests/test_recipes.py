@@ -153,16 +153,16 @@ class ServerModel:''',
         (
             "simfl/scenario/links.py",
             "    resend_timeout: PositiveSeconds = Field(default=0.1,",
-            '    bursts: Count | None = Field(default=None, description="of one period")\n'
+            '    bursts: Annotated[int, Within(at_least=1)] | None = Field(default=None, description="of one period")\n'
             "    resend_timeout: PositiveSeconds = Field(default=0.1,",
         ),
         (
-            "simfl/simulation/world.py",
+            "simfl/simulation/links.py",
             "    model = LinkModel(\n",
             "    model = (LinkModel if links.bursts is None else partial(Bursts, period=links.bursts))(\n",
         ),
         (
-            "simfl/simulation/world.py",
+            "simfl/simulation/links.py",
             "from simfl.world.links import LinkModel",
             "from functools import partial\nfrom simfl.world.links import Bursts, LinkModel",
         ),

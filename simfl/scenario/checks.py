@@ -11,12 +11,14 @@ from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Linear, Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Resample
 from simfl.scenario.privacy import Accounted
-from simfl.scenario.problems import Problem, one_each, one_of
+from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
 
 if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
 
+
+_NUMBERED = "clients are numbered from 0"
 
 #: Evaluations of a run: a table of so many rows says what there is to say.
 MOST_EVALUATIONS = 1_000_000
@@ -35,6 +37,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
     yield from _faults(scenario)
+    yield from _links(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -108,17 +111,56 @@ def _faults(scenario: Scenario) -> Iterator[Problem]:
         advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
         yield Problem("no outage of a server that is not there", "one", advice, ("server", "offline"))
     for i, rule in enumerate(scenario.links.partitions):
-        at = ("links", "partitions", i, "groups")
+        at: Path = ("links", "partitions", i, "groups")
+        wrong = [p for g, group in enumerate(rule.groups or ()) for n, node in enumerate(group)
+                 for p in _place(scenario, node, (*at, g, n))]  # fmt: skip
+        yield from wrong[:1]
         nodes = {node for group in rule.groups or () for node in group}
-        beyond = [node for node in nodes if isinstance(node, int) and node >= count]
-        if beyond:
-            expected = f"a client below clients.count, which is {count}"
-            yield Problem(expected, str(min(beyond)), "clients are numbered from 0", at)
-        elif served is False and "server" in nodes:
+        everybody = len(nodes) == count + bool(served) and not nodes & {*_region_names(scenario)}
+        if not wrong and rule.groups is not None and len(rule.groups) == 1 and everybody:
+            yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
+
+
+def _links(scenario: Scenario) -> Iterator[Problem]:
+    """Rules name clients and regions that exist; everybody is in a region, if there are any."""
+    for i, rule in enumerate(scenario.links.rules):
+        for at, place in rule.places():
+            problems = list(_place(scenario, place, ("links", "rules", i, *at)))
+            yield from problems
+            if problems:
+                break
+    if scenario.regions is not None:
+        for problem in scenario.regions.uneven(scenario.clients.count):
+            yield problem.below(("regions",))
+    named: list[tuple[Path, str]] = []
+    if scenario.server.region is not None:
+        named.append((("region",), scenario.server.region))
+    named += [(("aggregator_regions", i), name) for i, name in enumerate(scenario.server.aggregator_regions)]
+    for at, name in named:
+        yield from _place(scenario, name, ("server", *at), only_regions=True)
+    aggregators = scenario.algorithm.nodes_beside_server
+    if len(scenario.server.aggregator_regions) > aggregators:
+        expected, found = f"at most {aggregators}, the aggregators", str(len(scenario.server.aggregator_regions))
+        yield Problem(expected, found, "see algorithm.aggregators", ("server", "aggregator_regions"))
+
+
+def _region_names(scenario: Scenario) -> tuple[str, ...]:
+    return () if scenario.regions is None else scenario.regions.names
+
+
+def _place(scenario: Scenario, place: int | str, at: Path, only_regions: bool = False) -> Iterator[Problem]:
+    """A client, the server, or a region must be there."""
+    regions, count = _region_names(scenario), scenario.clients.count
+    if isinstance(place, int):
+        if place >= count:
+            yield Problem(f"a client below clients.count, which is {count}", str(place), _NUMBERED, at)
+    elif place == "server" and not only_regions:
+        if scenario.algorithm.has_server is False:
             advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
             yield Problem("clients alone", "'server'", advice, at)
-        elif rule.groups is not None and len(rule.groups) == 1 and len(nodes) == count + bool(served):
-            yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
+    elif place not in regions:
+        what = "a name of regions.names" if only_regions else "a client by number, server, or a name of regions.names"
+        yield Problem(what, show(place), suggestion(place, regions, "name it there" if regions else "add regions"), at)
 
 
 def _clients(scenario: Scenario) -> Iterator[Problem]:
@@ -130,7 +172,7 @@ def _clients(scenario: Scenario) -> Iterator[Problem]:
         for position, client in enumerate(clients or ()):
             if client >= count:
                 expected = f"a client below clients.count, which is {count}"
-                yield Problem(expected, str(client), "clients are numbered from 0", (*at, "clients", position))
+                yield Problem(expected, str(client), _NUMBERED, (*at, "clients", position))
                 break
     for i, rule in enumerate(scenario.slowdowns):
         if rule.random is not None and rule.random > count:

@@ -28,7 +28,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
-from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_time
+from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ class ByKind:
         default: its value where it is left out; None makes it required.
         scalar: what a number (and, with `quantities`, a text) stands for: the member whose `value` it is.
         quantities: texts are quantities such as "1 ms" rather than names of members.
+        listed: what a list stands for: the member whose `values` it is.
         external: the member that takes names of the form "module:Class".
     """
 
@@ -79,6 +80,7 @@ class ByKind:
     default: str | None = None
     scalar: str | None = None
     quantities: bool = False
+    listed: str | None = None
     external: type[Config] | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -106,6 +108,8 @@ class ByKind:
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):
             data = {self.key: data}
+        elif self.listed and isinstance(data, list | tuple):
+            data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and one of {one_of(valid)}"
             raise InvalidValueError(Problem(f"a mapping with '{self.key}'", show(data), advice))
@@ -218,6 +222,10 @@ def _quantity(
     return BeforeValidator(check)
 
 
+def _size(limits: Within) -> BeforeValidator:
+    return BeforeValidator(lambda value: limits.integer(parse_bytes(value) if isinstance(value, str) else value))
+
+
 def _word(value: object) -> str:
     if isinstance(value, str) and value.strip() and not value.isprintable():
         raise InvalidValueError(Problem("a text on one line", show(value), "remove the control characters"))
@@ -288,4 +296,10 @@ Bandwidth = Annotated[
     _quantity(parse_bandwidth, "a bandwidth", Within(above=0)),
     PlainSerializer(format_bandwidth, return_type=str),
     WithJsonSchema({"type": "string", "format": "bandwidth", "examples": ["100 Mbit/s"]}),
+]
+Bytes = Annotated[
+    int, _size(Within(at_least=0)), WithJsonSchema({"type": ["integer", "string"], "format": "bytes >= 0"})
+]
+PositiveBytes = Annotated[
+    int, _size(Within(at_least=1)), WithJsonSchema({"type": ["integer", "string"], "format": "bytes > 0"})
 ]

@@ -8,14 +8,30 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.availability import OpenInterval, out_of_order
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.distributions import ConstantTime, Duration
-from simfl.scenario.fields import Bandwidth, Config, Flag, Loss, PositiveSeconds, Seconds, Share, Within
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.distributions import ConstantTime
+from simfl.scenario.fields import (
+    Bandwidth,
+    ByKind,
+    Bytes,
+    Config,
+    Flag,
+    Loss,
+    NonNegative,
+    PositiveBytes,
+    PositiveSeconds,
+    Seconds,
+    Share,
+    Text,
+    Within,
+    variant,
+)
+from simfl.scenario.link_values import BandwidthRule, Latency, LatencyRule, LossRule
+from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.units import format_time
 
 
 class Server(Config):
-    """What the server can take, where the algorithm has one; its links have the latency and bandwidth of all others."""
+    """What the server can take, where the algorithm has one; its links are like any other, and rules may name it."""
 
     # A server that is away loses nothing: what comes to it waits for its return.
 
@@ -27,6 +43,10 @@ class Server(Config):
     )
     seconds_per_update: Seconds = Field(
         default=0.0, description="time that each update which arrives takes to process, one after the other"
+    )
+    region: Text | None = Field(default=None, description="where it is, one of regions.names; null: in none of them")
+    aggregator_regions: tuple[Text, ...] = Field(
+        default=(), description="where each aggregator is, from those below the server down; others are where it is"
     )
     offline: tuple[OpenInterval, ...] = Field(
         default=(),
@@ -42,27 +62,37 @@ class Server(Config):
         return self
 
 
-def _node(value: object) -> object:
-    if value == "server":
+def _place(value: object) -> object:
+    if isinstance(value, str) and value.strip():
         return value
     if isinstance(value, str) or value is None:
-        raise InvalidValueError(Problem("a client by number, or server", show(value), "clients are numbered from 0"))
+        advice = "clients are numbered from 0"
+        raise InvalidValueError(Problem("a client by number, server, or a region", show(value), advice))
     return Within(at_least=0).integer(value)
 
 
-Node = Annotated[
-    int | Literal["server"],
-    BeforeValidator(_node),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "server"}]}),
+#: A client by number, the server, or all clients of a region; `checks` knows which regions there are.
+Place = Annotated[
+    int | str,
+    BeforeValidator(_place),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
 ]
+
+
+def _side(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Side = Annotated[tuple[Place, ...], BeforeValidator(_side)]
 
 
 class NetworkPartition(Config):
     """For a while, groups do not reach each other. Say who is apart by exactly one of groups and fraction."""
 
-    groups: tuple[tuple[Node, ...], ...] | None = Field(
+    groups: tuple[tuple[Place, ...], ...] | None = Field(
         default=None,
-        description="clients by number, and server, that reach each other alone; who is in no group is in one more",
+        description="clients by number, server, and regions, that reach each other alone; who is in no group is in one "
+        "more",
     )
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is cut off")
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the partition begins")
@@ -81,19 +111,130 @@ class NetworkPartition(Config):
             problems.append(Problem("at least one group", "[]", "list clients by number", ("groups",)))
         if len(set(named)) < len(named):
             twice = next(node for node in named if named.count(node) > 1)
-            found = f"{'server' if twice == 'server' else f'client {twice}'} more than once"
+            found = f"{twice if isinstance(twice, str) else f'client {twice}'} more than once"
             problems.append(Problem("each client in one group", found, "list every client only once", ("groups",)))
         if problems:
             raise InvalidValueError(*problems)
         return self
 
 
+class LinkRule(Config):
+    """Links that differ; later rules win. Say which by exactly one of clients, fraction, regions, between and all."""
+
+    clients: tuple[Place, ...] | None = Field(
+        default=None, description="all links of these clients, by number; server, for its own"
+    )
+    fraction: Share | None = Field(default=None, description="all links of this share of all clients, drawn once")
+    regions: tuple[Text, ...] | None = Field(default=None, description="all links of the clients in these regions")
+    between: tuple[Side, Side] | None = Field(
+        default=None,
+        description="links between two sides: each a client by number, server, a region, or a list of such",
+    )
+    all: Flag | None = Field(default=None, description="true: every link, and every client")
+    direction: Literal["both", "out", "in"] = Field(
+        default="both",
+        description="messages both ways, out of those that are named (from the first side to the second), or into them",
+    )
+    latency: LatencyRule | None = Field(default=None, description="time on the way; null: as it is")
+    bandwidth: BandwidthRule | None = Field(default=None, description="of a link, each way; null: as it is")
+    loss: LossRule | None = Field(default=None, description="probability that a message is lost; null: as it is")
+    uplink: BandwidthRule | None = Field(
+        default=None, description="capacity that all outgoing messages of one client share; null: as it is"
+    )
+    downlink: BandwidthRule | None = Field(
+        default=None, description="capacity that all incoming messages of one client share; null: as it is"
+    )
+    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the rule begins to hold")
+    until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
+    every: PositiveSeconds | None = Field(
+        default=None, description="it holds again after this time, and so on; null: it holds once"
+    )
+
+    @model_validator(mode="after")
+    def _contradictions(self) -> Self:
+        problems = list(exactly_one(self, "clients", "fraction", "regions", "between", "all"))
+        if self.all is False:
+            problems.append(Problem("true", "false", "remove 'all' and say which links", ("all",)))
+        given = [
+            key for key in ("latency", "bandwidth", "loss", "uplink", "downlink") if getattr(self, key) is not None
+        ]
+        if not given:
+            expected, advice = "at least one of latency, bandwidth, loss, uplink and downlink", "say what differs"
+            problems.append(Problem(expected, "none of them", advice))
+        for key in ("clients", "regions"):
+            if (named := getattr(self, key)) is not None and len(set(named)) < max(1, len(named)):
+                found = "one twice" if named else "[]"
+                problems.append(Problem("at least one, each once", found, "list them by name or number", (key,)))
+        for i, side in enumerate(self.between or ()):
+            if not side:
+                problems.append(Problem("somebody on either side", "[]", "name clients or a region", ("between", i)))
+        problems += self._of_nodes(given)
+        problems += self._times()
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+    def _of_nodes(self, given: list[str]) -> list[Problem]:
+        """Uplinks and downlinks are those of clients, not of links."""
+        problems = []
+        for key in [key for key in given if key.endswith("link")]:
+            law, at = getattr(self, key), (key,)
+            if self.between is not None or self.direction != "both":
+                found = f"{key} between two sides" if self.between is not None else f"{key} in one direction"
+                advice = "name clients, fraction, regions or all, without direction; or use bandwidth"
+                problems.append(Problem("clients whose own capacity it is", found, advice, at))
+            if getattr(law, "drawn", None) in ("link", "message"):
+                advice = "an uplink or downlink is drawn once for each client"
+                problems.append(Problem("client", repr(law.drawn), advice, (*at, "drawn")))
+        return problems
+
+    def _times(self) -> list[Problem]:
+        problems = []
+        if self.until is not None and self.until <= self.start:
+            expected = f"a time after 'from', which is {format_time(self.start)}"
+            problems.append(Problem(expected, format_time(self.until), "swap from and until", ("until",)))
+        elif self.every is not None and self.until is None:
+            problems.append(Problem("'until' beside 'every'", "none", "say when it ends each time", ("every",)))
+        elif self.every is not None and self.until is not None and self.every < self.until - self.start:
+            expected = f"at least {format_time(self.until - self.start)}, from 'from' to 'until'"
+            problems.append(Problem(expected, format_time(self.every), "choose a longer time", ("every",)))
+        return problems
+
+    def places(self) -> list[tuple[Path, int | str]]:
+        """Return who is named, and where in the rule."""
+        named: list[tuple[Path, int | str]] = [(("clients", i), place) for i, place in enumerate(self.clients or ())]
+        named += [(("regions", i), name) for i, name in enumerate(self.regions or ())]
+        for i, side in enumerate(self.between or ()):
+            named += [(("between", i, j) if len(side) > 1 else ("between", i), place) for j, place in enumerate(side)]
+        return named
+
+
+class Immediate(Config):
+    """Connections are always open, and as fast as they get."""
+
+    kind: Literal["none"] = variant("none")
+
+
+class Tcp(Config):
+    """After a pause, a message waits for the round trips of its connection and of slow start."""
+
+    kind: Literal["tcp"] = variant("tcp")
+    window: PositiveBytes = Field(
+        default=14_600, description="bytes that are sent before the first acknowledgement: RFC 6928's ten segments"
+    )
+    pause: PositiveSeconds = Field(
+        default=1.0, description="a connection without messages for so long is opened anew, and starts slowly again"
+    )
+    round_trips: NonNegative = Field(
+        default=1.0, description="until the first byte may be sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
+    )
+
+
 class Links(Config):
     """How messages travel: queueing + bytes / bandwidth + latency, and again after a timeout when one is lost."""
 
-    latency: Duration = Field(
-        default=ConstantTime(value=1e-3),
-        description="time on the way, drawn per message: a time or a distribution of times",
+    latency: Latency = Field(
+        default=ConstantTime(value=1e-3), description="time on the way: a time or a distribution of times"
     )
     bandwidth: Bandwidth | None = Field(default=1.25e8, description="of every link, each way; null: unlimited")
     loss: Loss = Field(default=0.0, description="probability that a message is lost and has to be sent again")
@@ -111,6 +252,14 @@ class Links(Config):
     downlink: Bandwidth | None = Field(
         default=None, description="a client's own capacity that all its incoming messages share; null: unlimited"
     )
+    rules: tuple[LinkRule, ...] = Field(
+        default=(),
+        description="links that differ from this, and from what regions and files say of them; later ones win",
+    )
+    startup: Annotated[Immediate | Tcp, ByKind()] = Field(
+        default=Immediate(), description="what messages after a pause wait for"
+    )
+    overhead: Bytes = Field(default=0, description="bytes that the protocol adds to each message")
     partitions: tuple[NetworkPartition, ...] = Field(
         default=(),
         description="times in which groups of clients do not reach each other; a message across is lost where it is "
@@ -124,4 +273,6 @@ class Links(Config):
             return "a latency"
         if not (self.bandwidth is self.uplink is self.downlink is None):
             return "a bandwidth"
+        if self.rules or self.startup.kind != "none":
+            return "rules" if self.rules else "a startup"
         return "losses" if self.loss > 0 else None

@@ -21,6 +21,7 @@ from simfl.scenario.models import Model, Softmax
 from simfl.scenario.network import Ring, Topology
 from simfl.scenario.privacy import Privacy
 from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write
 from simfl.scenario.underlay import Underlay
 
@@ -64,6 +65,9 @@ class Scenario(Config):
         default=(), description="rules that make some clients slower; several on one client multiply"
     )
     topology: Topology = Field(default=Ring(), description="who is linked with whom")
+    regions: Regions | None = Field(
+        default=None, description="where clients are, and how far that is; null: all in one place"
+    )
     links: Links = Field(default=Links(), description="how the links behave")
     underlay: Underlay | None = Field(
         default=None,

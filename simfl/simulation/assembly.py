@@ -97,6 +97,7 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(
             f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
         )
+    setup.links  # noqa: B018 - files that are missing or malformed
     if setup.devices is not None:
         needed = 4 * (2 * setup.moved.size + batch_size * int(np.prod(setup.dataset.input_shape)))
         check_memory(scenario, setup.devices, needed)
@@ -182,8 +183,8 @@ def _warnings(setup: Setup) -> Iterator[str]:
     if unread := setup.topology.unread:
         path = getattr(setup.scenario.topology, "path", "")
         yield (
-            f"topology.path: {path}: of a graph only nodes and links are read, not {' and '.join(unread)}; links and "
-            "clients.speed say how fast they are"
+            f"topology.path: {path}: of a graph only nodes and links are read, and their latency, bandwidth and "
+            f"loss, not {' and '.join(unread)}; links and clients.speed say how fast they are"
         )
     ledger = setup.ledger
     if ledger is not None and not ledger.counts_holders and setup.scenario.data.partition.kind == "resample":

@@ -46,12 +46,20 @@ class CsvFile:
         where: the key that names it, for messages.
         required: columns that it has.
         optional: columns that it may have; others are refused, since nobody would read them.
+        open_to_others: they are not: the file has other readers too.
 
     Raises:
         DataError: it cannot be read, or has other columns.
     """
 
-    def __init__(self, path: Path, where: str, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        where: str,
+        required: Sequence[str],
+        optional: Sequence[str] = (),
+        open_to_others: bool = False,
+    ) -> None:
         self.path, self.where = path, where
         known = (*required, *optional)
         listed = ", ".join(required) + (f" (and perhaps {', '.join(optional)})" if optional else "")
@@ -67,11 +75,13 @@ class CsvFile:
                 found = ", ".join(names) or "an empty file"
                 raise DataError(f"{where}: {path}: expected {expected}, found {found}; add {name}")
         for name in names:
-            if name not in known or names.count(name) > 1:
-                why = "twice" if name in known else f"too{nearest(name, known)}"
+            if (name not in known and not open_to_others) or names.count(name) > 1:
+                why = "twice" if names.count(name) > 1 else f"too{nearest(name, known)}"
                 raise DataError(f"{where}: {path}: expected {expected}, found {show(name)} {why}")
         if len(rows) == 1:
             raise DataError(f"{where}: {path}: expected at least one line below the header, found none")
+        #: Names, in the order of the file.
+        self.names = names
         #: Of each row, in the file.
         self.lines = [number for number, _ in rows[1:]]
         for number, cells in rows[1:]:

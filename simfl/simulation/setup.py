@@ -15,10 +15,12 @@ from simfl.data import Dataset, Partition
 from simfl.models import AbstractModel
 from simfl.privacy.ledger import Ledger
 from simfl.scenario import Scenario
-from simfl.simulation.devices import Device, devices_of
+from simfl.simulation.devices import Device, capacities_of, devices_of
+from simfl.simulation.links import links_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
 from simfl.world import Topology
+from simfl.world.links import LinkModel
 from simfl.world.underlay import Underlay
 
 if TYPE_CHECKING:
@@ -90,6 +92,12 @@ class Setup:
     def devices(self) -> list[Device] | None:
         """Each client's device, [K]; None where all are as the scenario says."""
         return devices_of(self.scenario, self.streams)
+
+    @functools.cached_property
+    def links(self) -> LinkModel:
+        """How the links behave."""
+        own = None if self.devices is None else capacities_of(self.devices)
+        return links_of(self.scenario, self.streams, self.topology, own)
 
     @property
     def tasks(self) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +12,18 @@ from numpy.typing import NDArray
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
-from simfl.simulation.devices import capacities_of, pace_of, speed_trace
+from simfl.simulation.devices import pace_of, speed_trace
+from simfl.simulation.links import sampler_of
+from simfl.simulation.places import Places
 from simfl.simulation.presence import absences_from_file
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
 from simfl.world.availability import Outage, RandomOutages, Repeated
-from simfl.world.compute import Constant, Sampler, Slowdown
-from simfl.world.cuts import Cut, Cuts
+from simfl.world.compute import Sampler, Slowdown
 from simfl.world.flows import Flows
-from simfl.world.links import LinkModel, MessageRow
+from simfl.world.links import MessageRow
 from simfl.world.topology import build_topology
-from simfl.world.varied import VariedLinks
 
 
 def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
@@ -41,22 +39,10 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
         speed_trace(scenario),
     )
     there = availability(scenario, streams)
-    links = scenario.links
-    own = None if setup.devices is None else capacities_of(setup.devices)
-    kind: Callable[..., LinkModel] = LinkModel if own is None else functools.partial(VariedLinks, layers=(own,))
-    model = kind(
-        latency=sampler_of(links.latency, 0.0),
-        bandwidth=links.bandwidth,
-        loss=links.loss,
-        resend_timeout_s=links.resend_timeout,
-        fifo=links.fifo,
-        uplink=links.uplink,
-        downlink=links.downlink,
-        cuts=Cuts(cuts(scenario, streams)),
-    )
-    fair = links.sharing in ("fair", "by_latency") or setup.underlay is not None
-    carrier = (lambda network: Flows(network, setup.underlay, links.sharing == "by_latency")) if fair else None
-    network = Network(clock, model, scenario.clients.count, streams, there, on_delivery, carrier)
+    sharing = scenario.links.sharing
+    fair = sharing in ("fair", "by_latency") or setup.underlay is not None
+    carrier = (lambda network: Flows(network, setup.underlay, sharing == "by_latency")) if fair else None
+    network = Network(clock, setup.links, scenario.clients.count, streams, there, on_delivery, carrier)
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
     return World(clock, compute, there, network, setup.topology, streams, server)
@@ -81,27 +67,6 @@ def topology_of(scenario: Scenario, streams: Streams) -> Topology:
         return build_topology(kind, count, streams.generator("topology"), **options)
     except ValueError as error:
         raise ScenarioError(f"topology: {error}") from error
-
-
-def sampler_of(config: Any, neutral: float) -> Sampler | None:
-    """Return the sampler of a distribution, None for the constant that changes nothing.
-
-    Args:
-        config: a distribution of factors, with mean 1, or of seconds, with a mean of its own.
-        neutral: 1 for factors, 0 for seconds.
-    """
-    kind, mean = config.kind, getattr(config, "mean", 1.0)
-    if kind == "constant":
-        value = config.value
-        return None if value == neutral else Constant(value)
-    if kind == "uniform":
-        return lambda g, n: g.uniform(config.low, config.high, n)
-    if kind == "exponential":
-        return lambda g, n: g.exponential(mean, n)
-    if kind == "lognormal":
-        sigma = config.sigma
-        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
-    raise ValueError(f"unknown distribution {kind!r}")
 
 
 def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
@@ -160,50 +125,23 @@ def _trace(path: Path, column: str) -> NDArray[np.float64]:
     return values
 
 
-def _chosen(rule: Any, index: int, purpose: str, count: int, streams: Streams) -> Iterable[int]:
-    """The clients that a rule names: a list, all, or a fraction drawn once."""
-    if rule.clients is not None:
-        return list(rule.clients)
-    if rule.fraction is not None:
-        return _share(rule.fraction, purpose, index, count, streams)
-    return range(count)
-
-
-def _share(fraction: float, purpose: str, index: int, count: int, streams: Streams) -> list[int]:
-    """Draw a share of all clients, at least one."""
-    some = max(1, round(fraction * count))
-    return [int(k) for k in np.sort(streams.generator(purpose, index).choice(count, some, replace=False))]
-
-
 def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
     """Return the scripted slowdowns."""
-    rules = []
+    rules, places = [], Places(scenario, streams)
     for index, rule in enumerate(scenario.slowdowns):
         until = math.inf if rule.until is None else rule.until
         if rule.random is not None:
             rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
         else:
-            clients = frozenset(_chosen(rule, index, "slowdown-clients", scenario.clients.count, streams))
+            clients = frozenset(places.chosen(rule, index, "slowdown-clients"))
             rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
     return rules
-
-
-def cuts(scenario: Scenario, streams: Streams) -> list[Cut]:
-    """Return who does not reach whom, and when; the server's number is that behind the last client's."""
-    count, found = scenario.clients.count, []
-    for index, rule in enumerate(scenario.links.partitions):
-        if rule.groups is not None:
-            groups = [frozenset(count if node == "server" else node for node in group) for group in rule.groups]
-        else:
-            assert rule.fraction is not None, "the schema asks for one of the two"
-            groups = [frozenset(_share(rule.fraction, "partition-clients", index, count, streams))]
-        found.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
-    return found
 
 
 def availability(scenario: Scenario, streams: Streams) -> Availability:
     """Return who is away when, the server among them."""
     outages: dict[int, list[Outage]] = {}
+    places = Places(scenario, streams)
     for begin, end in scenario.server.offline:
         outages.setdefault(scenario.clients.count, []).append(Outage(begin, math.inf if end is None else end))
     random: dict[int, RandomOutages] = {}
@@ -223,7 +161,7 @@ def availability(scenario: Scenario, streams: Streams) -> Availability:
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
             churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
-        clients = _chosen(rule, index, "availability-clients", scenario.clients.count, streams)
+        clients = list(places.chosen(rule, index, "availability-clients"))
         count = scenario.clients.count
         traced = {} if rule.trace is None else absences_from_file(rule, index, clients, count, streams)
         for client in clients:

@@ -29,7 +29,7 @@ Quantity = Literal["latency", "bandwidth", "loss", "uplink", "downlink"]
 Ways = Literal["message", "link", "client"]
 
 #: Changes of a capacity during one message, beyond which something is wrong with the trace, or with the message.
-MOST_CHANGES = 1_000_000
+MOST_CHANGES = 100_000
 
 
 class Changing(Protocol):

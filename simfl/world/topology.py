@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,6 +27,8 @@ from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 
 _UNREAD = "unread"
+#: What a file may say about a link, by the names of attributes of edges, or of columns.
+OF_LINKS = ("latency", "bandwidth", "loss")
 """Where a reader leaves what it did not read, among the attributes of a graph."""
 
 MIXING_RULES = {
@@ -105,11 +107,13 @@ class Topology:
         adjacency: item k holds the sorted ids of client k's neighbors. A complete graph's are computed on
             demand, hence sequences and not tuples: they index, iterate and test membership all the same.
         unread: what its file says beside nodes and links, and nobody reads; a phrase each.
+        of_links: what its file says about links, (source, target) -> name in `OF_LINKS` -> as it is written there.
     """
 
     kind: str
     adjacency: Sequence[Sequence[int]]
     unread: tuple[str, ...] = ()
+    of_links: Mapping[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def from_graph(cls, graph: nx.Graph[Any], kind: str = "graph") -> Topology:
@@ -127,7 +131,7 @@ class Topology:
                 neighbors[one].add(other)
                 neighbors[other].add(one)
         unread = tuple(graph.graph.get(_UNREAD, ()))
-        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors), unread)
+        topology = cls(kind, tuple(tuple(sorted(ids)) for ids in neighbors), unread, _of_links(graph))
         parts = topology._count_parts()
         if parts != 1:
             raise ScenarioError(
@@ -433,13 +437,27 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
     return _numbered(graph)
 
 
+def _of_links(graph: nx.Graph[Any]) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return what a graph says about its links, each direction for itself; a directed edge speaks of one alone."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    usual = {name: value for name, value in graph.graph.get("edge_default", {}).items() if name in OF_LINKS}
+    for one, other, values in graph.edges(data=True):
+        said = usual | {name: value for name, value in values.items() if name in OF_LINKS and value not in (None, "")}
+        if said:
+            found[one, other] = said
+            if not graph.is_directed():
+                found[other, one] = said
+    return found
+
+
 def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
-    """Yield what a graph from a file says beside its nodes and links."""
+    """Yield what a graph from a file says beside its nodes and links, and what `OF_LINKS` names of these."""
     own = dict(graph.graph)
     defaults = {what: own.pop(f"{what}_default", {}) for what in ("node", "edge")}
     links = {name for _, _, values in graph.edges(data=True) for name in values} - {"id"}
     nodes = {name for _, values in graph.nodes(data=True) for name in values}
-    for names, what in ((links | {*defaults["edge"]}, "links"), (nodes | {*defaults["node"]}, "nodes"), (own, "graph")):
+    links = (links | {*defaults["edge"]}) - {*OF_LINKS}
+    for names, what in ((links, "links"), (nodes | {*defaults["node"]}, "nodes"), (own, "graph")):
         if names:
             yield f"{', '.join(sorted(map(str, names)))} (of {'the graph' if what == 'graph' else what})"
     if graph.is_directed() and any(not graph.has_edge(other, one) for one, other in graph.edges()):
@@ -447,8 +465,12 @@ def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
 
 
 def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
-    """Read lines `a b` (or `a,b`; further columns and # comments are ignored)."""
+    """Read lines `a b`, or `a,b`; # begins a comment.
+
+    Further columns are read where a header names them: `source,target,latency,bandwidth,loss`, or some of these.
+    """
     graph: nx.Graph[str] = nx.Graph()
+    named: list[str] = []
     _refuse_endless(path)
     columns = 2
     try:
@@ -460,12 +482,16 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
             f"{path}: topology.path: expected a text file of edges, found bytes that are not text"
         ) from error
     for number, line in enumerate(lines, start=1):
-        words = line.partition("#")[0].replace(",", " ").split()
+        bare = line.partition("#")[0]
+        words = [word.strip() for word in bare.split(",")] if "," in bare else bare.split()
+        if not graph and not named and {*words[2:]} & {*OF_LINKS}:
+            named = words[2:]
+            continue
         if len(words) == 1:
             raise DataError(f"{path}:{number}: topology.path: expected two nodes 'a b', found {words[0]!r}")
         if words:
-            graph.add_edge(words[0], words[1])
-            columns = max(columns, len(words))
+            graph.add_edge(words[0], words[1], **dict(zip(named, words[2:], strict=False)))
+            columns = max(columns, len(words) - sum(name in OF_LINKS for name in named))
     _check_size(path, graph.number_of_nodes(), num_clients)
     graph.graph[_UNREAD] = ("what is behind the first two columns",) if columns > 2 else ()
     return _numbered(graph)

@@ -295,7 +295,7 @@ BROKEN = [
         "scalar_for_section",
         ADPSGD + "links: 3\n",
         "{file}: links: expected a mapping, found 3; write key: value pairs (latency, bandwidth, loss, "
-        "resend_timeout, fifo, sharing, uplink, downlink, partitions)",
+        "resend_timeout, fifo, sharing, uplink, downlink, rules, startup, overhead, partitions)",
     ),
     Broken(
         "null_for_section",
@@ -729,20 +729,20 @@ BROKEN = [
     Broken(
         "partition_with_an_unknown_client",
         ADPSGD + "links: {partitions: [{groups: [[0, 16]]}]}\n",
-        "{file}: links.partitions.0.groups: expected a client below clients.count, which is 16, found 16; clients are "
-        "numbered from 0",
+        "{file}: links.partitions.0.groups.0.1: expected a client below clients.count, which is 16, found 16; clients "
+        "are numbered from 0",
     ),
     Broken(
         "partition_with_a_word",
         ADPSGD + "links: {partitions: [{groups: [[0, serve]]}]}\n",
-        "{file}: links.partitions.0.groups.0.1: expected a client by number, or server, found 'serve'; clients are "
-        "numbered from 0",
+        "{file}: links.partitions.0.groups.0.1: expected a client by number, server, or a name of regions.names, "
+        "found 'serve'; add regions",
     ),
     Broken(
         "partition_of_a_server_that_is_not_there",
         ADPSGD + "links: {partitions: [{groups: [[0, server]]}]}\n",
-        "{file}: links.partitions.0.groups: expected clients alone, found 'server'; remove it: algorithm 'adpsgd' has "
-        "no server",
+        "{file}: links.partitions.0.groups.0.1: expected clients alone, found 'server'; remove it: algorithm 'adpsgd' "
+        "has no server",
     ),
     Broken(
         "partition_of_everybody",

@@ -115,6 +115,11 @@ class AsyncFl(AlgorithmConfig):
             raise InvalidValueError(*problems)
         return self
 
+    @property
+    def nodes_beside_server(self) -> int:
+        """The aggregators."""
+        return sum(self.aggregators)
+
     def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
         """Rounds whose sizes change need noise that is given, on gradients that are clipped one by one."""
         privacy, count = scenario.privacy, scenario.clients.count

@@ -38,6 +38,11 @@ class AlgorithmConfig(Config):
         return "kind" in cls.model_fields and not cls.model_fields["kind"].is_required()
 
     @property
+    def nodes_beside_server(self) -> int:
+        """How many nodes there are that are neither clients nor the server."""
+        return 0
+
+    @property
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False

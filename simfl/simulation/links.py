@@ -1,0 +1,275 @@
+"""From a scenario to its links: how they behave, which of them differ, and from what file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simfl.errors import DataError
+from simfl.scenario import Scenario
+from simfl.scenario.problems import InvalidValueError, show
+from simfl.scenario.units import parse_bandwidth, parse_time
+from simfl.simulation.csv_files import CsvFile
+from simfl.simulation.places import Places
+from simfl.streams import Streams
+from simfl.world import Topology
+from simfl.world.compute import Constant, Sampler
+from simfl.world.cuts import Cut, Cuts
+from simfl.world.link_values import (
+    Drawn,
+    Edges,
+    Layer,
+    Matrix,
+    Quantity,
+    Rule,
+    Traced,
+    TwoState,
+    Value,
+    Ways,
+    Window,
+)
+from simfl.world.links import LinkModel, TcpStartup
+from simfl.world.steps import Steps
+from simfl.world.varied import VariedLinks
+
+_LINKS: tuple[Quantity, ...] = ("latency", "bandwidth", "loss")
+
+
+def links_of(scenario: Scenario, streams: Streams, topology: Topology, own: Layer | None = None) -> LinkModel:
+    """Return how the links behave.
+
+    Args:
+        scenario: what is said of them.
+        streams: the run's streams.
+        topology: what its file says of them.
+        own: what clients' devices say of their uplinks and downlinks.
+
+    Raises:
+        DataError: a file that is missing or malformed.
+    """
+    links, places = scenario.links, Places(scenario, streams)
+    layers = (*([] if own is None else [own]), *_layers(scenario, topology, places))
+    model = LinkModel(
+        latency=sampler_of(links.latency, 0.0),
+        bandwidth=links.bandwidth,
+        loss=links.loss,
+        resend_timeout_s=links.resend_timeout,
+        fifo=links.fifo,
+        uplink=links.uplink,
+        downlink=links.downlink,
+        overhead=links.overhead,
+        startup=None
+        if links.startup.kind == "none"
+        else TcpStartup(links.startup.window, links.startup.pause, links.startup.round_trips),
+        cuts=Cuts(cuts(scenario, places)),
+    )
+    return model if not layers else VariedLinks(**vars(model), layers=layers)
+
+
+def sampler_of(config: Any, neutral: float) -> Sampler | None:
+    """Return the sampler of a distribution, None for the constant that changes nothing.
+
+    Args:
+        config: a distribution of factors, with mean 1, or of a quantity, with a mean of its own.
+        neutral: 1 for factors, 0 for seconds.
+    """
+    kind, mean = config.kind, getattr(config, "mean", 1.0)
+    if kind == "constant":
+        value = config.value
+        return None if value == neutral else Constant(value)
+    if kind == "uniform":
+        return lambda g, n: g.uniform(config.low, config.high, n)
+    if kind == "exponential":
+        return lambda g, n: g.exponential(mean, n)
+    if kind == "lognormal":
+        sigma = config.sigma
+        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
+    raise ValueError(f"unknown distribution {kind!r}")
+
+
+def cuts(scenario: Scenario, places: Places) -> list[Cut]:
+    """Return who does not reach whom, and when; the server's number is that behind the last client's."""
+    found = []
+    for index, rule in enumerate(scenario.links.partitions):
+        if rule.groups is not None:
+            groups = [places.of(group) for group in rule.groups]
+        else:
+            assert rule.fraction is not None, "the schema asks for one of the two"
+            groups = [frozenset(places.share(rule.fraction, "partition-clients", index))]
+        found.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
+    return found
+
+
+def _layers(scenario: Scenario, topology: Topology, places: Places) -> Iterator[Layer]:
+    """Yield what says that links differ, the strongest last."""
+    latency = scenario.links.latency
+    if getattr(latency, "drawn", "message") != "message":
+        values: dict[Quantity, Value] = {"latency": _value(latency, "latency", "latency", "links.latency", places)}
+        yield Rule(values, nodes=frozenset(range(places.count)))
+    if (regions := scenario.regions) is not None:
+        matrices: dict[Quantity, list[list[float | None]]] = {}
+        if regions.latency is not None:
+            matrices["latency"] = _matrix(regions.latency, regions.names, parse_time, "regions.latency")
+        if regions.bandwidth is not None:
+            matrices["bandwidth"] = _matrix(regions.bandwidth, regions.names, parse_bandwidth, "regions.bandwidth")
+        if matrices:
+            yield Matrix(places.regions, matrices)
+    if topology.of_links:
+        yield Edges(_of_edges(topology, getattr(scenario.topology, "path", "")))
+    for i, rule in enumerate(scenario.links.rules):
+        yield _rule(rule, i, places)
+
+
+def _rule(rule: Any, index: int, places: Places) -> Rule:
+    values: dict[Quantity, Value] = {}
+    quantities: tuple[Quantity, ...] = (*_LINKS, "uplink", "downlink")
+    for quantity in quantities:
+        if (config := getattr(rule, quantity)) is not None:
+            where = f"links.rules.{index}.{quantity}"
+            values[quantity] = _value(config, quantity, f"{quantity}-{index}", where, places)
+    window = Window(rule.start, math.inf if rule.until is None else rule.until, rule.every)
+    timed = None if rule.start == 0.0 and rule.until is None else window
+    if rule.between is not None:
+        one, other = (places.of(side) for side in rule.between)
+        ways = {"both": ((one, other), (other, one)), "out": ((one, other),), "in": ((other, one),)}[rule.direction]
+        return Rule(values, ways, one | other, timed)
+    nodes = frozenset(places.chosen(rule, index, "link-clients"))
+    if rule.all:
+        return Rule(values, nodes=nodes, window=timed)
+    ends = {"both": ((nodes, None), (None, nodes)), "out": ((nodes, None),), "in": ((None, nodes),)}
+    return Rule(values, ends[rule.direction], nodes, timed)
+
+
+def _value(config: Any, quantity: Quantity, purpose: str, where: str, places: Places) -> Value:
+    if config.kind == "constant":
+        return float(config.value)
+    if config.kind == "trace":
+        return _trace(config, quantity, where, places)
+    if config.kind == "gilbert_elliott":
+        return TwoState(config.good, config.bad, config.loss_good, config.loss_bad, config.drawn, purpose)
+    usual: Ways = "client" if quantity in ("uplink", "downlink") else "link"
+    sampler = sampler_of(config, math.nan)
+    assert sampler is not None, "no value is NaN"
+    return Drawn(sampler, config.drawn or usual, purpose)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
+    """Return a latency in seconds, a bandwidth in bytes per second, or a loss.
+
+    Raises:
+        ValueError: it is none; with what was expected.
+    """
+    text = str(cell).strip()
+    try:
+        plain: float | None = float(text)
+    except ValueError:
+        plain = None
+    if quantity == "loss":
+        if plain is None or not 0.0 <= plain <= 0.9999:
+            raise ValueError("a probability >= 0 and <= 0.9999")
+        return plain
+    parse: Callable[[object], float] = parse_time if quantity == "latency" else parse_bandwidth
+    try:
+        value = parse(
+            f"{text} {unit}"
+            if unit and plain is not None
+            else plain
+            if quantity == "latency" and plain is not None
+            else text
+        )
+    except InvalidValueError as error:
+        raise ValueError(error.problems[0].expected) from error
+    if not math.isfinite(value) or value < 0 or (value == 0 and quantity != "latency"):
+        raise ValueError("a time >= 0" if quantity == "latency" else "a bandwidth > 0")
+    return value
+
+
+def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Traced:
+    """Read steps of everybody, of clients, or of links; each trace goes forward in time."""
+    file = CsvFile(Path(config.path), f"{where}.path", ("time", "value"), ("client", "source", "target"))
+    keys = [key for key in ("client", "source", "target") if key in file.names]
+    if keys not in ([], ["client"], ["source", "target"]):
+        expected = "client, or source and target, or none of them"
+        raise DataError(
+            f"{file.where}: {file.path}: expected {expected}, found {' and '.join(keys)}; add or remove one"
+        )
+    columns = {key: file.words(key) for key in keys}
+    found: dict[Any, tuple[list[float], list[float]]] = {}
+    for row, (time, word) in enumerate(zip(file.seconds("time").tolist(), file.words("value"), strict=True)):
+        for key in keys:
+            if columns[key][row] != "server" and not _is_client(columns[key][row], places.count):
+                raise file.refused(row, key, f"a client below clients.count, which is {places.count}, or server")
+        nodes = [places.count if columns[key][row] == "server" else int(columns[key][row]) for key in keys]
+        times, values = found.setdefault(tuple(nodes) if len(nodes) > 1 else (*nodes, None)[0], ([], []))
+        if times and time <= times[-1]:
+            advice = "sort the trace by time"
+            raise file.refused(row, "time", f"a time after {times[-1]:g} s, that of the row before", advice)
+        try:
+            values.append(_number(word, config.unit, quantity))
+        except ValueError as error:
+            raise file.refused(row, "value", str(error)) from error
+        times.append(time)
+    last = max(times[-1] for times, _ in found.values())
+    if config.every is not None and last >= config.every:
+        raise DataError(
+            f"{where}.every: expected more than {last:g} s, the last time of {config.path}, found {config.every:g} s; "
+            "choose a longer time"
+        )
+    return Traced({key: Steps(tuple(times), tuple(values), config.every) for key, (times, values) in found.items()})
+
+
+def _is_client(word: str, count: int) -> bool:
+    return word.isdecimal() and int(word) < count
+
+
+def _matrix(
+    config: Any, names: tuple[str, ...], parse: Callable[[object], float], where: str
+) -> list[list[float | None]]:
+    """Return a matrix between regions, from the scenario or from a file, [from][to]."""
+    if config.kind == "matrix":
+        rows = [list(row) for row in config.values]
+    else:
+        rows = _read_matrix(config, names, "latency" if parse is parse_time else "bandwidth", f"{where}.path")
+    half = 0.5 if getattr(config, "round_trips", False) else 1.0
+    return [[None if value is None else half * value for value in row] for row in rows]
+
+
+def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity, at: str) -> list[list[float | None]]:
+    file = CsvFile(Path(config.path), at, names, open_to_others=True)
+    rows = {word: row for row, word in enumerate(file.words(file.names[0]))}
+    found: list[list[float | None]] = []
+    for name in names:
+        if name not in rows:
+            raise DataError(f"{at}: {file.path}: expected a row for region {name!r}, found {', '.join(rows)}; add it")
+        found.append([])
+        for other in names:
+            word = file.words(other)[rows[name]]
+            try:
+                found[-1].append(_number(word, config.unit, quantity) if word else None)
+            except ValueError as error:
+                raise file.refused(rows[name], other, str(error)) from error
+    return found
+
+
+def _of_edges(topology: Topology, path: str) -> dict[tuple[int, int], Mapping[Quantity, float]]:
+    """Return what the file of a topology says about links."""
+    found: dict[tuple[int, int], Mapping[Quantity, float]] = {}
+    for (one, other), said in topology.of_links.items():
+        values: dict[Quantity, float] = {}
+        for quantity in _LINKS:
+            if quantity in said:
+                try:
+                    values[quantity] = _number(said[quantity], None, quantity)
+                except ValueError as error:
+                    found_there = f"link {one} - {other}: {quantity}: expected {error}, found {show(said[quantity])}"
+                    raise DataError(f"topology.path: {path}: {found_there}") from error
+        if values:
+            found[one, other] = values
+    return found

@@ -1,0 +1,97 @@
+"""Who is meant by the words of a scenario: numbers, the server, regions, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simfl.errors import DataError, nearest
+from simfl.scenario import Scenario
+from simfl.simulation.csv_files import CsvFile
+from simfl.streams import Streams
+
+
+class Places:
+    """Who is meant by the words of a scenario: numbers, the server, regions, shares.
+
+    Servers stand behind the clients: the server itself is node K, its aggregators are K + 1 and so on.
+
+    Args:
+        scenario: whose words they are.
+        streams: the run's streams.
+    """
+
+    def __init__(self, scenario: Scenario, streams: Streams) -> None:
+        self.count, self._streams = scenario.clients.count, streams
+        beside = scenario.algorithm.nodes_beside_server
+        self.servers = frozenset(range(self.count, self.count + 1 + beside))
+        #: Region of each node that is in one, by number.
+        self.regions: dict[int, int] = {}
+        self._names: tuple[str, ...] = ()
+        if (regions := scenario.regions) is None:
+            return
+        self._names = regions.names
+        self.regions = dict(enumerate(self._of_clients(regions)))
+        server = scenario.server
+        of_servers = [server.region, *server.aggregator_regions, *[server.region] * beside]
+        for node, name in zip(sorted(self.servers), of_servers, strict=False):
+            if name is not None:
+                self.regions[node] = self._names.index(name)
+
+    def _of_clients(self, regions: Any) -> Iterable[int]:
+        if regions.counts is not None:
+            return [number for number, some in enumerate(regions.counts) for _ in range(some)]
+        if regions.clients is not None:
+            return [self._names.index(name) for name in regions.clients]
+        if regions.shares is not None:
+            ends = np.round(np.cumsum(regions.shares) * self.count).astype(int)
+            region = np.searchsorted(ends, np.arange(self.count), side="right").clip(max=len(self._names) - 1)
+            dealt: list[int] = self._streams.generator("region-clients").permutation(region).tolist()
+            return dealt
+        file = CsvFile(Path(regions.path), "regions.path", (regions.column,), open_to_others=True)
+        if len(file) != self.count:
+            raise DataError(
+                f"regions.path: {regions.path}: expected a row for each client, {self.count} rows, found {len(file)}; "
+                "change clients.count or the file"
+            )
+        names = file.words(regions.column)
+        for row, name in enumerate(names):
+            if name not in self._names:
+                raise file.refused(
+                    row, regions.column, "one of regions.names", f"name it there{nearest(name, self._names)}"
+                )
+        return [self._names.index(name) for name in names]
+
+    def of(self, places: Iterable[int | str]) -> frozenset[int]:
+        """Return the nodes that numbers, `server` and names of regions stand for."""
+        nodes: set[int] = set()
+        for place in places:
+            if isinstance(place, int):
+                nodes.add(place)
+            elif place == "server":
+                nodes |= self.servers
+            else:
+                region = self._names.index(place)
+                nodes |= {node for node, found in self.regions.items() if found == region}
+        return frozenset(nodes)
+
+    def share(self, fraction: float, purpose: str, index: int) -> list[int]:
+        """Draw a share of all clients, at least one."""
+        some = max(1, round(fraction * self.count))
+        return [
+            int(k) for k in np.sort(self._streams.generator(purpose, index).choice(self.count, some, replace=False))
+        ]
+
+    def chosen(self, rule: Any, index: int, purpose: str) -> Iterable[int]:
+        """Return the clients that a rule names: a list, regions, a fraction drawn once, or all."""
+        if rule.clients is not None:
+            words = any(isinstance(place, str) for place in rule.clients)
+            return sorted(self.of(rule.clients)) if words else list(rule.clients)
+        if getattr(rule, "regions", None) is not None:
+            return sorted(self.of(rule.regions))
+        if rule.fraction is not None:
+            return self.share(rule.fraction, purpose, index)
+        return range(self.count)
