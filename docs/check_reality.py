@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -127,33 +128,36 @@ class Result:
         return self.processes, self.slowdown, self.model_bytes, self.compute
 
 
-def simulate(scenario: Any, updates: int) -> tuple[float, int]:
+def simulate(setup: Any, updates: int) -> tuple[float, int]:
     """Return the virtual time of so many updates, and how many there were (whole rounds)."""
     from simfl.bench.limits import Nothing, run_world
-    from simfl.simulation.assembly import assemble
     from simfl.tape import Tape
 
-    setup = assemble(scenario)
     _, _, algorithm = run_world(setup, Tape(Nothing(), **setup.problem.recorded), updates)
     return algorithm.clock.now, algorithm.updates
 
 
+def assembled(setting: Setting, **sections: Any) -> Any:
+    """Return what a run of a setting needs."""
+    from simfl.simulation.assembly import assemble
+
+    return assemble(setting.scenario(**sections))
+
+
 def updates_in(setting: Setting, seconds: float, **sections: Any) -> int:
     """Return how many updates a setting makes in about so long, in whole rounds."""
-    enough, count = 2 * setting.processes, setting.processes
+    setup, count = assembled(setting, **sections), setting.processes
+    enough = 2 * count
     while True:
-        took, made = simulate(setting.scenario(enough, **sections), enough)
-        if took >= seconds or made < enough:
-            break
+        took, made = simulate(setup, enough)
+        if took >= seconds:
+            return max(2 * count, round(made * seconds / took / count) * count)
         enough = 2 * enough
-    return max(2 * count, round(made * min(1.0, seconds / took) / count) * count)
 
 
 def model_bytes(setting: Setting) -> int:
     """Return the bytes of a message."""
-    from simfl.simulation.assembly import assemble
-
-    return int(assemble(setting.scenario(1)).training.model_bytes)
+    return int(assembled(setting).training.model_bytes)
 
 
 # -- what is fitted ------------------------------------------------------------------------------------
@@ -205,7 +209,7 @@ def fit_overhead(fit: Fit, runs: Iterable[tuple[Setting, int, int, float]]) -> N
 
     sizes, extras = [], []
     for setting, size, updates, measured_s in runs:
-        predicted_s, _ = simulate(setting.scenario(updates, **fit.sections(setting, size)), updates)
+        predicted_s, _ = simulate(assembled(setting, **fit.sections(setting, size)), updates)
         sizes.append(size)
         extras.append(max(1e-6, (measured_s - predicted_s) * setting.processes / updates))
         print(f"fitted to {setting.name}: {1e3 * extras[-1]:.3f} ms in an iteration", flush=True)
@@ -242,6 +246,9 @@ def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
     before = len(jobs)
     jobs += [job(one, updates) for one, updates in zip([*fitted, *settings], [*aims, *goals], strict=True)]
     print(f"{len(settings)} settings, about {seconds:g} s each", flush=True)
+    # A program is compiled in one process, and found by the others.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(scratch.absolute() / "compiled"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     found = launching.launch(jobs, max(int(one["processes"]) for one in jobs))
     pair = link_section(found[0], POLL_S / 2)
     shifts = {
@@ -255,7 +262,7 @@ def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
     results = []
     for one, updates, measured_s in zip(settings, goals, times[len(fitted) :], strict=True):
         size = bytes_of[one.hidden]
-        predicted_s, _ = simulate(one.scenario(updates, **fit.sections(one, size)), updates)
+        predicted_s, _ = simulate(assembled(one, **fit.sections(one, size)), updates)
         result = Result(one.algorithm, one.processes, one.slowdown, size, one.compute, updates, predicted_s, measured_s)
         results.append(result)
         print(f"{one.name}: predicted {predicted_s:.3f} s, measured {measured_s:.3f} s, {100 * result.error:+.1f} %")
@@ -363,7 +370,7 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "page"))
     parser.add_argument("csv", nargs="?", type=Path, default=Path("results/validation.csv"))
     parser.add_argument("--only", default="", help="settings whose name this is found in, a regular expression")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run, about")
+    parser.add_argument("--seconds", type=float, default=7.0, help="of each run, about")
     parser.add_argument("--out", type=Path, help="the CSV file, where it is not the argument")
     parser.add_argument("--scratch", type=Path, default=Path("results/validation"), help="folder of the runs")
     asked = parser.parse_args()

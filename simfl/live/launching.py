@@ -111,6 +111,8 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             if child.poll() is None:
                 child.kill()
         done = path.with_suffix(".done")
+        if asked and not done.exists():
+            raise RunError("live: interrupted before anything could be written")
         if child.returncode or not done.exists():
             lines = [line for line in errors.splitlines() if line.startswith("simfl live: ")]
             said = lines[0].removeprefix("simfl live: ") if lines else (errors.strip().splitlines() or ["no word"])[-1]
