@@ -48,7 +48,7 @@ copyright = "the authors of simfl, Apache-2.0"
 BELOW = {
     "index": ["tutorial", "guides", "reference", "papers", "design"],
     "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "own_algorithm"],
-    "reference": ["scenario", "algorithms", "faults", "api"],
+    "reference": ["scenario", "algorithms", "faults", "network", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["validation", "benchmarks", "contributing"],
 }
@@ -70,6 +70,7 @@ TITLES = {
     "scenario": "Scenario",
     "algorithms": "Algorithms",
     "faults": "Faults",
+    "network": "The network",
     "reproduction": "What was reproduced",
     "adp2sgd": "A(DP)²SGD",
     "async_fl": "Asynchronous FL",

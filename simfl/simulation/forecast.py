@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from simfl.errors import ScenarioError
 from simfl.simulation.devices import usual_batch_s
@@ -22,8 +21,8 @@ class Forecast:
         spectral_gap: of the mixing matrix; None where the algorithm has no topology.
         parameters: of the model.
         model_bytes: of a model in a message (of one task, where models are sent task by task).
-        message_s: virtual seconds from sending such a message over an idle link to its delivery, on average, without
-            losses.
+        message_s: virtual seconds from sending such a message over the idle link from client 0 to client 1 to its
+            delivery, on average, without losses.
         batch_s: virtual seconds that a mini-batch takes a client of factor 1, on average over devices.
         epsilon: the largest over clients, if all take part equally often until the run ends, by the Renyi accountant:
             at the end it may turn out tighter. None where nothing is certified, or nobody knows how many releases come.
@@ -51,7 +50,8 @@ class Forecast:
 def forecast(setup: Setup) -> Forecast:
     """Return what a scenario weighs."""
     scenario, size = setup.scenario, setup.training.model_bytes
-    carrier, other = build_world(setup).network.carrier, min(1, scenario.clients.count - 1)
+    network, other = build_world(setup).network, min(1, scenario.clients.count - 1)
+    carrier, latency_s = network.carrier, network.values.mean_latency_s(0, other, 0.0)
     gap = None
     if scenario.algorithm.uses_topology:
         rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
@@ -66,20 +66,13 @@ def forecast(setup: Setup) -> Forecast:
         spectral_gap=gap,
         parameters=setup.model.size,
         model_bytes=size,
-        message_s=carrier.paced_s(0, other, size) + carrier.beneath_s(0, other) + _mean_s(scenario.links.latency),
+        message_s=carrier.paced_s(0, other, size) + carrier.beneath_s(0, other) + latency_s,
         batch_s=usual_batch_s(scenario, setup.devices),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
         privacy=statement,
         warnings=setup.warnings,
     )
-
-
-def _mean_s(duration: Any) -> float:
-    """Return the mean of a distribution of times."""
-    if duration.kind == "constant":
-        return float(duration.value)
-    return float((duration.low + duration.high) / 2 if duration.kind == "uniform" else duration.mean)
 
 
 def _planned(setup: Setup) -> tuple[float | None, str | None]:

@@ -751,6 +751,57 @@ BROKEN = [
         "out, or add a group",
     ),
     Broken(
+        "rule_of_nobody",
+        ADPSGD + "links: {rules: [{latency: 1 ms}]}\n",
+        "{file}: links.rules.0: expected exactly one of clients, fraction, regions, between and all, found "
+        "none of them; add clients",
+    ),
+    Broken(
+        "rule_without_values",
+        ADPSGD + "links: {rules: [{all: true}]}\n",
+        "{file}: links.rules.0: expected at least one of latency, bandwidth, loss, uplink and downlink, found"
+        " none of them; say what differs",
+    ),
+    Broken(
+        "rule_of_an_unknown_client",
+        ADPSGD + "links: {rules: [{clients: [16], loss: 0.1}]}\n",
+        "{file}: links.rules.0.clients.0: expected a client below clients.count, which is 16, found 16; "
+        "clients are numbered from 0",
+    ),
+    Broken(
+        "rule_of_an_unknown_region",
+        ADPSGD + "links: {rules: [{regions: [eu], loss: 0.1}]}\n",
+        "{file}: links.rules.0.regions.0: expected a client by number, server, or a name of regions.names, "
+        "found 'eu'; add regions",
+    ),
+    Broken(
+        "rule_with_a_negative_latency",
+        ADPSGD + "links: {rules: [{all: true, latency: -1 ms}]}\n",
+        "{file}: links.rules.0.latency: expected a time >= 0, found '-1 ms'; choose a value in this range",
+    ),
+    Broken(
+        "uplink_between_two",
+        ADPSGD + "links: {rules: [{between: [0, 1], uplink: 1 Mbit/s}]}\n",
+        "{file}: links.rules.0.uplink: expected clients whose own capacity it is, found uplink between two "
+        "sides; name clients, fraction, regions or all, without direction; or use bandwidth",
+    ),
+    Broken(
+        "rule_that_never_ends_again",
+        ADPSGD + "links: {rules: [{all: true, loss: 0.1, every: 1 s}]}\n",
+        "{file}: links.rules.0.every: expected 'until' beside 'every', found none; say when it ends each time",
+    ),
+    Broken(
+        "matrix_of_the_wrong_shape",
+        ADPSGD + "regions: {names: [eu, us], counts: [8, 8], latency: [[1 ms, 2 ms], [3 ms]]}\n",
+        "{file}: regions.latency: expected 2 values, one for each of regions.names, found 1; change the row",
+    ),
+    Broken(
+        "regions_that_hold_too_few",
+        ADPSGD + "regions: {names: [eu, us], counts: [8, 7]}\n",
+        "{file}: regions.counts: expected counts that add up to clients.count, which is 16, found 15; change "
+        "them or clients.count",
+    ),
+    Broken(
         "outage_of_a_server_that_is_not_there",
         ADPSGD + "server: {offline: [[1 s, 2 s]]}\n",
         "{file}: server.offline: expected no outage of a server that is not there, found one; remove it: algorithm "

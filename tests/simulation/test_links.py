@@ -1,0 +1,104 @@
+import pytest
+
+from simfl.errors import DataError
+from simfl.scenario import from_mapping
+from simfl.simulation.links import links_of
+from simfl.simulation.places import Places
+from simfl.streams import Streams
+from simfl.world import Topology
+from simfl.world.link_values import Lookup, Traced
+from simfl.world.links import LinkModel
+from simfl.world.topology import build_topology
+from simfl.world.varied import VariedLinks
+
+PAIR = Topology("pair", ((1,), (0,)))
+
+
+def scenario_of(count=2, algorithm="fedavg", **sections):
+    return from_mapping({"algorithm": algorithm, "clients": {"count": count}, **sections})
+
+
+def model_of(topology=PAIR, **sections):
+    return links_of(scenario_of(**sections), Streams(0), topology)
+
+
+def trace_of(tmp_path, text, **more):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    rule = {"all": True, "uplink": {"kind": "trace", "path": str(path), "unit": "Mbit/s", **more}}
+    return model_of(links={"rules": [rule]})
+
+
+def test_links_that_do_not_differ_are_equal_links():
+    assert type(model_of()) is LinkModel
+    assert type(model_of(regions={"names": ["here"], "counts": [2]})) is LinkModel
+    assert isinstance(model_of(links={"rules": [{"all": True, "loss": 0.1}]}), VariedLinks)
+
+
+def test_a_trace_has_steps_of_each_client(tmp_path):
+    (rule,) = trace_of(tmp_path, "time,client,value\n0,0,8\n10 s,0,16\n5,1,80 Mbit/s\n").layers
+    traced = rule.values["uplink"]
+    assert isinstance(traced, Traced)
+    assert {key: (steps.times, steps.values) for key, steps in traced.steps.items()} == {
+        0: ((0.0, 10.0), (1e6, 2e6)),
+        1: ((5.0,), (1e7,)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time,value\n2,8\n1,8\n", r":3: time: expected a time after 2 s, .* found '1'; sort the trace by time"),
+        ("time,value\n1,-8\n", r":2: value: expected a bandwidth > 0, found '-8'"),
+        ("time,client,value\n1,7,8\n", r":2: client: expected a client below clients.count, which is 2, or server"),
+        ("time,source,value\n1,0,8\n", "expected client, or source and target, or none of them, found source"),
+        ("when,value\n1,8\n", "links.rules.0.uplink.path: .* add time"),
+    ],
+)
+def test_a_wrong_trace_is_one_line(tmp_path, text, message):
+    with pytest.raises(DataError, match=message) as caught:
+        trace_of(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_begins_anew_after_its_end_alone(tmp_path):
+    with pytest.raises(DataError, match=r"uplink.every: expected more than 5 s, the last time of .*, found 3 s"):
+        trace_of(tmp_path, "time,value\n0,1\n5,2\n", every="3 s")
+
+
+def test_servers_and_shares_are_in_regions():
+    regions = {"names": ["a", "b"], "shares": [0.25, 0.75]}
+    server = {"region": "b", "aggregator_regions": ["a"]}
+    algorithm = {"kind": "async_fl", "aggregators": [2]}
+    places = Places(scenario_of(8, algorithm, regions=regions, server=server), Streams(0))
+    assert sorted(places.regions[k] for k in range(8)) == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert [places.regions[k] for k in (8, 9, 10)] == [1, 0, 1]
+    assert places.of(["a", 5]) == {k for k in range(11) if places.regions[k] == 0} | {5}
+    assert places.of(["server"]) == {8, 9, 10}
+
+
+def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):
+    path = tmp_path / "rtt.csv"
+    path.write_text("from,a,b\nb,30,\na,2,40\n")
+    table = {"kind": "csv", "path": str(path), "unit": "ms", "round_trips": True}
+    model = model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
+    found = Lookup(model.layers, Streams(0), 2)
+    assert [found.of_link("latency", *link) for link in ((0, 1), (1, 0))] == [0.020, 0.015]
+    path.write_text("from,a,b\na,2,40\n")
+    with pytest.raises(DataError, match=r"regions.latency.path: .*: expected a row for region 'b', found a; add it"):
+        model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
+
+
+def test_edges_of_a_file_have_values_of_their_own(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("source,target,latency,loss\n0,1,20 ms,\n1,2,,0.25\n")
+    topology = build_topology("edge_list", 3, Streams(0).generator("topology"), path=path)
+    assert not topology.unread
+    model = model_of(topology, count=3, algorithm="adpsgd", links={"latency": "1 ms"})
+    values = model.values(Streams(0), 3)
+    assert [values.mean_latency_s(*link, 0.0) for link in ((0, 1), (1, 0), (1, 2))] == [0.020, 0.020, 0.001]
+    assert [values.mean_loss(*link, 0.0) for link in ((0, 1), (2, 1))] == [0.0, 0.25]
+    path.write_text("source,target,latency\n0,1,soon\n1,2,\n")
+    topology = build_topology("edge_list", 3, Streams(0).generator("topology"), path=path)
+    with pytest.raises(DataError, match=r"topology.path: .*: link 0 - 1: latency: expected a time .*, found 'soon'"):
+        model_of(topology, count=3, algorithm="adpsgd")
