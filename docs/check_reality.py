@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -179,7 +180,7 @@ def link_section(trips: Sequence[Sequence[float]], beyond_s: float) -> dict[str,
     line = fit_link([(int(size), float(seconds)) for size, seconds in trips])
     low = max(0.0, line.fixed - beyond_s)
     latency = {"kind": "uniform", "low": low, "high": low + POLL_S}
-    return {"latency": latency, "bandwidth": 1.0 / line.slope if line.slope else None}
+    return {"latency": latency, "bandwidth": f"{1e-6 / line.slope:.6g} MB/s" if line.slope else None}
 
 
 @dataclass
@@ -220,8 +221,8 @@ def fit_overhead(fit: Fit, runs: Iterable[tuple[Setting, int, int, float]]) -> N
 # -- the runs ------------------------------------------------------------------------------------------
 
 
-def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
-    """Measure, fit, predict; write the CSV file and return its lines."""
+def check(only: str, seconds: float, out: Path, scratch: Path, refit: bool = False) -> list[Result]:
+    """Measure (or take what was measured so before), fit, predict; write the CSV file and return its lines."""
     from simfl.live import launching
     from simfl.live.transport import POLL_S
     from simfl.records import read
@@ -249,14 +250,20 @@ def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
     # A program is compiled in one process, and found by the others.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(scratch.absolute() / "compiled"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    found = launching.launch(jobs, max(int(one["processes"]) for one in jobs))
+    raw = out.with_suffix(".json")
+    if refit:
+        found, times = json.loads(raw.read_text(encoding="utf-8"))
+    else:
+        found = launching.launch(jobs, max(int(one["processes"]) for one in jobs))
+        times = [read(folder).manifest.time_s for folder in found[before:]]
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        raw.write_text(json.dumps((found[:before], times)), encoding="utf-8")
     pair = link_section(found[0], POLL_S / 2)
     shifts = {
         count: link_section(trips, shift_factor(count, POLL_S))
         for count, trips in zip(counts, found[1 : 1 + len(counts)], strict=True)
     }
     fit = Fit(pair, shifts, found[before - 1])
-    times = [read(folder).manifest.time_s for folder in found[before:]]
     fit_overhead(fit, zip(fitted, [bytes_of[one.hidden] for one in fitted], aims, times, strict=False))
     print(fit, flush=True)
     results = []
@@ -266,7 +273,6 @@ def check(only: str, seconds: float, out: Path, scratch: Path) -> list[Result]:
         result = Result(one.algorithm, one.processes, one.slowdown, size, one.compute, updates, predicted_s, measured_s)
         results.append(result)
         print(f"{one.name}: predicted {predicted_s:.3f} s, measured {measured_s:.3f} s, {100 * result.error:+.1f} %")
-    out.parent.mkdir(parents=True, exist_ok=True)
     with open(out, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Result)], lineterminator="\n")
         writer.writeheader()
@@ -372,11 +378,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="settings whose name this is found in, a regular expression")
     parser.add_argument("--seconds", type=float, default=7.0, help="of each run, about")
     parser.add_argument("--out", type=Path, help="the CSV file, where it is not the argument")
+    parser.add_argument("--refit", action="store_true", help="fit and predict again, from what was measured")
     parser.add_argument("--scratch", type=Path, default=Path("results/validation"), help="folder of the runs")
     asked = parser.parse_args()
     path = asked.out or asked.csv
     if asked.what == "run":
-        check(asked.only, asked.seconds, path, asked.scratch)
+        check(asked.only, asked.seconds, path, asked.scratch, asked.refit)
     else:
         write_page(read_results(path))
 
