@@ -47,7 +47,7 @@ copyright = "the authors of simfl, Apache-2.0"
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
     "index": ["tutorial", "guides", "reference", "papers", "design"],
-    "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "own_algorithm"],
+    "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "topologies", "own_algorithm"],
     "reference": ["scenario", "algorithms", "faults", "network", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["validation", "benchmarks", "contributing"],
@@ -65,6 +65,7 @@ TITLES = {
     "planning": "Plan privacy",
     "looking": "Look into runs",
     "devices": "Describe devices",
+    "topologies": "Let the graph change",
     "own_algorithm": "Write an algorithm",
     "validation": "Held against reality",
     "scenario": "Scenario",

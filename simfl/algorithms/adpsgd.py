@@ -17,8 +17,9 @@ Faults. A lost message is sent again, so that an exchange takes longer; messages
 A worker that crashes loses its gradient, not an exchange: the difference is subtracted when it is back. An exchange
 with somebody who is away or out of reach is given up before anything changed; an answer that a partition holds up is
 waited for by who asked, for good if it does not end, and the others go on, each side for itself. `atomic` exchanges
-find only those who are there and in reach. Under a bound with the policy `wait` the others wait for who waits for an
-answer, unless that can never come.
+find only those who are there and in reach. Where the graph changes, an exchange is begun with a neighbor of now, and
+who has none goes on without. Under a bound with the policy `wait` the others wait for who waits for an answer, unless
+that can never come.
 """
 
 from __future__ import annotations
@@ -53,19 +54,20 @@ class ADPSGD(OwnUpdates):
                 appendix); "everyone" starts them; "auto": senders where the graph is bipartite.
         """
         topology = self.world.topology
-        if pairing == "senders" and not topology.is_bipartite:
+        split = topology.is_bipartite and self.world.changing is None
+        if pairing == "senders" and not split:
             raise ScenarioError(
                 "algorithm.pairing: found 'senders' on a graph that is not bipartite, "
                 "expected a bipartite topology (an even ring, a tree, a star); use pairing: everyone"
             )
-        self.pairing = ("senders" if topology.is_bipartite else "everyone") if pairing == "auto" else pairing
+        self.pairing = ("senders" if split else "everyone") if pairing == "auto" else pairing
         # Averages of pairs fit into the operations of the gradients, unless a client is in many of them.
         self.combines_per_gradient = 0.125 if self.pairing == "senders" else 0.5
         starters = topology.sides()[0] if self.pairing == "senders" else range(self.num_clients)
         self._starts = [False] * self.num_clients
         for client in starters:
             self._starts[client] = True
-        self._neighbors = [topology.neighbors(k) for k in range(self.num_clients)]
+        self._neighbors = self.world.neighbors()
         self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
         self.exchange = exchange
         self._asked = [-1] * self.num_clients  # with whom each exchanged models last, or does
@@ -204,7 +206,7 @@ class ADPSGD(OwnUpdates):
 
         An atomic exchange needs the neighbor to be there, and in reach, now; a message may find that it is not.
         """
-        neighbors = self._neighbors[me]
+        neighbors = self._neighbors(me)
         draw = self._choice.next(me)
         if self.exchange == "atomic" and not (self._trivial and self._connected):
             now, joined_s = self.clock.now, self.world.network.joined_s

@@ -11,10 +11,14 @@ for good is not waited for: its weight goes to the client's own model.
 Faults. A lost message, a partition and a client that crashes are waited for by the neighbors, and through them by
 all: messages of later rounds that come first are kept. A client that crashes computes its round again. Where a
 partition does not end, nobody goes on.
+
+Where the graph changes, that of a round is the one in force when the first client begins it: W is doubly stochastic in
+every round, and who has no neighbor in one goes on alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import ClassVar
@@ -25,6 +29,26 @@ from simfl.algorithms.base import Algorithm
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
+from simfl.world.topology import Topology
+
+
+class _Graph:
+    """Neighbors, and rows of the mixing matrix.
+
+    Args:
+        topology: the graph.
+        rule: of the mixing matrix.
+    """
+
+    def __init__(self, topology: Topology, rule: str) -> None:
+        matrix = topology.mixing_matrix(rule).tocsr()
+        ends = matrix.indptr
+        self.topology = topology
+        self.weights: list[dict[int, float]] = [
+            dict(zip(matrix.indices[begin:end].tolist(), matrix.data[begin:end].tolist(), strict=True))
+            for begin, end in itertools.pairwise(ends)
+        ]
+        self.neighbors = [list(topology.neighbors(k)) for k in range(topology.num_clients)]
 
 
 class DecentralizedSGD(Algorithm):
@@ -40,19 +64,11 @@ class DecentralizedSGD(Algorithm):
         Args:
             mixing: rule of the mixing matrix, see `Topology.mixing_matrix`.
         """
-        topology = self.world.topology
-        matrix = topology.mixing_matrix(mixing).tocsr()
-        self._weights: list[dict[int, float]] = [
-            dict(
-                zip(
-                    matrix.indices[matrix.indptr[k] : matrix.indptr[k + 1]].tolist(),
-                    matrix.data[matrix.indptr[k] : matrix.indptr[k + 1]].tolist(),
-                    strict=True,
-                )
-            )
-            for k in range(self.num_clients)
-        ]
-        self._neighbors = [list(topology.neighbors(k)) for k in range(self.num_clients)]
+        self._mixing = mixing
+        self._changing = self.world.changing
+        topology = self.world.topology if self._changing is None else self._changing.at(0.0)
+        self._graph = _Graph(topology, mixing)
+        self._graphs: dict[int, _Graph] = {}  # of rounds under way, where the graph changes
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
         self._client_round = [0] * self.num_clients
@@ -61,8 +77,22 @@ class DecentralizedSGD(Algorithm):
         self._left = [False] * self.num_clients
         self._inbox: list[dict[tuple[int, int], Model]] = [{} for _ in range(self.num_clients)]
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
-        self._complete = topology.is_complete and self.world.availability.trivial
+        self._complete = topology.is_complete and self.world.availability.trivial and self._changing is None
         self._average: tuple[tuple[int, int], Model] | None = None
+
+    def _graph_of(self, round_num: int) -> _Graph:
+        """Return the graph of a round, settled when somebody first asks."""
+        if self._changing is None:
+            return self._graph
+        found = self._graphs.get(round_num)
+        if found is None:
+            topology = self._changing.at(self.clock.now)
+            if topology is not self._graph.topology:
+                self._graph = _Graph(topology, self._mixing)
+            oldest = self.rounds
+            self._graphs = {kept: graph for kept, graph in self._graphs.items() if kept >= oldest}
+            found = self._graphs[round_num] = self._graph
+        return found
 
     def start(self) -> None:
         """Start the clients, and watch for those that leave for good."""
@@ -115,17 +145,21 @@ class DecentralizedSGD(Algorithm):
             self.updated(me, 0, size, step_size, round_num=round_num)
 
     def _join_together(self, me: int) -> None:
-        """Who joins late begins in the first round that no neighbor has begun before; all of one moment at once."""
+        """Who joins late begins in the first round that no neighbor has begun before; all of one moment at once.
+
+        Where the graph changes, everybody may be a neighbor.
+        """
         first = {}
         for client in self._joining[self.world.availability.joins_s(me)]:
-            known = [self._client_round[j] for j in self._neighbors[client] if self._first_round[j] < math.inf]
+            near = range(self.num_clients) if self._changing is not None else self._graph.neighbors[client]
+            known = [self._client_round[j] for j in near if self._first_round[j] < math.inf]
             first[client] = max(known, default=-1) + 1
         for client, round_num in first.items():
             self._first_round[client] = self._client_round[client] = round_num
 
     def _send_to_neighbors(self, me: int, round_num: int) -> None:
         model = self.model[me]
-        for neighbor in self._neighbors[me]:
+        for neighbor in self._graph_of(round_num).neighbors[me]:
             if self._left[neighbor] or self._first_round[neighbor] > round_num:
                 continue  # it has left, or will take part in later rounds only
             self.world.network.send(
@@ -149,28 +183,30 @@ class DecentralizedSGD(Algorithm):
     def _leave(self, client: int) -> None:
         """Nobody waits for a client that has left."""
         self._left[client] = True
-        for neighbor in self._neighbors[client]:
+        for neighbor in range(self.num_clients) if self._changing is not None else self._graph.neighbors[client]:
             self._wake(neighbor)
 
     def _missing(self, me: int, round_num: int) -> bool:
         inbox = self._inbox[me]
         return any(
             (round_num, j) not in inbox and not self._left[j] and self._first_round[j] <= round_num
-            for j in self._neighbors[me]
+            for j in self._graph_of(round_num).neighbors[me]
         )
 
     def awaits(self, client: int) -> str:
         """The models of its round."""
         round_num, inbox = self._client_round[client], self._inbox[client]
-        missing = [j for j in self._neighbors[client] if (round_num, j) not in inbox and not self._left[j]]
+        neighbors = self._graph_of(round_num).neighbors[client]
+        missing = [j for j in neighbors if (round_num, j) not in inbox and not self._left[j]]
         return f"waits for the model of round {round_num} of client {', '.join(map(str, missing))}"
 
     def _mix(self, me: int, round_num: int) -> Model:
         """Return sum_j W_kj w_j over what arrived; missing weight goes to my own model."""
         inbox = self._inbox[me]
         terms: list[tuple[float, Model]] = []
-        own = self._weights[me].get(me, 0.0)
-        for j, weight in self._weights[me].items():
+        weights = self._graph_of(round_num).weights[me]
+        own = weights.get(me, 0.0)
+        for j, weight in weights.items():
             if j == me:
                 continue
             model = inbox.pop((round_num, j), None)

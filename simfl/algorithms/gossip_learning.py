@@ -18,12 +18,13 @@ Faults. A message that the link loses is sent again; one to somebody who is away
 two sides of a partition go on for themselves and merge by age when it is over. Messages may overtake each other: they
 are merged as they come. A client that crashes loses the gradient under way, and nobody waits for it. A bound on
 staleness is kept as `simfl.algorithms.staleness` says: under `wait` others wait for who computes, also while it is
-away.
+away. Where the graph changes, models go to neighbors of now; who has none waits for one.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -52,7 +53,10 @@ class GossipLearning(OwnUpdates):
         """
         self.period_s = period_s
         self.merge = merge
-        self._neighbors = [self.world.topology.neighbors(k) for k in range(self.num_clients)]
+        self._neighbors = self.world.neighbors()
+        changing = self.world.changing
+        #: Whom a client may hear from, or reach, at some time.
+        self._acquaintances = self.world.topology.neighbors if changing is None else changing.acquaintances
         self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
         self._phase = Draws(self.world.streams, "phase", lambda g, n: g.random(n))
         initial = self.tape.constant(self.training.initial)
@@ -84,12 +88,17 @@ class GossipLearning(OwnUpdates):
                 return
             if self._over[me] or not self._somebody_there(me):
                 return
+            if (meets_s := self._meets_s(me)) > self.clock.now:
+                if math.isinf(meets_s):
+                    return
+                yield self._timeout(meets_s - self.clock.now)
+                continue  # perhaps it is away by then
             self.push(me)
             yield self._timeout(self.period_s)
 
     def push(self, me: int) -> None:
         """Send my model and its age."""
-        neighbors = self._neighbors[me]
+        neighbors = self._neighbors(me)
         peer = neighbors[int(self._choice.next(me) * len(neighbors))]
         model, age = self.model[me], self.age[me]
         self.flying += 1
@@ -100,10 +109,15 @@ class GossipLearning(OwnUpdates):
     def _lose(self) -> None:
         self.flying -= 1
 
+    def _meets_s(self, me: int) -> float:
+        """When the client has a neighbor: now, or later; infinite if never again."""
+        changing, now = self.world.changing, self.clock.now
+        return now if changing is None else changing.meets_s(me, now)
+
     def _somebody_there(self, me: int) -> bool:
         """Whether a neighbor is left that could answer one day."""
         gone, now = self.world.availability.gone, self.clock.now
-        return any(not self._over[k] and (self._trivial or not gone(k, now)) for k in self._neighbors[me])
+        return any(not self._over[k] and (self._trivial or not gone(k, now)) for k in self._acquaintances(me))
 
     def receive(self, me: int, source: int, model: Model, age: int) -> None:
         """Merge what came, and wake the worker."""
@@ -119,7 +133,9 @@ class GossipLearning(OwnUpdates):
 
     def awaits(self, client: int) -> str:
         """Somebody's model."""
-        return f"hears from nobody: all {len(self._neighbors[client])} neighbors have left"
+        if math.isinf(self._meets_s(client)):
+            return "hears from nobody: it has no neighbor any more"
+        return f"hears from nobody: all {len(self._acquaintances(client))} neighbors have left"
 
     def share(self, own: int, other: int) -> float:
         """Return a, the share of a received model of age `other`."""

@@ -19,7 +19,8 @@ not joined; who joins late begins in a round that nobody has reached.
 
 Graphs: `one_peer` (the paper's: in round k, client i sends to i + 2^(k mod P) only, P hops in turn), `exponential` (to
 all i + 2^h), `ring` (to i + 1), `topology` (both ways over the scenario's links). The first three count the clients
-that are left when the first of them comes to the round: without its predecessor on a ring, a client would send its
+that are left when the first of them comes to the round (of a `topology` that changes, the graph in force then counts):
+without its predecessor on a ring, a client would send its
 weight away and get none.
 
 Faults. A lost message, a partition and a client that crashes are waited for, `overlap` rounds later; weight on its
@@ -61,6 +62,8 @@ class SGP(Algorithm):
         """
         self.overlap = overlap
         self.graph = graph
+        self._neighbors = self.world.neighbors()
+        self._changes = graph == "topology" and self.world.changing is not None
         self._edges: dict[int, Edges] = {}  # of rounds under way, where clients come and go
         self._built: dict[int, tuple[Sequence[int], Edges]] = {}  # of a hop, and for whom it was built last
         initial = self.tape.constant(self.training.initial)
@@ -80,7 +83,7 @@ class SGP(Algorithm):
 
     def edges(self, round_num: int) -> Edges:
         """Return who sends to whom in a round, settled when somebody first asks."""
-        if self._trivial and self._allowances is None:
+        if self._trivial and self._allowances is None and not self._changes:
             return self._build(range(self.num_clients), round_num)
         edges = self._edges.get(round_num)
         if edges is None:
@@ -99,7 +102,7 @@ class SGP(Algorithm):
         hops = [1] if self.graph == "ring" else [2**power for power in range(max(count - 1, 0).bit_length())]
         phase = round_num % len(hops) if self.graph == "one_peer" and hops else 0
         known = self._built.get(phase)
-        if known is not None and known[0] == there:
+        if known is not None and known[0] == there and not self._changes:
             return known[1]
         if self.graph == "one_peer":
             hops = hops[phase : phase + 1]
@@ -107,7 +110,7 @@ class SGP(Algorithm):
         sources: list[list[int]] = [[] for _ in range(self.num_clients)]
         for place, client in enumerate(there):
             if self.graph == "topology":
-                out[client] = list(self.world.topology.neighbors(client))
+                out[client] = list(self._neighbors(client))
             elif count > 1:
                 out[client] = [there[(place + hop) % count] for hop in hops]
             for target in out[client]:

@@ -45,6 +45,7 @@ def _entries(catalogue: Catalogue) -> Mapping[str, str]:
         from simfl.data import DATASETS
 
         return {kind: loader.summary for kind, loader in DATASETS.items()}
+    from simfl.world.changing import CHANGING
     from simfl.world.topology import TOPOLOGIES
 
-    return TOPOLOGIES
+    return TOPOLOGIES | CHANGING

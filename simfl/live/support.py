@@ -35,6 +35,8 @@ def _refusals(setup: Setup) -> Iterator[str]:
             yield f"algorithm.{name}: live: expected null, found a value"
     if scenario.privacy is not None:
         yield "privacy: live: expected null, found a mechanism: what a real run releases is not accounted for"
+    if setup.changing is not None and config.uses_topology:
+        yield f"topology: live: expected a graph that stays, found {scenario.topology.kind}"
     if scenario.links.partitions:
         yield "links.partitions: live: expected [], found a partition: real links are not cut"
     if scenario.server.offline:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simfl.scenario.fields import (
     ByKind,
     Config,
     Count,
+    PositiveSeconds,
     Probability,
+    Seconds,
     Share,
     Text,
     Within,
     variant,
 )
-from simfl.scenario.problems import Problem
+from simfl.scenario.problems import InvalidValueError, Problem
+from simfl.scenario.units import format_time
 
 
 class TopologyConfig(Config):
@@ -27,10 +30,18 @@ class TopologyConfig(Config):
     equal_degrees: ClassVar[bool | None] = None
     """Whether all clients have equally many neighbors; None if that is known only once the graph is built."""
 
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
+
     mixing: Literal["metropolis", "uniform", "max_degree"] = Field(
         default="metropolis",
         description="weights of gossip averaging: metropolis and max_degree for any graph, uniform for equal degrees",
     )
+
+    @property
+    def changes(self) -> bool:
+        """Whether the graph is not the same all the time."""
+        return False
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield what rules out this graph for `count` clients."""
@@ -39,6 +50,19 @@ class TopologyConfig(Config):
     def bipartite(self, count: int) -> bool | None:
         """Return whether the clients split in two sides with all links between them; None if not known yet."""
         return None
+
+
+class DrawnTopology(TopologyConfig):
+    """Base of random graphs."""
+
+    redraw_every: PositiveSeconds | None = Field(
+        default=None, description="time after which the graph is drawn anew, and so on; null: drawn once"
+    )
+
+    @property
+    def changes(self) -> bool:
+        """Where it is drawn anew."""
+        return self.redraw_every is not None
 
 
 class Ring(TopologyConfig):
@@ -118,7 +142,7 @@ class Torus(TopologyConfig):
         return all(side % 2 == 0 for side in self._sides(count))
 
 
-class Regular(TopologyConfig):
+class Regular(DrawnTopology):
     """A random graph in which everyone has equally many neighbors."""
 
     equal_degrees: ClassVar[bool | None] = True
@@ -137,7 +161,7 @@ class Regular(TopologyConfig):
             yield Problem("at least 2", "1", "pairs alone are not connected: raise degree", ("degree",))
 
 
-class ErdosRenyi(TopologyConfig):
+class ErdosRenyi(DrawnTopology):
     """A random graph in which every pair is linked with the same probability; redrawn until it is connected."""
 
     kind: Literal["erdos_renyi"] = variant("erdos_renyi")
@@ -146,7 +170,7 @@ class ErdosRenyi(TopologyConfig):
     )
 
 
-class WattsStrogatz(TopologyConfig):
+class WattsStrogatz(DrawnTopology):
     """A small world: a ring lattice, some of its links moved at random."""
 
     kind: Literal["watts_strogatz"] = variant("watts_strogatz")
@@ -163,7 +187,7 @@ class WattsStrogatz(TopologyConfig):
             yield Problem("an even number", str(self.neighbors), "take as many on either side", ("neighbors",))
 
 
-class BarabasiAlbert(TopologyConfig):
+class BarabasiAlbert(DrawnTopology):
     """Scale-free: every newcomer links with some clients, preferring the well linked."""
 
     equal_degrees: ClassVar[bool | None] = None
@@ -216,7 +240,7 @@ def _fewer(count: int) -> str:
     return f"fewer than clients.count, which is {count}"
 
 
-Topology = Annotated[
+FixedTopology = Annotated[
     Ring
     | Complete
     | Bipartite
@@ -230,5 +254,133 @@ Topology = Annotated[
     | Tree
     | GraphMl
     | EdgeList,
+    ByKind(default="ring"),
+]
+
+
+def once(graph: TopologyConfig, advice: str) -> Iterator[Problem]:
+    """Yield that a graph changes which is to be one."""
+    if isinstance(graph, DrawnTopology) and graph.redraw_every is not None:
+        yield Problem("null: one graph", format_time(graph.redraw_every), advice, ("graph", "redraw_every"))
+
+
+class ChangingTopology(TopologyConfig):
+    """Base of graphs that change by themselves."""
+
+    @property
+    def changes(self) -> bool:
+        """They do."""
+        return True
+
+
+class OnePeer(ChangingTopology):
+    """Client i is linked with i ± 1, then with i ± 2, i ± 4, ...: the exponential graph, one power of two at a time."""
+
+    equal_degrees: ClassVar[bool | None] = True
+
+    kind: Literal["one_peer"] = variant("one_peer")
+    redraw_every: PositiveSeconds = Field(description="how long each power of two is in force")
+
+
+class PeerSampling(ChangingTopology):
+    """Every client links with some others, drawn afresh again and again: the ideal of a peer sampling service."""
+
+    equal_degrees: ClassVar[bool | None] = False
+
+    kind: Literal["peer_sampling"] = variant("peer_sampling")
+    peers: Count = Field(default=1, description="how many others each client draws; it may be drawn by more")
+    redraw_every: PositiveSeconds = Field(description="time after which everybody draws anew, and so on")
+
+    def impossible(self, count: int) -> Iterator[Problem]:
+        """There must be so many others."""
+        if self.peers >= count:
+            yield Problem(_fewer(count), str(self.peers), "lower peers or add clients", ("peers",))
+
+
+class TimedGraph(Config):
+    """A graph that is in force from a time on."""
+
+    start: Seconds = Field(default=0.0, alias="from", description="virtual time at which it begins")
+    graph: FixedTopology = Field(description="who is linked with whom then", examples=["ring"])
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        problems = tuple(once(self.graph, "remove it: the next graph of the sequence is another"))
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+
+class Sequence(ChangingTopology):
+    """A list of graphs, each from its time on."""
+
+    equal_degrees: ClassVar[bool | None] = False
+
+    kind: Literal["sequence"] = variant("sequence")
+    graphs: tuple[TimedGraph, ...] = Field(description="graphs in the order of their times, the first from 0 s")
+    every: PositiveSeconds | None = Field(
+        default=None, description="time after which they begin anew, and so on; null: the last one stays"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        times = [graph.start for graph in self.graphs]
+        problems = []
+        if not times:
+            problems.append(Problem("at least one graph", "[]", "add one", ("graphs",)))
+        elif times[0]:
+            found = format_time(times[0])
+            problems.append(Problem("0 s for the first graph", found, "say what holds before", ("graphs", 0, "from")))
+        for i in range(1, len(times)):
+            if times[i] <= times[i - 1]:
+                expected = f"a time after that of the graph before, {format_time(times[i - 1])}"
+                problems.append(Problem(expected, format_time(times[i]), "sort them", ("graphs", i, "from")))
+        if self.every is not None and not problems and self.every <= times[-1]:
+            expected = f"a time after the last graph begins, at {format_time(times[-1])}"
+            problems.append(Problem(expected, format_time(self.every), "choose a longer time", ("every",)))
+        if problems:
+            raise InvalidValueError(*problems)
+        return self
+
+    def impossible(self, count: int) -> Iterator[Problem]:
+        """Each of them must exist."""
+        for i, one in enumerate(self.graphs):
+            for problem in one.graph.impossible(count):
+                yield problem.below(("graphs", i, "graph"))
+
+
+class Contacts(ChangingTopology):
+    """A contact plan: who meets whom from when to when, of vehicles or satellites; at other times nobody is reached."""
+
+    equal_degrees: ClassVar[bool | None] = False
+
+    kind: Literal["contacts"] = variant("contacts")
+    path: Text = Field(
+        description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
+        "unit), a and b (clients by number)"
+    )
+    every: PositiveSeconds | None = Field(
+        default=None, description="time after which the plan begins anew, and so on; null: it comes once"
+    )
+
+
+Topology = Annotated[
+    Ring
+    | Complete
+    | Bipartite
+    | Star
+    | Torus
+    | Regular
+    | ErdosRenyi
+    | WattsStrogatz
+    | BarabasiAlbert
+    | Exponential
+    | Tree
+    | GraphMl
+    | EdgeList
+    | OnePeer
+    | PeerSampling
+    | Sequence
+    | Contacts,
     ByKind(default="ring"),
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, variant
-from simfl.scenario.network import Ring, Topology
+from simfl.scenario.network import FixedTopology, Ring, once
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
 
@@ -115,11 +115,14 @@ class Generated(UnderlayConfig):
 
     kind: Literal["graph"] = variant("graph")
     nodes: Count = Field(default=8, description="number of routers")
-    graph: Topology = Field(default=Ring(), description="how they are linked: a topology; its `mixing` does not count")
+    graph: FixedTopology = Field(
+        default=Ring(), description="how they are linked: a topology; its `mixing` does not count"
+    )
 
     def problems(self, count: int) -> Iterator[Problem]:
         """The graph must be possible for so many nodes."""
         yield from super().problems(count)
+        yield from once(self.graph, "remove it: what is beneath stays")
         for problem in self.graph.impossible(self.nodes):
             expected = problem.expected.replace("clients.count", "nodes").replace("clients", "nodes")
             advice = problem.advice.replace("clients.count", "nodes").replace("clients", "nodes")

@@ -21,11 +21,12 @@ from simfl.scenario import Scenario
 from simfl.scenario.fields import LONGEST_S
 from simfl.simulation.data import load_data, model_of, share_out, start_of
 from simfl.simulation.devices import check_memory
+from simfl.simulation.graphs import graphs_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.privacy import not_counting, privacy_warnings
 from simfl.simulation.setup import Setup, Start
 from simfl.simulation.underlay import underlay_of
-from simfl.simulation.world import availability, longest_batch_s, topology_of
+from simfl.simulation.world import availability, longest_batch_s
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
@@ -56,8 +57,8 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
-    topology, underlay = topology_of(scenario, streams), underlay_of(scenario, streams)
-    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start)
+    (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
+    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing)
     _check(setup)
     setup.protection = not_counting(kind.protection(setup), setup)
     setup.problem = _problem(setup)

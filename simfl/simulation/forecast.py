@@ -18,7 +18,7 @@ class Forecast:
     Attributes:
         name, algorithm, topology, model: of the scenario, by kind.
         clients: how many.
-        spectral_gap: of the mixing matrix; None where the algorithm has no topology.
+        spectral_gap: of the mixing matrix; None where the algorithm has no topology, or that changes.
         parameters: of the model.
         model_bytes: of a model in a message (of one task, where models are sent task by task).
         message_s: virtual seconds from sending such a message over the idle link from client 0 to client 1 to its
@@ -53,7 +53,7 @@ def forecast(setup: Setup) -> Forecast:
     network, other = build_world(setup).network, min(1, scenario.clients.count - 1)
     carrier, latency_s = network.carrier, network.values.mean_latency_s(0, other, 0.0)
     gap = None
-    if scenario.algorithm.uses_topology:
+    if scenario.algorithm.uses_topology and setup.changing is None:
         rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
         gap = setup.topology.spectral_gap(rule)
     epsilon, statement = _planned(setup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,8 @@ from simfl.simulation.devices import Device, capacities_of, devices_of
 from simfl.simulation.links import links_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
-from simfl.world import Topology
+from simfl.world import Changing, Topology
+from simfl.world.changing import ContactCuts, Contacts
 from simfl.world.links import LinkModel
 from simfl.world.underlay import Underlay
 
@@ -59,6 +61,7 @@ class Setup:
         model: pure functions; what is evaluated.
         topology: the graph.
         underlay: the network beneath, where there is one.
+        changing: the graph at each time, where it changes; `topology` then has the links that are known beforehand.
         start: the model that is begun with, where that is not one that is drawn.
         protection: the noise of each client, and the ledger that accounts for it.
         problem: what the executor computes.
@@ -77,6 +80,7 @@ class Setup:
     topology: Topology
     underlay: Underlay | None = None
     start: Start | None = None
+    changing: Changing | None = None
     protection: Protection = field(init=False)
     problem: LearningProblem = field(init=False)
     training: Training = field(init=False)
@@ -97,7 +101,10 @@ class Setup:
     def links(self) -> LinkModel:
         """How the links behave."""
         own = None if self.devices is None else capacities_of(self.devices)
-        return links_of(self.scenario, self.streams, self.topology, own)
+        links = links_of(self.scenario, self.streams, self.topology, own)
+        if not isinstance(self.changing, Contacts):
+            return links
+        return dataclasses.replace(links, cuts=ContactCuts(links.cuts, self.changing))
 
     @property
     def tasks(self) -> int:

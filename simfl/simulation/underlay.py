@@ -47,7 +47,7 @@ def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
     if isinstance(config, schema.FromGraphMl):
         return _measured(read_graphml(config.path, "underlay.path"), config.path)
     assert isinstance(config, schema.Generated)
-    options = config.graph.model_dump(exclude={"kind", "mixing"})
+    options = config.graph.model_dump(exclude={"kind", "mixing", "redraw_every"})
     try:
         built = build_topology(config.graph.kind, config.nodes, streams.generator("underlay"), **options)
     except (ScenarioError, DataError) as error:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.data.files import is_endless
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError
 from simfl.scenario import Scenario
 from simfl.simulation.devices import pace_of, speed_trace
 from simfl.simulation.links import sampler_of
@@ -18,12 +18,11 @@ from simfl.simulation.places import Places
 from simfl.simulation.presence import absences_from_file
 from simfl.simulation.setup import Setup
 from simfl.streams import Streams
-from simfl.world import Availability, Clock, Compute, Network, ServerModel, Topology, World
+from simfl.world import Availability, Clock, Compute, Network, ServerModel, World
 from simfl.world.availability import Outage, RandomOutages, Repeated
 from simfl.world.compute import Sampler, Slowdown
 from simfl.world.flows import Flows
 from simfl.world.links import MessageRow
-from simfl.world.topology import build_topology
 
 
 def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None = None) -> World:
@@ -45,28 +44,16 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
     network = Network(clock, setup.links, scenario.clients.count, streams, there, on_delivery, carrier)
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
-    return World(clock, compute, there, network, setup.topology, streams, server)
+    return World(clock, compute, there, network, setup.topology, streams, server, setup.changing)
 
 
 def files_of(scenario: Scenario) -> Iterator[Path]:
-    """Yield the files that a scenario's world is read from, beside that of the graph."""
+    """Yield the files that a scenario's world is read from."""
     clients = scenario.clients
     named = [clients.devices, clients.trace and clients.trace.path, getattr(clients.speed, "path", None)]
+    named.append(getattr(scenario.topology, "path", None))
     named += [rule.trace and rule.trace.path for rule in scenario.availability]
     yield from (Path(path) for path in named if path)
-
-
-def topology_of(scenario: Scenario, streams: Streams) -> Topology:
-    """Return the graph of who is linked with whom."""
-    options = scenario.topology.model_dump(exclude={"kind", "mixing"})
-    kind, count = scenario.topology.kind, scenario.clients.count
-    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
-        return Topology("single", ((),))
-    options = {name: value for name, value in options.items() if value is not None}
-    try:
-        return build_topology(kind, count, streams.generator("topology"), **options)
-    except ValueError as error:
-        raise ScenarioError(f"topology: {error}") from error
 
 
 def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:

@@ -42,7 +42,7 @@ EDGE_LIMIT = 5_000_000  # explicit graphs beyond it would not fit into a laptop'
 TRIES = 100  # how often a random graph is redrawn until it is connected
 
 
-class _Others(Sequence[int]):
+class Others(Sequence[int]):
     """The ids 0..num_clients-1 without one of them, in order, computed rather than stored."""
 
     def __init__(self, client: int, num_clients: int) -> None:
@@ -95,7 +95,7 @@ class _Complete(Sequence[Sequence[int]]):
     def __getitem__(self, index: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._num_clients))]
-        return _Others(range(self._num_clients)[index], self._num_clients)
+        return Others(range(self._num_clients)[index], self._num_clients)
 
 
 @dataclass(frozen=True, eq=False)

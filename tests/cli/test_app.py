@@ -435,6 +435,7 @@ def test_list_names_everything_with_a_line_about_it(simfl_):
     from simfl.algorithms import ALGORITHMS
     from simfl.data import DATASETS
     from simfl.models import MODELS
+    from simfl.world.changing import CHANGING
     from simfl.world.topology import TOPOLOGIES
 
     code, out, _ = simfl_("list")
@@ -444,7 +445,7 @@ def test_list_names_everything_with_a_line_about_it(simfl_):
             assert re.search(rf"^  {name} +\S+ .*", out, re.MULTILINE), name
     code, out, _ = simfl_("list", "topologies")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[1:]] == list(TOPOLOGIES)
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [*TOPOLOGIES, *CHANGING]
     assert simfl_("list", "toplogies")[0] == 2
 
 

@@ -182,7 +182,8 @@ BROKEN = [
         "unknown_kind",
         ADPSGD + "topology: {kind: rign}\n",
         "{file}: topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz, "
-        "barabasi_albert, exponential, tree, graphml or edge_list, found 'rign'; did you mean 'ring'?",
+        "barabasi_albert, exponential, tree, graphml, edge_list, "
+        "one_peer, peer_sampling, sequence or contacts, found 'rign'; did you mean 'ring'?",
     ),
     Broken(
         "unknown_algorithm",

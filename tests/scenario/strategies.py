@@ -144,7 +144,14 @@ topologies = (
     st.sampled_from(["ring", "complete", "star", "exponential", "tree", "torus"])
     | section({"kind": "torus", "rows": st.sampled_from([2, 4])})
     | section({"kind": "regular"}, degree=st.integers(2, 15), mixing=st.sampled_from(["metropolis", "max_degree"]))
-    | section({"kind": "erdos_renyi"}, probability=shares)
+    | section({"kind": "erdos_renyi"}, probability=shares, redraw_every=times)
+    | section({"kind": "peer_sampling", "redraw_every": "1 s"}, peers=st.integers(1, 15))
+    | section({"kind": "one_peer", "redraw_every": "1 s"})
+    | section({"kind": "contacts", "path": words}, every=times)
+    | st.builds(
+        lambda graphs: {"kind": "sequence", "graphs": [{"from": i, "graph": one} for i, one in enumerate(graphs)]},
+        st.lists(st.sampled_from(["ring", "complete", {"kind": "regular", "degree": 4}]), min_size=1, max_size=3),
+    )
     | section({"kind": "edge_list", "path": words})
 )
 whom = section({"clients": st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True)}) | section(

@@ -9,6 +9,7 @@ from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Model, ModelConfig
 from simfl.scenario.network import TopologyConfig
 from simfl.scenario.partitions import Partition, Sizes
+from simfl.world.changing import CHANGING
 from simfl.world.topology import MIXING_RULES, TOPOLOGIES
 
 
@@ -29,6 +30,6 @@ def test_models_and_their_options() -> None:
 
 
 def test_topologies_and_mixing() -> None:
-    assert set(kinds("topology")) == set(TOPOLOGIES)
+    assert set(kinds("topology")) == set(TOPOLOGIES | CHANGING)
     choices = TopologyConfig.model_json_schema()["properties"]["mixing"]["enum"]
     assert set(choices) == set(MIXING_RULES)

@@ -43,6 +43,11 @@ class AlgorithmConfig(Config):
         return 0
 
     @property
+    def follows_topology(self) -> bool:
+        """Whether clients talk to their neighbors in `topology`."""
+        return self.uses_topology
+
+    @property
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False

@@ -48,6 +48,10 @@ class AdPsgd(BoundedConfig):
         """Senders need others to send to."""
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))
+        if self.pairing == "senders" and topology.changes:
+            advice = "use pairing: everyone, or a graph that stays"
+            yield Problem("auto or everyone on a graph that changes", "'senders'", advice, ("algorithm", "pairing"))
+            return
         if self.pairing == "senders" and not impossible and topology.bipartite(count) is False:
             expected = f"auto or everyone, because topology '{topology.kind}' of {count} clients is not bipartite"
             advice = "use pairing: everyone, or an even ring"
@@ -86,3 +90,8 @@ class Sgp(AlgorithmConfig):
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
     overlap: Index = Field(default=0, description="rounds that a message may take before anybody waits for it")
+
+    @property
+    def follows_topology(self) -> bool:
+        """Unless it has a graph of its own."""
+        return self.graph == "topology"

@@ -1,0 +1,93 @@
+"""From a scenario to who is linked with whom, for good or as time goes by."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from simfl.errors import DataError, ScenarioError
+from simfl.scenario import Scenario
+from simfl.scenario import network as schema
+from simfl.scenario.units import format_time
+from simfl.simulation.csv_files import CsvFile
+from simfl.streams import Streams
+from simfl.world import Changing, Topology
+from simfl.world.changing import Contacts, Redrawn, Scripted, one_peer, sampled_peers
+from simfl.world.topology import build_topology
+
+
+def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing | None]:
+    """Return the graph, or the links that are known beforehand and the graph at each time.
+
+    Raises:
+        ScenarioError, DataError: a graph that cannot be, or a file that makes no sense.
+    """
+    config, count = scenario.topology, scenario.clients.count
+    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
+        return Topology("single", ((),)), None
+    if not config.changes:
+        return _build(config, count, streams), None
+    changing = _changing(config, count, streams)
+    return changing.known(), changing if scenario.algorithm.follows_topology else None
+
+
+def _build(config: schema.TopologyConfig, count: int, streams: Streams, *number: int) -> Topology:
+    """Build one graph; `number` names its draws, where it is not the only one."""
+    options = config.model_dump(exclude={"kind", "mixing", "redraw_every"})
+    options = {name: value for name, value in options.items() if value is not None}
+    try:
+        return build_topology(config.kind, count, streams.generator("topology", *number), **options)
+    except (DataError, ScenarioError):
+        raise
+    except ValueError as error:
+        raise ScenarioError(f"topology: {error}") from error
+
+
+def _changing(config: schema.TopologyConfig, count: int, streams: Streams) -> Changing:
+    if isinstance(config, schema.OnePeer):
+        return Redrawn(config.kind, count, lambda number: one_peer(count, number), config.redraw_every)
+    if isinstance(config, schema.PeerSampling):
+        peers = config.peers
+        return Redrawn(
+            config.kind,
+            count,
+            lambda number: sampled_peers(count, peers, streams.generator("topology", number)),
+            config.redraw_every,
+        )
+    if isinstance(config, schema.DrawnTopology):
+        assert config.redraw_every is not None, "it changes"
+        # The first graph is that of the same scenario without `redraw_every`.
+        return Redrawn(
+            config.kind,
+            count,
+            lambda number: _build(config, count, streams, *([number] if number else [])),
+            config.redraw_every,
+        )
+    if isinstance(config, schema.Sequence):
+        graphs = [(one.start, _build(one.graph, count, streams, i)) for i, one in enumerate(config.graphs)]
+        return Scripted(config.kind, graphs, math.inf if config.every is None else config.every)
+    assert isinstance(config, schema.Contacts), "the last kind of a graph that changes"
+    return _contacts(config, count)
+
+
+def _contacts(config: schema.Contacts, count: int) -> Contacts:
+    """Read a contact plan."""
+    every_s = math.inf if config.every is None else config.every
+    file = CsvFile(Path(config.path), "topology.path", ("from", "until", "a", "b"))
+    begins, ends = file.seconds("from").tolist(), file.seconds("until", above=0.0).tolist()
+    nodes: dict[str, list[int]] = {}
+    for column in ("a", "b"):
+        nodes[column] = []
+        for row, word in enumerate(file.words(column)):
+            if not (word.isdecimal() and int(word) < count):
+                raise file.refused(row, column, f"a client below clients.count, which is {count}")
+            nodes[column].append(int(word))
+    contacts = list(zip(begins, ends, nodes["a"], nodes["b"], strict=True))
+    for row, (begin, end, one, other) in enumerate(contacts):
+        if one == other:
+            raise file.refused(row, "b", "another client than a")
+        if end <= begin:
+            raise file.refused(row, "until", f"a time after 'from', which is {format_time(begin)}")
+        if end > every_s:
+            raise file.refused(row, "until", f"a time up to topology.every, which is {format_time(every_s)}")
+    return Contacts(count, contacts, every_s)

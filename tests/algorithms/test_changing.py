@@ -1,0 +1,107 @@
+"""Gossip over graphs that change: who talks to neighbors of now, what is lost on the way, and that nobody hangs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simfl.simulation.endings import why_over
+from simfl.world.changing import ContactCuts, Contacts, Redrawn, one_peer
+from simfl.world.cuts import Cuts
+from simfl.world.links import LinkModel
+from tests.helpers import constant, lognormal, make_world, run_without_numbers
+
+GOSSIP = [
+    ("adpsgd", {}), ("adpsgd", {"exchange": "atomic"}), ("gossip_learning", {}), ("decentralized_sgd", {}),
+    ("sgp", {"graph": "topology"}),
+]  # fmt: skip
+ways = pytest.mark.parametrize(("kind", "options"), GOSSIP, ids=["messages", "atomic", "pushed", "d-psgd", "sgp"])
+
+
+def world_of(changing, latency_s=2e-3, **options):
+    links = {"latency": constant(latency_s)}
+    if isinstance(changing, Contacts):
+        links["cuts"] = ContactCuts(Cuts(), changing)
+    world = make_world(changing.num_clients, jitter=lognormal(0.3), links=LinkModel(**links), **options)
+    world.topology, world.changing = changing.known(), changing
+    return world
+
+
+def redrawn(count=8, every_s=0.1):
+    return Redrawn("one_peer", count, lambda number: one_peer(count, number), every_s)
+
+
+@ways
+def test_clients_talk_to_their_neighbors_of_now(kind, options):
+    sent = []
+    world = world_of(redrawn(), on_delivery=sent.append)
+    _, rows = run_without_numbers(kind, world, until=1.0, **options)
+    pairs = {tuple(sorted(message[2:4])) for message in sent}
+    if options.get("exchange") == "atomic":
+        assert all(row[2] in world.changing.neighbors(row[1], row[0]) for row in rows)
+        pairs = {tuple(sorted(row[1:3])) for row in rows}
+    assert {(other - one) % 8 for one, other in pairs} | {(one - other) % 8 for one, other in pairs} == {1, 2, 4, 6, 7}
+    assert min(np.bincount([row[1] for row in rows], minlength=8)) > 30
+    again = run_without_numbers(kind, world_of(redrawn()), until=1.0, **options)[1]
+    assert again == rows
+
+
+@ways
+def test_who_is_out_of_contact_goes_on_or_waits_and_comes_back(kind, options):
+    """Two pairs meet in turn; between 0.4 s and 1 s of every second nobody meets anybody."""
+    plan = [(0.0, 0.2, 0, 1), (0.0, 0.2, 2, 3), (0.2, 0.4, 1, 2), (0.2, 0.4, 3, 0)]
+    sent = []
+    world = world_of(Contacts(4, plan, 1.0), on_delivery=sent.append)
+    algorithm, rows = run_without_numbers(kind, world, until=4.0, **options)
+    for sent_s, delivered_s, source, target, *_ in sent:
+        assert world.changing.linked_s(source, target, delivered_s - 1e-9) == delivered_s - 1e-9
+        assert sent_s <= delivered_s
+    assert world.network.messages == world.network.delivered + world.network.lost + world.network.in_flight
+    for k in range(4):
+        made = np.array([row[0] for row in rows if row[1] == k])
+        assert ((made > 3.0) & (made < 3.4)).sum() > (0 if kind == "decentralized_sgd" else 5), "in contact all go on"
+    assert algorithm.updates == len(rows)
+
+
+def test_a_message_under_way_when_a_contact_ends_waits_for_the_next():
+    """The request arrives at 0.1 s; its answer would at 0.2 s, but the contact ends at 0.15 s and is back at 1 s."""
+    sent = []
+    world = world_of(Contacts(2, [(0.0, 0.15, 0, 1), (1.0, 9.0, 0, 1)]), latency_s=0.1, on_delivery=sent.append)
+    algorithm, rows = run_without_numbers("adpsgd", world, until=1.5)
+    answers = [message for message in sent if message[1] > 0.1]
+    assert answers[0][1] == pytest.approx(1.1)
+    assert answers[0][5] == 1
+    assert min(row[0] for row in rows) >= 1.1
+    assert algorithm.updates == len(rows)
+
+
+def test_a_redrawn_graph_takes_nothing_away():
+    """An answer arrives although the two are no neighbors any more: the graph says whom one turns to."""
+    sent = []
+    changing = redrawn(8, 0.05)
+    algorithm, rows = run_without_numbers("adpsgd", world_of(changing, 0.04, on_delivery=sent.append), until=1.0)
+    assert any(message[3] not in changing.neighbors(message[2], message[1]) for message in sent)
+    assert algorithm.world.network.lost == 0
+    assert len(rows) > 50
+
+
+def test_a_run_ends_when_nobody_meets_anybody_any_more():
+    world = world_of(Contacts(3, [(0.0, 0.3, 0, 1), (0.1, 0.3, 1, 2)]))
+    algorithm, rows = run_without_numbers("gossip_learning", world)
+    assert rows
+    assert world.clock.now < 0.5
+    assert why_over(algorithm) == "every client hears from nobody: it has no neighbor any more"
+    stuck, _ = run_without_numbers("decentralized_sgd", world_of(Contacts(2, [(0.0, 0.05, 0, 1)]), 0.04), until=9.0)
+    assert math.isinf(stuck.world.changing.meets_s(0, 0.06))
+
+
+def test_weights_follow_the_graph_of_the_round():
+    """In every round what clients take adds up to what they give: the sum of all models is that of the gradients."""
+    world = world_of(redrawn(6, 0.03))
+    algorithm, _ = run_without_numbers("decentralized_sgd", world, until=0.5)
+    graphs = [algorithm._graph_of(number) for number in sorted(algorithm._graphs)]
+    assert graphs
+    for graph in graphs:
+        weights = np.array([[graph.weights[i].get(j, 0.0) for j in range(6)] for i in range(6)])
+        np.testing.assert_allclose(weights.sum(axis=0), 1.0)
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0)
