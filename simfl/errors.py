@@ -6,7 +6,16 @@ Each message is one line that says where, what was found, what was expected and 
 from __future__ import annotations
 
 import difflib
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterable
+
+DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
+)
+"""What NumPy and zipfile raise for .npz files that are cut off, forged, encrypted or not archives."""
 
 
 class SimflError(Exception):

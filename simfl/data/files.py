@@ -5,8 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import stat
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,11 +20,6 @@ _RATIO, _SMALL_BYTES = 200, 2**26
 
 BROKEN_STREAM = (OSError, EOFError, zlib.error)
 """What gzip and bz2 raise for a file that is cut off or is not such an archive."""
-DAMAGED = (
-    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
-)
-"""What NumPy and zipfile raise for .npz files that are cut off, forged, encrypted or not archives."""
 
 
 def plain_name(path: Path) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
-from simfl.data.files import DAMAGED, candidates, first_file
-from simfl.errors import DataError, ScenarioError, nearest
+from simfl.data.files import candidates, first_file
+from simfl.errors import DAMAGED, DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
 

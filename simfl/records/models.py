@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.data.files import DAMAGED
-from simfl.errors import DataError, RunError
+from simfl.errors import DAMAGED, DataError, RunError
 from simfl.records.writer import cannot_write, remove
 
 Parts = Mapping[str, NDArray[Any]]
