@@ -46,6 +46,14 @@ def test_partitions_and_outages_of_the_server_come_into_the_world():
     assert [world.availability.online(client, 1.5) for client in range(4)] == [True] * 4
 
 
+def test_messages_that_would_fill_the_memory_are_refused():
+    gossip = {"kind": "gossip_learning", "batch_size": 8, "period": "100 ms"}
+    far = {"latency": "1000000 s"}
+    with pytest.raises(ScenarioError, match=r"^algorithm\.period: expected at most 1,000,000 models under way at a time,"):
+        ready(algorithm=gossip, links=far, topology="ring")
+    ready(algorithm=gossip, links=far, topology="ring", stop={"time": 10.0})  # there is no time for so many
+
+
 def test_messages_that_are_sent_faster_than_they_travel_are_warned_of(tmp_path, monkeypatch):
     """A softmax model of the digits has 650 parameters: 2.6 kB take 20.8 ms at 1 Mbit/s."""
     gossip = {"kind": "gossip_learning", "batch_size": 8}
