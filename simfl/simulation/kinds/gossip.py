@@ -14,7 +14,6 @@ from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import build_world
 
-
 #: Models on their way that fit into memory: a kilobyte each, whatever the size of the model.
 MOST_UNDER_WAY = 1_000_000
 
