@@ -42,7 +42,9 @@ def _summary(found: Forecast) -> str:
     parts.append(
         f"{found.model} of {show_count(found.parameters)} parameters, {show_bytes(found.model_bytes)} in a message"
     )
-    parts.append(f"a message takes {show_time(found.message_s)}, a mini-batch {show_time(found.batch_s)}")
+    slowest = show_time(found.longest_message_s)
+    takes = slowest if slowest == show_time(found.message_s) else f"{show_time(found.message_s)} to {slowest}"
+    parts.append(f"a message takes {takes}, a mini-batch {show_time(found.batch_s)}")
     if ":" in found.algorithm:
         module = sys.modules.get(found.algorithm.partition(":")[0])
         parts.append(f"imported the code in {getattr(module, '__file__', None) or module}")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simfl.errors import ScenarioError
 from simfl.simulation.devices import usual_batch_s
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import build_world
+
+#: Links that are looked at.
+MOST_LINKS = 2_000
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,8 @@ class Forecast:
         spectral_gap: of the mixing matrix; None where the algorithm has no topology, or that changes.
         parameters: of the model.
         model_bytes: of a model in a message (of one task, where models are sent task by task).
-        message_s: virtual seconds from sending such a message over the idle link from client 0 to client 1 to its
-            delivery, on average, without losses.
+        message_s, longest_message_s: virtual seconds from sending such a message over an idle link to its delivery, on
+            average over draws, without losses: over the fastest and the slowest of the first links, as they are at 0 s.
         batch_s: virtual seconds that a mini-batch takes a client of factor 1, on average over devices.
         epsilon: the largest over clients, if all take part equally often until the run ends, by the Renyi accountant:
             at the end it may turn out tighter. None where nothing is certified, or nobody knows how many releases come.
@@ -40,6 +45,7 @@ class Forecast:
     parameters: int
     model_bytes: int
     message_s: float
+    longest_message_s: float
     batch_s: float
     epsilon: float | None
     delta: float | None
@@ -50,8 +56,7 @@ class Forecast:
 def forecast(setup: Setup) -> Forecast:
     """Return what a scenario weighs."""
     scenario, size = setup.scenario, setup.training.model_bytes
-    network, other = build_world(setup).network, min(1, scenario.clients.count - 1)
-    carrier, latency_s = network.carrier, network.values.mean_latency_s(0, other, 0.0)
+    travels_s = [*_travels_s(setup, size)] or [0.0]
     gap = None
     if scenario.algorithm.uses_topology and setup.changing is None:
         rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
@@ -66,13 +71,30 @@ def forecast(setup: Setup) -> Forecast:
         spectral_gap=gap,
         parameters=setup.model.size,
         model_bytes=size,
-        message_s=carrier.paced_s(0, other, size) + carrier.beneath_s(0, other) + latency_s,
+        message_s=min(travels_s),
+        longest_message_s=max(travels_s),
         batch_s=usual_batch_s(scenario, setup.devices),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
         privacy=statement,
         warnings=setup.warnings,
     )
+
+
+def _travels_s(setup: Setup, size: int) -> Iterator[float]:
+    """Yield what `size` bytes take over the first links of those that the algorithm has."""
+    algorithm, network, count = setup.scenario.algorithm, build_world(setup).network, setup.scenario.clients.count
+    carrier, values = network.carrier, network.values
+    if algorithm.uses_topology:
+        neighbors = setup.topology.neighbors
+        links: Iterator[tuple[int, int]] = ((one, other) for one in range(count) for other in neighbors(one))
+    elif algorithm.has_server:
+        server = network.add_node(setup.scenario.server.uplink, setup.scenario.server.downlink)
+        links = (link for one in range(count) for link in ((one, server), (server, one)))
+    else:
+        links = ((one, (one + 1) % count) for one in range(count))
+    for link in itertools.islice(links, MOST_LINKS):
+        yield carrier.paced_s(*link, size) + carrier.beneath_s(*link) + values.mean_latency_s(*link, 0.0)
 
 
 def _planned(setup: Setup) -> tuple[float | None, str | None]:

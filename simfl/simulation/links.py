@@ -17,7 +17,7 @@ from simfl.simulation.csv_files import CsvFile
 from simfl.simulation.places import Places
 from simfl.streams import Streams
 from simfl.world import Topology
-from simfl.world.compute import Constant, Sampler
+from simfl.world.compute import Constant, Law, Sampler
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.link_values import (
     Drawn,
@@ -82,12 +82,12 @@ def sampler_of(config: Any, neutral: float) -> Sampler | None:
         value = config.value
         return None if value == neutral else Constant(value)
     if kind == "uniform":
-        return lambda g, n: g.uniform(config.low, config.high, n)
+        return Law(lambda g, n: g.uniform(config.low, config.high, n), 0.5 * (config.low + config.high))
     if kind == "exponential":
-        return lambda g, n: g.exponential(mean, n)
+        return Law(lambda g, n: g.exponential(mean, n), mean)
     if kind == "lognormal":
         sigma = config.sigma
-        return lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n))
+        return Law(lambda g, n: mean * np.exp(g.normal(-0.5 * sigma**2, sigma, n)), mean)
     raise ValueError(f"unknown distribution {kind!r}")
 
 

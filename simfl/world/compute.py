@@ -35,6 +35,18 @@ class Constant:
         return np.full(count, self.value)
 
 
+@dataclass(frozen=True)
+class Law:
+    """A sampler that knows its mean."""
+
+    draw: Sampler
+    mean: float
+
+    def __call__(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
+        """Draw `count` values."""
+        return self.draw(generator, count)
+
+
 #: Draws per block: few, so that those of ten thousand clients stay in the cache.
 _DRAWS = 32
 #: Iterations for which the random clients of a slowdown are drawn together.

@@ -21,7 +21,7 @@ import numpy as np
 
 from simfl.errors import RunError
 from simfl.streams import Streams
-from simfl.world.compute import Constant, Draws, Sampler
+from simfl.world.compute import Constant, Draws, Law, Sampler
 from simfl.world.steps import Steps
 
 #: What a layer can say something about; the last two are those of nodes, the others of links.
@@ -546,7 +546,9 @@ def _merged(found: Sequence[tuple[Window | None, _Part]]) -> _Part | None:
 
 @functools.lru_cache(maxsize=64)
 def mean_of_sampler(sampler: Sampler) -> float:
-    """Return the mean of a sampler, by some draws of its own."""
+    """Return the mean of a sampler; of one that does not know it by some draws of its own."""
     if isinstance(sampler, Constant):
         return sampler.value
+    if isinstance(sampler, Law):
+        return sampler.mean
     return float(sampler(np.random.Generator(np.random.Philox(0)), 1000).mean())

@@ -39,6 +39,15 @@ def test_a_message_takes_what_the_slowest_part_of_an_idle_link_takes(links, seco
     assert (weighed.epsilon, weighed.delta, weighed.privacy, weighed.spectral_gap) == (None, None, None, None)
 
 
+def test_where_links_differ_the_fastest_and_the_slowest_are_told():
+    def travels(kind, rules):
+        weighed = found(kind, links=f"{{latency: 2 ms, bandwidth: null, rules: [{rules}]}}")
+        return weighed.message_s, weighed.longest_message_s
+
+    assert travels("adpsgd", "{clients: [0], latency: 30 ms}") == pytest.approx((0.002, 0.03))
+    assert travels("async_sgd", "{clients: [0], latency: 30 ms}, {clients: [server], latency: 70 ms}") == (0.07, 0.07)
+
+
 def test_the_planned_epsilon_is_that_of_the_ledger():
     weighed = found("adpsgd", privacy=PRIVATE)
     setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))
