@@ -9,7 +9,7 @@ from simfl.cli.completion import complete_override
     ("begun", "ways"),
     [
         ("se", ["seed=", "server."]),
-        ("clients.s", ["clients.seconds_per_example=", "clients.speed."]),
+        ("clients.s", ["clients.seconds_per_batch=", "clients.seconds_per_example=", "clients.speed."]),
         ("algorithm.step_size.initial", ["algorithm.step_size.initial="]),
         ("evaluate.every.e", ["evaluate.every.epochs="]),
         ("init.", ["init.from="]),

@@ -158,7 +158,7 @@ def test_what_a_file_says_beside_nodes_and_links_is_named(tmp_path):
     nx.set_edge_attributes(graph, 2, "weight")
     nx.set_node_attributes(graph, "old", "machine")
     nx.write_graphml(graph, path)
-    unread = ("latency, weight (of links)", "machine (of nodes)", "title (of the graph)", "directions")
+    unread = ("weight (of links)", "machine (of nodes)", "title (of the graph)", "directions")
     assert build("graphml", 3, path=path).unread == unread
     nx.write_graphml(nx.path_graph(3), path)
     assert build("graphml", 3, path=path).unread == ()
