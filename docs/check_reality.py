@@ -1,12 +1,14 @@
 """Hold predicted times against real ones: simulated runs beside live ones, in settings that nothing was fitted to.
 
-    python docs/check_reality.py run --out results/validation.csv      # ten minutes on a machine that does nothing else
-    python docs/check_reality.py page results/validation.csv           # table and figure of docs/validation.md
+    python docs/check_reality.py run --only real results/real.csv      # on a machine that does nothing else: two minutes
+    python docs/check_reality.py run --only slept results/slept.csv    # eight minutes
+    python docs/check_reality.py page results/real.csv results/slept.csv    # table and figure of docs/validation.md
 
 Fitted, once, to other runs than those that are judged: what a message takes between two processes, what one takes while
 all of them talk at once (`shift`), how long a real gradient takes, and what a computation takes beside computing (a
 thread, a sleep that ends late, an average), from AD-PSGD among three and six processes with models of other sizes.
-All jobs are done by one set of processes, whose start takes a minute.
+All jobs are done by one set of processes, whose start takes a minute. Where gradients are really computed that set has
+to be small: processes that wait for their part look for messages, and sixteen of them cost the others a third.
 """
 
 from __future__ import annotations
@@ -310,14 +312,18 @@ def wrong_orders(results: Sequence[Result]) -> list[tuple[Result, Result]]:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return the numbers that count, in a sentence."""
-    errors = np.array([abs(one.error) for one in results])
-    pairs = sum(one.group == other.group for i, one in enumerate(results) for other in results[i + 1 :])
-    return (
-        f"{len(results)} settings: the median error of the predicted time is {100 * np.median(errors):.1f} %, "
-        f"the worst {100 * errors.max():.1f} %; of {pairs} pairs of algorithms, {len(wrong_orders(results))} that "
-        "differ by more than that are in the wrong order."
-    )
+    """Return the numbers that count: a line for each way of computing, whose errors are not alike."""
+    lines = []
+    for compute in sorted({one.compute for one in results}, reverse=True):
+        some = [one for one in results if one.compute == compute]
+        errors = np.array([abs(one.error) for one in some])
+        pairs = sum(one.group == other.group for i, one in enumerate(some) for other in some[i + 1 :])
+        lines.append(
+            f"- Computing {compute}: {len(some)} settings; the median error of the predicted time is "
+            f"{100 * np.median(errors):.1f} %, the worst {100 * errors.max():.1f} %; of {pairs} pairs of algorithms, "
+            f"{len(wrong_orders(some))} that differ by more than that are in the wrong order."
+        )
+    return "\n".join(lines)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -374,18 +380,16 @@ def main() -> None:
     """Run, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "page"))
-    parser.add_argument("csv", nargs="?", type=Path, default=Path("results/validation.csv"))
+    parser.add_argument("csv", nargs="+", type=Path, help="where to write results; for the page, where to read them")
     parser.add_argument("--only", default="", help="settings whose name this is found in, a regular expression")
     parser.add_argument("--seconds", type=float, default=7.0, help="of each run, about")
-    parser.add_argument("--out", type=Path, help="the CSV file, where it is not the argument")
     parser.add_argument("--refit", action="store_true", help="fit and predict again, from what was measured")
     parser.add_argument("--scratch", type=Path, default=Path("results/validation"), help="folder of the runs")
     asked = parser.parse_args()
-    path = asked.out or asked.csv
     if asked.what == "run":
-        check(asked.only, asked.seconds, path, asked.scratch, asked.refit)
+        check(asked.only, asked.seconds, asked.csv[0], asked.scratch, asked.refit)
     else:
-        write_page(read_results(path))
+        write_page([result for path in asked.csv for result in read_results(path)])
 
 
 if __name__ == "__main__":
