@@ -1,6 +1,6 @@
 """Hold predicted times against real ones: simulated runs beside live ones, in settings that nothing was fitted to.
 
-    python docs/check_reality.py run --only real results/real.csv      # on a machine that does nothing else: two minutes
+    python docs/check_reality.py run --only real results/real.csv      # on a machine without other work: two minutes
     python docs/check_reality.py run --only slept results/slept.csv    # eight minutes
     python docs/check_reality.py page results/real.csv results/slept.csv    # table and figure of docs/validation.md
 

@@ -11,9 +11,10 @@ from simfl.scenario import loads
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_scenario_in_the_readme_is_valid():
-    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert loads(text).name == "one-slow-learner"
+def test_the_scenarios_in_the_readme_are_valid():
+    whole, part = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert loads(whole).name == "one-slow-learner"
+    assert loads(part + "algorithm: adpsgd\nclients: {count: 16}\n").regions.counts == (12, 4)
 
 
 def test_the_commands_in_the_readme_exist():
