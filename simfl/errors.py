@@ -6,16 +6,7 @@ Each message is one line that says where, what was found, what was expected and 
 from __future__ import annotations
 
 import difflib
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterable
-
-DAMAGED = (
-    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
-)
-"""What NumPy and zipfile raise for .npz files that are cut off, forged, encrypted or not archives."""
 
 
 class SimflError(Exception):
@@ -49,4 +40,16 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode("ascii")
         for letter in text
+    )
+
+
+def damaged_archive() -> tuple[type[Exception], ...]:
+    """Return what NumPy and zipfile raise for .npz files that are cut off, forged, encrypted or not archives."""
+    import tokenize
+    import zipfile  # which takes longer to import than all commands that need no archive
+    import zlib
+
+    return (
+        *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+        *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
     )

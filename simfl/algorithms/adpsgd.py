@@ -157,15 +157,6 @@ class ADPSGD(OwnUpdates):
                 return
             del apply
 
-    def apply(self, me: int, gradient: Gradient, peer: int, weight: float, staleness: int) -> None:
-        """Take the step, or throw the gradient away."""
-        if weight == 0.0:
-            self.drop(gradient)
-            return
-        size, step_size = gradient.size, weight * self.step_size()
-        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
-        self.updated(me, staleness, size, step_size, peer)
-
     def start_averaging(self, me: int) -> tuple[int, simpy.Event | None]:
         """Send my model to a neighbor, which averages and sends the difference back.
 

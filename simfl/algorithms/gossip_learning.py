@@ -173,12 +173,7 @@ class GossipLearning(OwnUpdates):
                 return
             del apply
 
-    def apply(self, me: int, gradient: Gradient, source: int, weight: float, staleness: int) -> None:
-        """Take the step, or throw the gradient away."""
-        if weight == 0.0:
-            self.drop(gradient)
-            return
-        size, step_size = gradient.size, weight * self.step_size()
-        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
-        self.age[me] += 1
-        self.updated(me, staleness, size, step_size, source)
+    def apply(self, me: int, gradient: Gradient, peer: int, weight: float, staleness: int) -> None:
+        """Count an update of the model, if it is one."""
+        self.age[me] += weight > 0.0
+        super().apply(me, gradient, peer, weight, staleness)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import simpy
 
 from simfl.algorithms.base import Algorithm
-from simfl.tape import Gradient
+from simfl.tape import Gradient, Model
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,9 @@ class OwnUpdates(Algorithm):
     and its mini-batch is handed out again.
     """
 
+    #: The present model of each client.
+    model: list[Model]
+
     def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
         self.turns = Turns(staleness, lambda more: self.updates + more, lambda: self.clock.stopped)
         #: Whether clients may have to wait before they read, and before they apply.
@@ -198,6 +201,15 @@ class OwnUpdates(Algorithm):
             if not (yield from self.until_back(me)):
                 self.turns.forget(me)
                 return False
+
+    def apply(self, me: int, gradient: Gradient, peer: int, weight: float, staleness: int) -> None:
+        """Take the step, or throw the gradient away."""
+        if weight == 0.0:
+            self.drop(gradient)
+            return
+        size, step_size = gradient.size, weight * self.step_size()
+        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+        self.updated(me, staleness, size, step_size, peer)
 
     def drop(self, gradient: Gradient) -> None:
         """Throw away what a client computed: it is too stale."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
 from simfl.data.files import candidates, first_file
-from simfl.errors import DAMAGED, DataError, ScenarioError, nearest
+from simfl.errors import DataError, ScenarioError, damaged_archive, nearest
 from simfl.streams import Streams
 
 
@@ -109,7 +109,7 @@ def _read(
             if any(not isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is not an array")
             found = archive.files
-    except DAMAGED as error:
+    except damaged_archive() as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataError(f"{file}: not an .npz archive of numbers, or damaged ({reason}); write it again") from None
     if not arrays:

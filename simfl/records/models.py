@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.errors import DAMAGED, DataError, RunError
+from simfl.errors import DataError, RunError, damaged_archive
 from simfl.records.writer import cannot_write, remove
 
 Parts = Mapping[str, NDArray[Any]]
@@ -75,7 +75,7 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
                     parts[name] = np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a model (.npz), found nothing there") from None
-    except DAMAGED as error:
+    except damaged_archive() as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: expected an .npz archive of a model's parts, found {reason}") from None
     for name, part in parts.items():

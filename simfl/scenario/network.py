@@ -240,7 +240,7 @@ def _fewer(count: int) -> str:
     return f"fewer than clients.count, which is {count}"
 
 
-FixedTopology = Annotated[
+_Fixed = (
     Ring
     | Complete
     | Bipartite
@@ -253,9 +253,9 @@ FixedTopology = Annotated[
     | Exponential
     | Tree
     | GraphMl
-    | EdgeList,
-    ByKind(default="ring"),
-]
+    | EdgeList
+)
+FixedTopology = Annotated[_Fixed, ByKind(default="ring")]
 
 
 def once(graph: TopologyConfig, advice: str) -> Iterator[Problem]:
@@ -365,22 +365,6 @@ class Contacts(ChangingTopology):
 
 
 Topology = Annotated[
-    Ring
-    | Complete
-    | Bipartite
-    | Star
-    | Torus
-    | Regular
-    | ErdosRenyi
-    | WattsStrogatz
-    | BarabasiAlbert
-    | Exponential
-    | Tree
-    | GraphMl
-    | EdgeList
-    | OnePeer
-    | PeerSampling
-    | Sequence
-    | Contacts,
+    _Fixed | OnePeer | PeerSampling | Sequence | Contacts,
     ByKind(default="ring"),
 ]

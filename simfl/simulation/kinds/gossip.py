@@ -12,7 +12,6 @@ from simfl.simulation.devices import usual_batch_s
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
-from simfl.simulation.world import build_world
 
 #: Models on their way that fit into memory: a kilobyte each, whatever the size of the model.
 MOST_UNDER_WAY = 1_000_000
@@ -30,7 +29,8 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 
     def _check_under_way(self, setup: Setup) -> None:
         """Refuse what fills the memory with messages: nobody holds back until one has arrived."""
-        graph, values, end_s = setup.topology, build_world(setup).network.values, self.scenario.stop.time
+        graph, end_s = setup.topology, self.scenario.stop.time
+        values = setup.links.values(setup.streams, graph.num_clients)
         talking = ((k, graph.neighbors(k)) for k in range(graph.num_clients))
         latency_s = max((values.mean_latency_s(k, peers[0], 0.0) for k, peers in talking if peers), default=0.0)
         travel_s = latency_s if end_s is None else min(latency_s, end_s)
