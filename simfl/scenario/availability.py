@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import Duration
-from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, Seconds, Share, Text
+from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, RegionNames, Seconds, Share, Text
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.units import format_time, parse_time
 
@@ -82,10 +82,11 @@ class PresenceTrace(Config):
 
 
 class Absence(Config):
-    """When some clients are away. Name them by exactly one of clients, fraction and all."""
+    """When some clients are away. Name them by exactly one of clients, fraction, regions and all."""
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
+    regions: RegionNames | None = Field(default=None, description="the clients in these regions, of regions.names")
     all: Flag | None = Field(default=None, description="true: every client")
     join: Seconds = Field(default=0.0, description="virtual time at which the client takes part for the first time")
     offline: tuple[Interval, ...] = Field(default=(), description="times offline as [begin, end], in order")
@@ -99,9 +100,9 @@ class Absence(Config):
 
     @model_validator(mode="after")
     def _contradictions(self) -> Self:
-        problems = list(exactly_one(self, "clients", "fraction", "all"))
+        problems = list(exactly_one(self, "clients", "fraction", "regions", "all"))
         if self.all is False:
-            problems.append(Problem("true", "false", "remove 'all' and name clients or fraction", ("all",)))
+            problems.append(Problem("true", "false", "remove 'all' and name clients, fraction or regions", ("all",)))
         if not (self.join or self.offline or self.random or self.crash or self.trace):
             advice = "say when these clients are away, or remove the rule"
             problems.append(Problem("at least one of join, offline, random, crash and trace", "none of them", advice))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from simfl.scenario.data import RealData, SyntheticData, TargetKind
@@ -15,6 +15,8 @@ from simfl.scenario.problems import Path, Problem, one_each, one_of, show, sugge
 from simfl.scenario.units import format_time
 
 if TYPE_CHECKING:
+    from simfl.scenario.availability import Absence
+    from simfl.scenario.clients import Slowdown
     from simfl.scenario.scenario import Scenario
 
 
@@ -166,14 +168,20 @@ def _place(scenario: Scenario, place: int | str, at: Path, only_regions: bool = 
 def _clients(scenario: Scenario) -> Iterator[Problem]:
     """Rules name clients that exist, and lists have one value per client."""
     count = scenario.clients.count
-    rules = [(("slowdowns", i), rule.clients) for i, rule in enumerate(scenario.slowdowns)]
-    rules += [(("availability", i), rule.clients) for i, rule in enumerate(scenario.availability)]
-    for at, clients in rules:
-        for position, client in enumerate(clients or ()):
-            if client >= count:
-                expected = f"a client below clients.count, which is {count}"
-                yield Problem(expected, str(client), _NUMBERED, (*at, "clients", position))
-                break
+    sections: dict[str, Iterable[Slowdown | Absence]] = {
+        "slowdowns": scenario.slowdowns,
+        "availability": scenario.availability,
+    }
+    for section, rules in sections.items():
+        for i, rule in enumerate(rules):
+            for key in ("clients", "regions"):
+                named = enumerate(getattr(rule, key) or ())
+                wrong = [
+                    problem
+                    for position, place in named
+                    for problem in _place(scenario, place, (section, i, key, position), only_regions=key == "regions")
+                ]
+                yield from wrong[:1]
     for i, rule in enumerate(scenario.slowdowns):
         if rule.random is not None and rule.random > count:
             expected = f"at most clients.count, which is {count}"

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from simfl.scenario.distributions import ConstantFactor, Jitter, Speed
-from simfl.scenario.fields import Clients, Config, Count, Positive, PositiveSeconds, Seconds, Share, Text
+from simfl.scenario.fields import Clients, Config, Count, Positive, PositiveSeconds, RegionNames, Seconds, Share, Text
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_time
 
@@ -58,10 +58,11 @@ class Population(Config):
 
 
 class Slowdown(Config):
-    """Clients that compute slower, named by exactly one of clients, fraction and random; several rules multiply."""
+    """Clients that compute slower: exactly one of clients, fraction, regions and random; several rules multiply."""
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
+    regions: RegionNames | None = Field(default=None, description="the clients in these regions, of regions.names")
     random: Count | None = Field(default=None, description="this many clients, drawn afresh in every iteration")
     factor: Positive = Field(description="factor on the compute time: 10 is ten times slower")
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the slowdown begins")
@@ -71,7 +72,7 @@ class Slowdown(Config):
 
     @model_validator(mode="after")
     def _contradictions(self) -> Self:
-        problems = list(exactly_one(self, "clients", "fraction", "random"))
+        problems = list(exactly_one(self, "clients", "fraction", "regions", "random"))
         if self.until is not None and self.until <= self.start:
             expected = f"a time after 'from', which is {format_time(self.start)}"
             problems.append(Problem(expected, format_time(self.until), "swap from and until", ("until",)))

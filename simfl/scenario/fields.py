@@ -235,15 +235,19 @@ def _word(value: object) -> str:
     return value
 
 
-def _distinct(clients: tuple[int, ...]) -> tuple[int, ...]:
-    if not clients:
-        raise InvalidValueError(Problem("at least one client", "[]", "list clients by number, the first is 0"))
-    client, times = Counter(clients).most_common(1)[0]
-    if times > 1:
-        raise InvalidValueError(
-            Problem("each client once", f"client {client} more than once", "list every client only once")
-        )
-    return clients
+def _distinct(what: str, advice: str) -> AfterValidator:
+    """At least one, each once."""
+
+    def check(named: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not named:
+            raise InvalidValueError(Problem(f"at least one {what}", "[]", advice))
+        one, times = Counter(named).most_common(1)[0]
+        if times > 1:
+            found = f"{what} {one} more than once"
+            raise InvalidValueError(Problem(f"each {what} once", found, f"list every {what} only once"))
+        return named
+
+    return AfterValidator(check)
 
 
 def _one_or_each(limits: Within) -> BeforeValidator:
@@ -278,7 +282,8 @@ Loss = Annotated[float, Within(at_least=0, at_most=0.9999)]
 Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
-Clients = Annotated[tuple[Index, ...], AfterValidator(_distinct)]
+Clients = Annotated[tuple[Index, ...], _distinct("client", "list clients by number, the first is 0")]
+RegionNames = Annotated[tuple[Text, ...], _distinct("region", "list some of regions.names")]
 Seconds = Annotated[
     float,
     _quantity(parse_time, "a time", Within(at_least=0), LONGEST_S),

@@ -19,6 +19,7 @@ from simfl.scenario.fields import (
     NonNegative,
     PositiveBytes,
     PositiveSeconds,
+    RegionNames,
     Seconds,
     Share,
     Text,
@@ -125,7 +126,7 @@ class LinkRule(Config):
         default=None, description="all links of these clients, by number; server, for its own"
     )
     fraction: Share | None = Field(default=None, description="all links of this share of all clients, drawn once")
-    regions: tuple[Text, ...] | None = Field(default=None, description="all links of the clients in these regions")
+    regions: RegionNames | None = Field(default=None, description="all links of the clients in these regions")
     between: tuple[Side, Side] | None = Field(
         default=None,
         description="links between two sides: each a client by number, server, a region, or a list of such",
@@ -161,10 +162,9 @@ class LinkRule(Config):
         if not given:
             expected, advice = "at least one of latency, bandwidth, loss, uplink and downlink", "say what differs"
             problems.append(Problem(expected, "none of them", advice))
-        for key in ("clients", "regions"):
-            if (named := getattr(self, key)) is not None and len(set(named)) < max(1, len(named)):
-                found = "one twice" if named else "[]"
-                problems.append(Problem("at least one, each once", found, "list them by name or number", (key,)))
+        if (named := self.clients) is not None and len(set(named)) < max(1, len(named)):
+            found = "one twice" if named else "[]"
+            problems.append(Problem("at least one, each once", found, "list them by name or number", ("clients",)))
         for i, side in enumerate(self.between or ()):
             if not side:
                 problems.append(Problem("somebody on either side", "[]", "name clients or a region", ("between", i)))

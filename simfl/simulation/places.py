@@ -85,12 +85,16 @@ class Places:
             int(k) for k in np.sort(self._streams.generator(purpose, index).choice(self.count, some, replace=False))
         ]
 
+    def clients(self, rule: Any, index: int, purpose: str) -> list[int]:
+        """Return whom a rule means that is about clients alone: servers in its regions are left out."""
+        return [node for node in self.chosen(rule, index, purpose) if node < self.count]
+
     def chosen(self, rule: Any, index: int, purpose: str) -> Iterable[int]:
-        """Return the clients that a rule names: a list, regions, a fraction drawn once, or all."""
+        """Return the nodes that a rule names: a list, regions, a fraction drawn once, or all clients."""
         if rule.clients is not None:
             words = any(isinstance(place, str) for place in rule.clients)
             return sorted(self.of(rule.clients)) if words else list(rule.clients)
-        if getattr(rule, "regions", None) is not None:
+        if rule.regions is not None:
             return sorted(self.of(rule.regions))
         if rule.fraction is not None:
             return self.share(rule.fraction, purpose, index)

@@ -120,7 +120,7 @@ def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
         if rule.random is not None:
             rules.append(Slowdown(rule.factor, None, rule.random, rule.start, until))
         else:
-            clients = frozenset(places.chosen(rule, index, "slowdown-clients"))
+            clients = frozenset(places.clients(rule, index, "slowdown-clients"))
             rules.append(Slowdown(rule.factor, clients, 0, rule.start, until))
     return rules
 
@@ -148,7 +148,7 @@ def availability(scenario: Scenario, streams: Streams) -> Availability:
         if rule.random is not None:
             zero: Sampler = lambda g, n: np.zeros(n)  # noqa: E731
             churn = RandomOutages(sampler_of(rule.random.up, 0.0) or zero, sampler_of(rule.random.down, 0.0) or zero)
-        clients = list(places.chosen(rule, index, "availability-clients"))
+        clients = places.clients(rule, index, "availability-clients")
         count = scenario.clients.count
         traced = {} if rule.trace is None else absences_from_file(rule, index, clients, count, streams)
         for client in clients:

@@ -432,12 +432,13 @@ BROKEN = [
     Broken(
         "slowdown_of_whom",
         ADPSGD + "slowdowns: [{factor: 2}]\n",
-        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, found none of them; add clients",
+        "{file}: slowdowns.0: expected exactly one of clients, fraction, regions and random, found none of "
+        "them; add clients",
     ),
     Broken(
         "slowdown_of_two",
         ADPSGD + "slowdowns: [{clients: [1], random: 1, factor: 2}]\n",
-        "{file}: slowdowns.0: expected exactly one of clients, fraction and random, found clients and random; "
+        "{file}: slowdowns.0: expected exactly one of clients, fraction, regions and random, found clients and random; "
         "keep one of clients and random",
     ),
     Broken(
@@ -464,6 +465,22 @@ BROKEN = [
         "client only once",
     ),
     Broken(
+        "slowdown_of_an_unknown_region",
+        ADPSGD + "regions: {names: [eu, us], counts: [8, 8]}\nslowdowns: [{regions: [us, ue], factor: 2}]\n",
+        "{file}: slowdowns.0.regions.1: expected a name of regions.names, found 'ue'; name it there",
+    ),
+    Broken(
+        "absence_of_a_region_where_there_are_none",
+        ADPSGD + "availability: [{regions: [eu], join: 1 s}]\n",
+        "{file}: availability.0.regions.0: expected a name of regions.names, found 'eu'; add regions",
+    ),
+    Broken(
+        "region_twice",
+        ADPSGD + "regions: {names: [eu, us], counts: [8, 8]}\nslowdowns: [{regions: [us, us], factor: 2}]\n",
+        "{file}: slowdowns.0.regions: expected each region once, found region us more than once; list every region "
+        "only once",
+    ),
+    Broken(
         "random_too_many",
         ADPSGD + "slowdowns: [{random: 17, factor: 2}]\n",
         "{file}: slowdowns.0.random: expected at most clients.count, which is 16, found 17; lower it or add clients",
@@ -471,7 +488,8 @@ BROKEN = [
     Broken(
         "absence_of_whom",
         ADPSGD + "availability: [{join: 3 s}]\n",
-        "{file}: availability.0: expected exactly one of clients, fraction and all, found none of them; add clients",
+        "{file}: availability.0: expected exactly one of clients, fraction, regions and all, found none of "
+        "them; add clients",
     ),
     Broken(
         "nothing_that_comes_again",

@@ -96,8 +96,8 @@ def test_an_override_may_mend_the_file() -> None:
         ),
         (
             "slowdowns.0.random=1",
-            "f.yaml: slowdowns.0: expected exactly one of clients, fraction and random, found clients and random; keep "
-            "one of clients and random",
+            "f.yaml: slowdowns.0: expected exactly one of clients, fraction, regions and random, found clients "
+            "and random; keep one of clients and random",
         ),
     ],
 )
