@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from simfl.scenario.own_code import NAME
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
@@ -263,6 +264,25 @@ def _one_or_each(limits: Within) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _own_name(value: object) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise InvalidValueError(Problem("a name like my_module:my_name", show(value), "write module, colon, name"))
+    return value
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in value)
+    return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def hashable(value: Any) -> Any:
+    """Return plain values as something that has a hash: equal ones for equal values."""
+    if isinstance(value, dict):
+        return frozenset((key, hashable(item)) for key, item in value.items())
+    return tuple(hashable(item) for item in value) if isinstance(value, tuple) else value
+
+
 def _number_or_array(**bounds: float) -> WithJsonSchema:
     number: dict[str, Any] = {"type": "number", **bounds}
     return WithJsonSchema({"anyOf": [number, {"type": "array", "items": number}]})
@@ -308,3 +328,18 @@ Bytes = Annotated[
 PositiveBytes = Annotated[
     int, _size(Within(at_least=1)), WithJsonSchema({"type": ["integer", "string"], "format": "bytes > 0"})
 ]
+OwnName = Annotated[str, BeforeValidator(_own_name)]
+"""What own code is called: my_module:my_name."""
+OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
+"""What own code is given, by keyword; it checks them itself. See `hashable`."""
+
+
+class OwnCode(Config):
+    """Base of the sections that name a user's own code, by `kind` or `set`."""
+
+    options: OwnOptions = Field(
+        default={}, description="what the class or function is given, by keyword; checked by itself"
+    )
+
+    def __hash__(self) -> int:
+        return hash(hashable({name: getattr(self, name) for name in type(self).model_fields}))

@@ -1,25 +1,48 @@
-"""A user's own classes: where they are looked for, beside the scenario and where the command is given, and how.
+"""A user's own code: where it is looked for, beside the scenario and where the command is given, and how it is called.
 
-Loading a class runs its module, with all that its author's program may do: who validates or runs somebody's scenario
-trusts them and the folder. Results are data: whoever only looks at them loads nothing (`nothing_loaded`).
+A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
+called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
+do: who validates or runs somebody's scenario trusts them and the folder. Results are data: whoever only looks at them loads
+nothing (`nothing_loaded`).
+
+Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
+source of the modules that it names (`source_digests`); one that was changed since it was imported is imported anew.
+
+What is given from Python (`simfl.run(scenario, model=net)`) has no module that could be found again. It stands in the
+scenario of the run as `object:NAME`, and nothing can be loaded by such a name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
+import inspect
+import re
 import sys
+import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, SimflError, nearest
 
 T = TypeVar("T", bound=type)  # a type of types: a base may be abstract
 
+OBJECT = "object"
+"""Stands for the module of what has none: it was given from Python."""
+
+NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+"""How own code is named: module, colon, name."""
+
 _may_load = ContextVar("_may_load", default=True)
+_PACKAGE = Path(__file__).parents[1]
+_OTHERS = tuple({str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
+#: Digests of the sources that modules were imported from.
+_imported: dict[str, str] = {}
 
 
 def look_beside(paths: Iterable[Path]) -> None:
@@ -32,44 +55,100 @@ def look_beside(paths: Iterable[Path]) -> None:
             sys.path.append(folder)
 
 
-def load_class(name: str, base: T, where: str) -> T:
-    """Import the class that `module:Class` names.
+def load(name: str, where: str) -> Any:
+    """Import what `module:name` names.
 
     Args:
         name: with a colon.
-        base: what it has to be derived from.
         where: the key of the scenario that names it.
 
     Raises:
-        ScenarioError: there is no such class, its module cannot be imported, or nothing may be loaded now.
+        ScenarioError: there is no such thing, its module cannot be imported, or nothing may be loaded now.
     """
+    module, _, wanted = name.partition(":")
+    if module == OBJECT:
+        section = where.partition(".")[0]
+        raise ScenarioError(
+            f"{where}: {name!r} is an object that was given from Python; give it again: "
+            f"simfl.run(scenario, {section}=...), or name a module that makes it: my_module:make"
+        )
     if not _may_load.get():
         raise ScenarioError(
             f"{where}: {name!r} is code beside the scenario, which is not run to look at results; give the scenario "
             "itself where you trust it"
         )
-    module, _, wanted = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), wanted)
+        found = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
         raise ScenarioError(
-            f"{where}: cannot load {name!r} ({error}){_place_of(error)}, expected module:Class of an importable module"
+            f"{where}: cannot load {name!r} ({error}){place_of(error)}, expected module:name of an importable module"
         ) from error
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ScenarioError(
-            f"{where}: cannot load {name!r}: importing the module {module!r} raised {reason}{_place_of(error)}; "
+            f"{where}: cannot load {name!r}: importing the module {module!r} raised {_reason(error)}{place_of(error)}; "
             "correct the module"
         ) from error
+    try:
+        return getattr(found, wanted)
+    except AttributeError as error:
+        has = [one for one in vars(found) if not one.startswith("_")]
+        raise ScenarioError(
+            f"{where}: cannot load {name!r} ({error}), expected module:name of an importable module"
+            f"{nearest(wanted, has)}"
+        ) from None
+
+
+def load_class(name: str, base: T, where: str) -> T:
+    """Import the class that `module:Class` names; as `load`, and it has to be derived from `base`."""
+    found = load(name, where)
     if not (isinstance(found, type) and issubclass(found, base)):
         home = base.__module__.rpartition(".")[0]
         raise ScenarioError(f"{where}: {name!r} is not a subclass of {home}.{base.__name__}")
     return cast(T, found)
 
 
+def make(name: str, options: Mapping[str, Any], where: str) -> Any:
+    """Import what `module:name` names, call it with the options as keywords, and return what comes back.
+
+    Raises:
+        ScenarioError: as of `load`; it takes other options; or it raised.
+    """
+    found = load(name, where)
+    if not callable(found):
+        raise ScenarioError(f"{where}: {name!r} cannot be called, expected a function or a class")
+    section = where.partition(".")[0]
+    try:
+        taken = inspect.signature(found)
+    except (TypeError, ValueError):  # some built-in ones have none
+        taken = None
+    if taken is not None:
+        try:
+            taken.bind(**options)
+        except TypeError as error:
+            takes = list(taken.parameters)
+            unknown = next((one for one in options if one not in takes), "")
+            raise ScenarioError(
+                f"{section}.options: {name!r} takes {taken}, found {', '.join(options) or 'none'} ({error})"
+                f"{nearest(unknown, takes)}"
+            ) from None
+    with in_one_line(where, repr(name)):
+        return found(**options)
+
+
+@contextlib.contextmanager
+def in_one_line(where: str, what: str) -> Iterator[None]:
+    """Turn whatever a user's code raises within a block into one line, with their file and line number."""
+    try:
+        yield
+    except SimflError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ScenarioError(f"{where}: {what} raised {_reason(error)}{place_of(error)}") from error
+
+
 @contextlib.contextmanager
 def nothing_loaded() -> Iterator[None]:
-    """Refuse to load a user's class within a block."""
+    """Refuse to load a user's code within a block."""
     before = _may_load.set(False)
     try:
         yield
@@ -77,9 +156,89 @@ def nothing_loaded() -> Iterator[None]:
         _may_load.reset(before)
 
 
-def _place_of(error: BaseException) -> str:
-    """Return where in the user's module an error arose, nothing where it did not get that far."""
+def named_object(value: object) -> str:
+    """Return how an object that was given from Python stands in a scenario."""
+    return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', type(value).__qualname__)}"
+
+
+def modules_of(scenario: Any) -> list[str]:
+    """Return the modules of own code that a resolved scenario, plain values, names; sorted."""
+    if isinstance(scenario, Mapping):
+        own = {
+            value.partition(":")[0]
+            for key, value in scenario.items()
+            if key in ("kind", "set") and isinstance(value, str) and NAME.fullmatch(value)
+        }
+        found = own.union(*(modules_of(value) for key, value in scenario.items() if key != "options"))
+    else:
+        found = set().union(*map(modules_of, scenario)) if isinstance(scenario, list | tuple) else set()
+    return sorted(found - {OBJECT})
+
+
+def source_of(module: str) -> Path | None:
+    """Return the file of a module without importing it; None where there is none, or it is not Python."""
+    path, found = None, None
+    for depth in range(module.count(".") + 1):
+        try:
+            found = PathFinder.find_spec(".".join(module.split(".")[: depth + 1]), path)
+        except (ImportError, ValueError):
+            return None
+        if found is None:
+            return None
+        path = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
+    return Path(found.origin).absolute() if found is not None and found.has_location and found.origin else None
+
+
+def source_digests(scenario: Any) -> dict[str, str]:
+    """Return the SHA-256 of the source of each module of own code that a resolved scenario names, where it is there.
+
+    What these modules import in their turn is not among it.
+    """
+    return digests_of(modules_of(scenario))
+
+
+def digests_of(modules: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the source of each of these modules whose file is there."""
+    return {module: digest for module in modules if (digest := _source_digest(module))}
+
+
+def _source_digest(module: str) -> str:
+    """Return the SHA-256 of a module's file, "" where it cannot be read."""
+    path = source_of(module)
+    try:
+        return "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _import(module: str) -> Any:
+    """Import a module; anew, if its file is another than it was."""
+    importlib.invalidate_caches()
+    digest = _source_digest(module)
+    loaded = sys.modules.get(module)
+    if loaded is not None and _imported.get(module, digest) != digest:
+        loaded = importlib.reload(loaded)
+    else:
+        loaded = importlib.import_module(module)
+    _imported[module] = digest
+    return loaded
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the user's own code an error arose, nothing where it did not get that far.
+
+    Not where a library that they call noticed it.
+    """
     if isinstance(error, SyntaxError):
         return f" in {error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    return f" in {frames[-1].filename}:{frames[-1].lineno}" if len(frames) > 1 else ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(str(_PACKAGE))
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(_OTHERS)]
+    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")

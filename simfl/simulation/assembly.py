@@ -24,7 +24,7 @@ from simfl.simulation.devices import check_memory
 from simfl.simulation.graphs import graphs_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.privacy import not_counting, privacy_warnings
-from simfl.simulation.setup import Setup, Start
+from simfl.simulation.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.simulation.underlay import underlay_of
 from simfl.simulation.world import availability, longest_batch_s
 from simfl.streams import Streams
@@ -39,12 +39,13 @@ LOSS_EXAMPLES = 2000
 Adaptation = Callable[[Dataset, Partition, AbstractModel], tuple[Dataset, Partition, AbstractModel]]
 
 
-def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
+def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOTHING_OWN) -> Setup:
     """Load, build and check everything a scenario asks for.
 
     Args:
         scenario: valid.
         adapt: changes data, shares and model first; a privacy audit plants its canaries so.
+        own: objects that take the place of sections of the scenario.
 
     Raises:
         ScenarioError, DataError: with one line that says what to change.
@@ -58,7 +59,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None) -> Setup:
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
     (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
-    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing)
+    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing, own)
     _check(setup)
     setup.protection = not_counting(kind.protection(setup), setup)
     setup.problem = _problem(setup)

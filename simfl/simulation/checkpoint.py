@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib.metadata
-import inspect
 import json
 import os
 import platform
@@ -35,6 +34,7 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.folder import versions
 from simfl.records.writer import cannot_write
+from simfl.scenario.own_code import modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
 from simfl.simulation.setup import Setup
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
 
-FORMAT = 1
+FORMAT = 2
 REST = 32
 """The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
 
@@ -87,8 +87,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     world = [np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)]
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()
-    own = setup.algorithm.__module__ if ":" in setup.scenario.algorithm.kind else None
-    source = "" if own is None else inspect.getsource(inspect.getmodule(setup.algorithm) or setup.algorithm)
+    own = source_digests(scenario)
     found = versions()
     return {
         **{f"version of {name}": found[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
@@ -102,7 +101,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
         "files of the world": _digest(*(path.read_bytes() for path in files_of(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
-        "module of the algorithm": _digest(source.encode()),
+        "source of the user's own modules": _digest(json.dumps(own).encode()),
     }
 
 
@@ -144,7 +143,7 @@ class Checkpoint:
         position: where it was taken.
         wall_s: host seconds that the run had taken.
         resumed: how often it had been resumed before.
-        beside: the folder of the algorithm's module, where that is a user's own.
+        beside: the folders of the user's own modules.
         record: of the journal.
         walls: host seconds of evaluations that had been collected.
         memory: of the algorithm.
@@ -156,7 +155,7 @@ class Checkpoint:
     position: Position
     wall_s: float
     resumed: int
-    beside: str | None
+    beside: list[str]
     record: Record
     walls: list[float]
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -405,15 +404,15 @@ class Keeper:
         record = run.journal.record()
         if self._print is None:
             self._print = fingerprint(setup, run.device, run.width)
-        own = inspect.getsourcefile(setup.algorithm) if ":" in setup.scenario.algorithm.kind else None
-        depth = setup.algorithm.__module__.count(".") if own is not None else 0
+        modules = modules_of(setup.scenario.resolved())
+        files = [(file, module.count(".")) for module in modules if (file := source_of(module)) is not None]
         about = {
             "format": FORMAT,
             "print": self._print,
             "position": asdict(self._position()),
             "wall_s": run.wall_s,
             "resumed": self.resumed,
-            "beside": None if own is None else str(Path(own).absolute().parents[depth]),
+            "beside": [str(file.parents[depth + (file.stem == "__init__")]) for file, depth in files],
             "answers": [(answer.dtype.str, answer.shape) for answer in record.answers],
             "evaluations": len(record.evaluations),
             "zeroed": record.zeroed,

@@ -20,7 +20,7 @@ import numpy as np
 
 from simfl import signals
 from simfl.callbacks import Audience, Callback
-from simfl.errors import DataError, RunError, SimflError
+from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
 from simfl.records.folder import combine_digests, digest_text
@@ -31,13 +31,13 @@ from simfl.records.watching import watching
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.checks import MOST_EVALUATIONS
-from simfl.scenario.own_code import look_beside
+from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.endings import why_over
-from simfl.simulation.setup import Setup
+from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
 from simfl.tape import Executor, Tape
@@ -55,19 +55,30 @@ FLUSH_SHARE = 0.001
 SAME_SIGNAL_S = 1.0
 
 
-def prepare(scenario: Scenario | Mapping[str, Any] | str | Path, device: str | None = None) -> Setup:
+def prepare(
+    scenario: Scenario | Mapping[str, Any] | str | Path,
+    device: str | None = None,
+    *,
+    model: Any = None,
+    data: Any = None,
+) -> Setup:
     """Check everything about a scenario, data files included, and return what a run needs.
+
+    Args:
+        scenario, device, model, data: as of `run`.
 
     Raises:
         ScenarioError, DataError: with one line that says what to change.
     """
     choose_device(device)
-    return assemble(scenario if isinstance(scenario, Scenario) else load(scenario))
+    return assemble(scenario if isinstance(scenario, Scenario) else load(scenario), own=Own(model, data))
 
 
 def run(
     scenario: Scenario | Setup | Mapping[str, Any] | str | Path,
     *,
+    model: Any = None,
+    data: Any = None,
     out: str | Path | None = None,
     run_id: str | None = None,
     device: str | None = None,
@@ -79,6 +90,8 @@ def run(
 
     Args:
         scenario: a scenario, the path of one, a mapping of what would stand in it, or what `prepare` returned.
+        model, data: objects of your own that take the place of the scenario's model, and of its data set. Whoever
+            resumes or verifies the run has to give them again: a module that makes them need not be given.
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
@@ -93,7 +106,9 @@ def run(
     """
     every_s = parse_interval(checkpoint_every)
     chosen = choose_device(device)
-    setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device)
+    if isinstance(scenario, Setup) and Own(model, data):
+        raise ScenarioError("run: model and data: expected none beside what prepare returned; give them to prepare")
+    setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device, model=model, data=data)
     # The algorithm may refuse its options: find out before there is a folder.
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
@@ -108,6 +123,8 @@ def resume(
     folder: str | Path,
     *,
     scenario: Scenario | None = None,
+    model: Any = None,
+    data: Any = None,
     device: str | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
@@ -121,6 +138,7 @@ def resume(
     Args:
         folder: of the run.
         scenario: what it has to be a run of; by default that of the folder.
+        model, data: what it was given from Python.
         device: what it has to have been computed on; by default what it was.
         progress, callbacks, checkpoint_every: as of `run`.
 
@@ -136,9 +154,9 @@ def resume(
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
     since = read_checkpoint(found.folder / FILE)
     chosen = choose_device(device or since.print["device"].split()[0])
-    if since.beside is not None:
-        look_beside([Path(since.beside) / "module"])
-    setup = assemble(scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path)))
+    look_beside(Path(folder) / "module" for folder in since.beside)
+    asked = scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path))
+    setup = assemble(asked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
         try:
@@ -235,6 +253,7 @@ class Simulation:
         self._tables: dict[str, TableWriter] = {}
         self._models: dict[str, str] = {}
         self._scenario_text = ""
+        self._own_code = source_digests(scenario.resolved())
         #: What rows learn at the end, by table.
         self._amendments: dict[str, Amend] = {}
         self._started = 0.0
@@ -664,6 +683,8 @@ class Simulation:
             "sampling": self.setup.training.sampling,
             "warnings": self.warnings,
         }
+        if self._own_code:
+            extra["own_code"] = self._own_code
         if self._models:
             extra["models"] = self._models
         if (start := self.setup.start) is not None:

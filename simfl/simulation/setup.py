@@ -45,6 +45,25 @@ class Start:
     digest: str
 
 
+@dataclass(frozen=True)
+class Own:
+    """What was given from Python in place of sections of a scenario, as `simfl.run(scenario, model=...)` takes it.
+
+    Attributes:
+        model: takes the place of `model`; None: as the scenario says.
+        data: takes the place of the data set in `data`; likewise.
+    """
+
+    model: Any = None
+    data: Any = None
+
+    def __bool__(self) -> bool:
+        return self.model is not None or self.data is not None
+
+
+NOTHING_OWN = Own()
+
+
 @dataclass
 class Setup:
     """A scenario made ready: data loaded, graph built, everything checked.
@@ -63,6 +82,7 @@ class Setup:
         underlay: the network beneath, where there is one.
         changing: the graph at each time, where it changes; `topology` then has the links that are known beforehand.
         start: the model that is begun with, where that is not one that is drawn.
+        own: what was given from Python.
         protection: the noise of each client, and the ledger that accounts for it.
         problem: what the executor computes.
         training: the plain values of local training.
@@ -81,6 +101,7 @@ class Setup:
     underlay: Underlay | None = None
     start: Start | None = None
     changing: Changing | None = None
+    own: Own = NOTHING_OWN
     protection: Protection = field(init=False)
     problem: LearningProblem = field(init=False)
     training: Training = field(init=False)

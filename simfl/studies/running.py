@@ -22,7 +22,7 @@ from simfl.records import Manifest, RunFolder
 from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
-from simfl.scenario.own_code import look_beside
+from simfl.scenario.own_code import digests_of, look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.simulation import CHECKPOINT_EVERY
 from simfl.studies.engines import Engine, choose_engine
@@ -176,8 +176,8 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
     """Return folder, status, reason and host seconds of the finished runs in a folder, by their key.
 
-    A run whose files are not those that its manifest speaks of is none, nor is one that went on from a model that is
-    another by now.
+    A run whose files are not those that its manifest speaks of is none, nor is one that went on from a model, or ran
+    own code, that is another by now.
     """
     found: dict[str, tuple[str, str, str, float]] = {}
     for path in sorted(folder.glob("*/manifest.json")):
@@ -185,13 +185,16 @@ def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
             there = RunFolder(path.parent)
             manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
-            if manifest.status in FINISHED and there.is_whole(manifest) and not _begun_otherwise(manifest):
+            if manifest.status in FINISHED and there.is_whole(manifest) and not _otherwise(manifest):
                 found[key] = path.parent.name, manifest.status, manifest.reason, manifest.wall_s
     return found
 
 
-def _begun_otherwise(manifest: Manifest) -> bool:
-    """Whether the model that a run went on from is there, and not what it was."""
+def _otherwise(manifest: Manifest) -> bool:
+    """Whether the model that a run went on from is there, and not what it was; or own code that it ran."""
+    code = manifest.extra.get("own_code")
+    if isinstance(code, dict) and any(now != code[module] for module, now in digests_of(code).items()):
+        return True
     begun = manifest.extra.get("init")
     if not isinstance(begun, dict) or not (path := Path(str(begun.get("from")))).exists():
         return False

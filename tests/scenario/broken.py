@@ -243,8 +243,8 @@ BROKEN = [
     Broken(
         "bad_external_name",
         "algorithm: {kind: 'my module:MyAlgorithm'}\n",
-        "{file}: algorithm.kind: expected a name like my_module:MyAlgorithm, found 'my module:MyAlgorithm'; "
-        "write module, colon, class",
+        "{file}: algorithm.kind: expected a name like my_module:my_name, found 'my module:MyAlgorithm'; "
+        "write module, colon, name",
     ),
     Broken(
         "text_for_integer",

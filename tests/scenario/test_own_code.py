@@ -10,7 +10,7 @@ from simfl.errors import ScenarioError
 from simfl.records import RunFolder, read
 from simfl.reports import write_report
 from simfl.scenario import loads
-from simfl.scenario.own_code import load_class, look_beside, nothing_loaded
+from simfl.scenario.own_code import load_class, look_beside, make, modules_of, nothing_loaded, source_digests
 
 FAILING = {
     "raises": (
@@ -21,7 +21,7 @@ FAILING = {
     "divides": ("def f():\n    1 / 0\nf()", r"raised ZeroDivisionError: .* in .*own_divides\.py:2; correct"),
     "syntax": ("x = (", r"raised SyntaxError: .* in .*own_syntax\.py:1; correct the module"),
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
-    "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:Class"),
+    "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
 }
 
@@ -41,6 +41,68 @@ def test_a_module_that_fails_is_one_line(name, tmp_path, monkeypatch):
 def test_names_that_are_none(name):
     with pytest.raises(ScenarioError, match=r"^algorithm\.kind: cannot load"):
         load_class(name, Algorithm, "algorithm.kind")
+
+
+MAKING = """import json
+def make(width, depth=2):
+    if width < 0:
+        return json.loads('{')
+    return width * depth
+number = 3
+"""
+
+
+@pytest.fixture
+def making(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "own_making", raising=False)
+    (tmp_path / "own_making.py").write_text(MAKING)
+    return tmp_path / "own_making.py"
+
+
+def test_what_is_named_is_called_with_its_options_and_anew_where_it_changed(making):
+    assert make("own_making:make", {"width": 3}, "model.kind") == 6
+    making.write_text(MAKING.replace("depth=2", "depth=5"))
+    assert make("own_making:make", {"width": 3}, "model.kind") == 15
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "make",
+            {"widht": 3},
+            r"^model\.options: 'own_making:make' takes \(width, .*, found widht .*did you mean",
+        ),
+        ("make", {}, r"^model\.options: 'own_making:make' takes .*, found none \(missing a required argument: 'width'"),
+        ("number", {}, r"^model\.kind: 'own_making:number' cannot be called, expected a function or a class$"),
+        ("mkae", {}, r"has no attribute 'mkae'\), .*; did you mean 'make'\?$"),
+        ("make", {"width": -1}, r"^model\.kind: 'own_making:make' raised JSONDecodeError: .* in .*own_making\.py:4$"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(making, name, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        make(f"own_making:{name}", options, "model.kind")
+
+
+def test_objects_from_python_cannot_be_loaded_by_name():
+    with pytest.raises(ScenarioError, match=r"^model\.kind: 'object:Net' is an object .*run\(scenario, model=\.{3}\)"):
+        make("object:Net", {}, "model.kind")
+
+
+def test_sources_of_own_code_are_found_without_running_them(making):
+    scenario = {
+        "model": {"kind": "own_making:make", "options": {"kind": "not:this"}},
+        "data": {"set": "digits"},
+        "algorithm": {"kind": "adpsgd", "optimizers": [{"kind": "own_nowhere:x"}, {"kind": "object:y"}]},
+    }
+    assert modules_of(scenario) == ["own_making", "own_nowhere"]
+    making.write_text("raise AssertionError")
+    before = source_digests(scenario)
+    assert list(before) == ["own_making"]
+    making.write_text(MAKING)
+    assert source_digests(scenario) != before
 
 
 def test_nothing_is_loaded_to_look_at_results(tmp_path, monkeypatch):

@@ -236,7 +236,7 @@ def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, mon
     assert equal(resume(cut.folder), whole), "it lies where it lay"
     (beside / "own_of_a_user.py").write_text(OWN.replace("3", "34"))
     del sys.modules["own_of_a_user"]
-    with pytest.raises(DataError, match="expected the module of the algorithm of the checkpoint, it has changed"):
+    with pytest.raises(DataError, match="expected the source of the user's own modules of the checkpoint, it"):
         resume(later)
 
 
