@@ -5,10 +5,13 @@ The front door for Python: `load` a scenario, `run` it, look at the tables of th
     import simfl
 
     scenario = simfl.load("scenarios/demo/adpsgd.yaml")
-    run = simfl.run(scenario)         # also simfl.run({"algorithm": "adpsgd"})
+    scenario = simfl.Scenario(algorithm="adpsgd", clients={"count": 8})   # the same from Python
+    run = simfl.run(scenario.replace(algorithm__step_size=0.1))
     run.metrics                       # a pandas frame
     run.model, run.predict(x)         # what was trained
     simfl.plot([run], x="time")       # matplotlib axes
+    swept = simfl.sweep({"base": scenario, "grid": {"clients.count": [8, 16]}, "seeds": 4})
+    swept.metrics                     # every evaluation of every run, one frame
 
 What each name needs (JAX, pandas, matplotlib) is imported on first use, so that `import simfl` costs nothing.
 """
@@ -23,9 +26,9 @@ from simfl.version import __version__
 
 if TYPE_CHECKING:
     from simfl.audits.audit import audit
-    from simfl.plots import plot
+    from simfl.plots import plot, thumbnail
     from simfl.records import Run, compare, read
-    from simfl.scenario import load
+    from simfl.scenario import Scenario, load
     from simfl.simulation.runner import prepare, resume, run
     from simfl.simulation.trained import evaluate, predict
     from simfl.studies import sweep
@@ -35,6 +38,7 @@ __all__ = [
     "DataError",
     "Run",
     "RunError",
+    "Scenario",
     "ScenarioError",
     "SimflError",
     "__version__",
@@ -50,10 +54,12 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "thumbnail",
 ]
 
 _HOMES = {
     "Run": "simfl.records",
+    "Scenario": "simfl.scenario",
     "audit": "simfl.audits.audit",
     "compare": "simfl.records",
     "evaluate": "simfl.simulation.trained",
@@ -66,6 +72,7 @@ _HOMES = {
     "resume": "simfl.simulation.runner",
     "run": "simfl.simulation.runner",
     "sweep": "simfl.studies",
+    "thumbnail": "simfl.plots",
 }
 
 

@@ -34,8 +34,9 @@ def test_the_python_in_the_readme_runs(tmp_path, monkeypatch):
     (tmp_path / "scenarios").symlink_to(Path(__file__).parents[1] / "scenarios")
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(compile(code.replace("stop.time=1 s", "stop.time=0.1 s"), "README.md", "exec"), names)
-    assert names["run"].folder == Path("results/demo-adpsgd/001")
+    exec(compile(code.replace('"epochs": 5', '"epochs": 1'), "README.md", "exec"), names)
+    assert names["run"].folder == Path("results/scenario/001")
+    assert names["swept"].metrics["count"].unique().tolist() == [8, 16]
     assert len(names["ax"].lines) == 1
 
 

@@ -1,6 +1,6 @@
 """Figures from tables."""
 
-from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save, save_and_close
+from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save, save_and_close, thumbnail
 from simfl.plots.groups import plot_groups
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
@@ -21,5 +21,6 @@ __all__ = [
     "save",
     "save_and_close",
     "style",
+    "thumbnail",
     "without_a_screen",
 ]

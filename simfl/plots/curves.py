@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -125,6 +126,19 @@ def plot(
         ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(Y_AXES[y], y_scale))
         arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
+
+
+def thumbnail(run: Run) -> bytes:
+    """Return a small figure of a run as PNG: its test accuracy, or its loss where there is none, over virtual time."""
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(4.0, 2.4), layout="constrained")
+        undefined = bool(run.metrics["test_accuracy"].isna().all())
+        plot(run, y="test_loss" if undefined else "test_accuracy", ax=figure.subplots())
+        written = io.BytesIO()
+        figure.savefig(written, format="png", dpi=100)
+    return written.getvalue()
 
 
 def check_measured(runs: Iterable[Run], y: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
+import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -237,8 +239,14 @@ class Run:
         return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Show the summary as a table in notebooks."""
-        return str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+        """Show in notebooks the summary as a table, and how the run went as a small figure."""
+        import simfl
+
+        table = str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+        if len(self.metrics) < 2:
+            return table
+        picture = base64.b64encode(simfl.thumbnail(self)).decode()
+        return f'{table}<img alt="{html.escape(repr(self))}" src="data:image/png;base64,{picture}">'
 
     def _models(self, name: str, advice: str) -> dict[str, NDArray[np.float32]]:
         path = RunFolder(self.folder).models_path(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import json
 import math
 import warnings
@@ -70,7 +71,7 @@ class SweepRun:
         return self.status in FINISHED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A sweep, finished or not.
 
@@ -123,15 +124,36 @@ class Sweep:
 
         Equal plans give equal tables, wherever and in whatever order the runs were computed.
         """
+        return self._rows(lambda run: run.summary().drop(columns=["name", "seed", *_OF_THE_HOST]))
+
+    @functools.cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per evaluation of every finished run: label, what differs, seed, its metrics but the host's time."""
+        return self._rows(lambda run: run.metrics.drop(columns=_OF_THE_HOST, errors="ignore"))
+
+    def _rows(self, rows_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
+        """Return rows of every finished run, which begin with what tells it from the others."""
         import pandas as pd
 
-        rows = []
+        tables = []
         for run in self.finished:
-            own = self.open(run).summary().drop(columns=["name", "seed", *_OF_THE_HOST])
-            first = pd.DataFrame([{"label": run.label, **run.settings, "seed": run.seed}])
+            own = rows_of(self.open(run))
             own = own.rename(columns={name: f"{name}_kind" for name in run.settings})  # a setting may have its name
-            rows.append(pd.concat([first, own], axis=1))
-        return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame({"label": []})
+            values = {axis: _value_at(run.changes, axis) for axis in run.settings}
+            told = {
+                axis: value if isinstance(value, int | float) else run.settings[axis] for axis, value in values.items()
+            }
+            first = pd.DataFrame([{"label": run.label, **told, "seed": run.seed}] * len(own), index=own.index)
+            tables.append(pd.concat([first, own], axis=1))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
+
+    def _repr_html_(self) -> str:
+        """Show in notebooks how far it is, and the table of what has finished."""
+        state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
+        return f"<p>{state}</p>" + str(self.table().to_html(index=False, float_format="{:.6g}".format, max_rows=40))
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.name}: {len(self.finished)} of {len(self.runs)} runs; {self.folder}>"
 
     def write_table(self) -> Path:
         """Write the table as summary.csv beside sweep.json and return its path."""

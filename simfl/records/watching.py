@@ -34,6 +34,40 @@ class _Shown:
         return self.markup
 
 
+Show = Callable[[str, float, str], None]
+"""Shows a label, a share and a text; an empty label takes all of it away."""
+
+
+@contextlib.contextmanager
+def bar(label: str, wanted: bool | None) -> Iterator[Callable[[float, Callable[[], str]], None] | None]:
+    """Show how far something is while the block runs, and nothing of it afterwards.
+
+    Args:
+        label: what is under way.
+        wanted: True for a bar in a notebook and a line on a terminal; None for the bar only; False for nothing.
+
+    Yields:
+        What takes a share and what says a text, which is asked now and then; None where nobody would see it.
+    """
+    show = None if wanted is False else (_in_notebook() or (_on_terminal() if wanted else None))
+    if show is None:
+        yield None
+        return
+    told_s = 0.0
+
+    def tell(share: float, text: Callable[[], str]) -> None:
+        nonlocal told_s
+        now = time.monotonic()
+        if now - told_s >= LEAST_S:
+            told_s = now
+            show(label, share, text())
+
+    try:
+        yield tell
+    finally:
+        show("", 1.0, "")
+
+
 @contextlib.contextmanager
 def watching(label: str, wanted: bool | Watch | None) -> Iterator[Watch | None]:
     """Show the progress of a run while the block runs, and nothing of it afterwards.
@@ -49,28 +83,21 @@ def watching(label: str, wanted: bool | Watch | None) -> Iterator[Watch | None]:
     if callable(wanted):
         yield wanted
         return
-    show = None if wanted is False else (_in_notebook() or (_on_terminal() if wanted else None))
-    if show is None:
-        yield None
-        return
-    first: Progress | None = None
-    told_s = 0.0
+    with bar(label, wanted) as tell:
+        if tell is None:
+            yield None
+            return
+        first: Progress | None = None
 
-    def report(progress: Progress) -> None:
-        nonlocal first, told_s
-        first = first or progress
-        now = time.monotonic()
-        if now - told_s >= LEAST_S:
-            told_s = now
-            show(label, progress.fraction, describe(progress, first))
+        def report(progress: Progress) -> None:
+            nonlocal first
+            since = first = first or progress
+            tell(progress.fraction, lambda: describe(progress, since))
 
-    try:
         yield report
-    finally:
-        show("", 1.0, "")
 
 
-def _in_notebook() -> Callable[[str, float, str], None] | None:
+def _in_notebook() -> Show | None:
     """Return what shows a label, a share and a text in the notebook whose kernel this is; None if there is none."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is None:
@@ -96,7 +123,7 @@ def _in_notebook() -> Callable[[str, float, str], None] | None:
     return show
 
 
-def _on_terminal() -> Callable[[str, float, str], None] | None:
+def _on_terminal() -> Show | None:
     """Return what writes them over one line of stderr; None where that is no terminal."""
     if not sys.stderr.isatty():
         return None

@@ -8,13 +8,10 @@ from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import ValidationError
-
 from simfl.errors import ScenarioError
-from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.overrides import apply_override, parse_override
-from simfl.scenario.problems import Path, Problem, show, suggestion
-from simfl.scenario.scenario import Scenario, name_from
+from simfl.scenario.problems import Problem, show, suggestion
+from simfl.scenario.scenario import Scenario, name_from, validated
 from simfl.scenario.syntax import MAX_CHARACTERS, read
 
 
@@ -51,7 +48,7 @@ def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: 
     content: dict[str, Any] = copy.deepcopy(dict(mapping)) if parsed else dict(mapping)
     for override in parsed:
         apply_override(content, override)
-    return _validate(content, name, name, {}, [override.path for override in parsed])
+    return validated({"name": name_from(name), **content}, name, {}, [override.path for override in parsed])
 
 
 def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> Scenario:
@@ -65,21 +62,8 @@ def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> S
     parsed = [parse_override(override) for override in overrides]
     for override in parsed:
         apply_override(document.content, override)
-    return _validate(document.content, source, stem, document.positions, [override.path for override in parsed])
-
-
-def _validate(
-    mapping: Mapping[str, Any],
-    source: str,
-    stem: str,
-    positions: Mapping[Path, tuple[int, int]],
-    overridden: Iterable[Path],
-) -> Scenario:
-    try:
-        return Scenario.model_validate({"name": name_from(stem), **mapping})
-    except ValidationError as error:
-        problems = problems_of(error, Scenario, mapping)
-        raise ScenarioError("\n".join(lines(problems, source, positions, list(overridden)))) from None
+    content = {"name": name_from(stem), **document.content}
+    return validated(content, source, document.positions, [override.path for override in parsed])
 
 
 def file_text(file: FilePath, what: str = "scenario") -> str:

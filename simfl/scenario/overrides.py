@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfl.errors import ScenarioError
-from simfl.scenario.problems import Path, Problem, show, spell
+from simfl.scenario.problems import InvalidValueError, Path, Problem, show, spell
 from simfl.scenario.syntax import read
 
 SOURCE = "--set"
@@ -33,8 +33,20 @@ def parse_override(text: str) -> Override:
     parts = key.strip().split(".")
     if not equals or not all(part and part == part.strip() for part in parts):
         raise ScenarioError(f"{SOURCE}: {Problem('key.path=value', show(text), 'write for example seed=3')}")
-    path = tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
+    path = path_of(key.strip())
     return Override(path, read(value, f"{SOURCE}: {spell(path)}").content)
+
+
+def path_of(key: str) -> Path:
+    """Return the key path that is written `clients.count`.
+
+    Raises:
+        InvalidValueError: a part of it is empty, or has spaces around it.
+    """
+    parts = key.split(".")
+    if not all(part and part == part.strip() for part in parts):
+        raise InvalidValueError(Problem("a key path", show(key), "write for example algorithm.step_size"))
+    return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
 
 
 def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -51,20 +63,20 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
     return result
 
 
-def apply_override(mapping: dict[str, Any], override: Override) -> None:
-    """Apply one change in place."""
+def apply_override(mapping: dict[str, Any], override: Override, source: str = SOURCE) -> None:
+    """Apply one change in place; `source` is what messages call the place where it comes from."""
     holder: Any = mapping
     for depth, part in enumerate(override.path[:-1], start=1):
-        inner = _item(holder, part, override.path, depth)
+        inner = _item(holder, part, override.path, depth, source)
         if inner is None:
             inner = [] if isinstance(override.path[depth], int) else {}
             _put(holder, part, inner)
         holder = inner
-    _item(holder, override.path[-1], override.path, len(override.path))
+    _item(holder, override.path[-1], override.path, len(override.path), source)
     _put(holder, override.path[-1], override.value)
 
 
-def _item(holder: Any, part: str | int, path: Path, depth: int) -> Any:
+def _item(holder: Any, part: str | int, path: Path, depth: int, source: str) -> Any:
     """Return what is at `part`, None if nothing is; refuse a part that cannot be there."""
     if isinstance(holder, dict):
         return holder.get(str(part))
@@ -78,7 +90,7 @@ def _item(holder: Any, part: str | int, path: Path, depth: int) -> Any:
         problem = Problem(f"at most {len(holder)}, because {above} has {len(holder)} items", str(part), "count from 0")
     else:
         return holder[part] if part < len(holder) else None
-    raise ScenarioError(f"{SOURCE}: {spell(path)}: {problem}")
+    raise ScenarioError(f"{source}: {spell(path)}: {problem}")
 
 
 def _put(holder: Any, part: str | int, value: Any) -> None:

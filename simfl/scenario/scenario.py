@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import html
+import inspect
 import json
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from simfl.errors import ScenarioError
 from simfl.scenario import checks
 from simfl.scenario.algorithms import Algorithm
 from simfl.scenario.availability import Absence
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Data, Digits
+from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Model, Softmax
 from simfl.scenario.network import Ring, Topology
+from simfl.scenario.overrides import Override, apply_override, path_of
 from simfl.scenario.privacy import Privacy
-from simfl.scenario.problems import InvalidValueError, Problem, show
+from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write
 from simfl.scenario.underlay import Underlay
@@ -84,6 +91,43 @@ class Scenario(Config):
     execution: Execution = Field(default=Execution(), description="how the recorded operations are executed")
     record: Record = Field(default=Record(), description="which tables are written besides metrics and clients")
 
+    def __init__(self, /, **sections: Any) -> None:
+        """Check plain values; keywords are the sections of a scenario file.
+
+            scenario = simfl.Scenario(algorithm="adpsgd", clients={"count": 8}, seed=1)
+            slower = scenario.replace(algorithm__step_size=0.05, seed=2)
+
+        Raises:
+            ScenarioError: they are not a valid scenario; one line per problem.
+        """
+        try:
+            super().__init__(**sections)
+        except ValidationError as error:
+            raise refusal(error, sections, "scenario") from None
+
+    # Nothing but the exception differs: files and mappings need not pass through here.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Scenario:
+        """Return a scenario that differs in some fields; what was never set takes the defaults of what is new.
+
+        Args:
+            changes: values by their key paths, such as `{"algorithm.step_size": 0.1, "slowdowns.0.factor": 3}`.
+            fields: the same as keywords, with two underscores for a dot: `replace(algorithm__step_size=0.1, seed=2)`.
+                A section that is given as a whole is replaced as a whole.
+
+        Raises:
+            ScenarioError: what results is not a valid scenario; one line per problem.
+        """
+        content = self.given()
+        for key, value in [*(changes or {}).items(), *((name.replace("__", "."), v) for name, v in fields.items())]:
+            try:
+                path = path_of(key)
+            except InvalidValueError as error:
+                raise ScenarioError(f"replace: {error.problems[0]}") from None
+            apply_override(content, Override(path, copy.deepcopy(value)), "replace")
+        return validated(content, "replace")
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         problems = tuple(checks.contradictions(self))
@@ -95,6 +139,12 @@ class Scenario(Config):
         """Return warnings for the user, one line each: what will run, but perhaps not as hoped."""
         return tuple(checks.warnings(self))
 
+    def given(self) -> dict[str, Any]:
+        """Return what was set, without the defaults that were filled in, as plain values."""
+        plain = _listed(self.model_dump(by_alias=True, exclude_unset=True))
+        assert isinstance(plain, dict)
+        return plain
+
     def resolved(self) -> dict[str, Any]:
         """Return the scenario as plain values, every default filled in and quantities with their unit."""
         plain = _listed(self.model_dump(by_alias=True))
@@ -105,11 +155,71 @@ class Scenario(Config):
         """Return the resolved scenario as YAML; loading it gives an equal scenario."""
         return write(self.resolved())
 
+    def __repr__(self) -> str:
+        named = {name: getattr(self, name) for name in ("data", "model", "topology", "algorithm")}
+        words = [next(str(getattr(one, key)) for key in DISCRIMINATORS if hasattr(one, key)) for one in named.values()]
+        data, model, topology, algorithm = words
+        private = "" if self.privacy is None else f", privacy: {self.privacy.mechanism}"
+        clients = f"{self.clients.count} clients on {topology}"
+        return f"<Scenario {self.name}: {algorithm}, {model} on {data}, {clients}, seed {self.seed}{private}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Show in notebooks what was set, as it would stand in a file."""
+        return f"<pre>{html.escape(write(self.given()))}</pre>"
+
     def digest(self) -> str:
         """Return the SHA-256 of the resolved content, in hexadecimal; name and description do not count."""
         content = self.resolved()
         del content["name"], content["description"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def _signature() -> inspect.Signature:
+    """Return the sections as keywords, without their types and defaults, which would fill a page of a notebook."""
+    fields = sorted(Scenario.model_fields.items(), key=lambda item: not item[1].is_required())
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(name, kind, default=empty if field.is_required() else ...) for name, field in fields]
+    return inspect.Signature(named)
+
+
+Scenario.__signature__ = _signature()
+
+
+def validated(
+    mapping: Mapping[str, Any],
+    source: str,
+    positions: Mapping[Path, tuple[int, int]] | None = None,
+    overridden: Iterable[Path] = (),
+) -> Scenario:
+    """Return the scenario of plain values.
+
+    Args:
+        mapping: what would stand in a file.
+        source: what messages call it.
+        positions: lines and columns of its key paths, where it was a file.
+        overridden: key paths that overrides set.
+
+    Raises:
+        ScenarioError: one line per problem.
+    """
+    try:
+        return Scenario.model_validate(mapping)
+    except ValidationError as error:
+        raise refusal(error, mapping, source, positions, overridden) from None
+
+
+def refusal(
+    error: ValidationError,
+    mapping: Mapping[str, Any],
+    source: str,
+    positions: Mapping[Path, tuple[int, int]] | None = None,
+    overridden: Iterable[Path] = (),
+) -> ScenarioError:
+    """Return what says in lines why plain values are no scenario; see `validated`."""
+    problems = problems_of(error, Scenario, mapping)
+    return ScenarioError("\n".join(lines(problems, source, positions or {}, list(overridden))))
 
 
 def kinds(section: str) -> dict[str, str]:

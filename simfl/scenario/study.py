@@ -25,10 +25,10 @@ from simfl.errors import ScenarioError
 from simfl.scenario.errors import MAX_LINES, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within
 from simfl.scenario.loading import file_text
-from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_override
+from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_override, path_of
 from simfl.scenario.problems import InvalidValueError, Path, Problem, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
-from simfl.scenario.syntax import read
+from simfl.scenario.syntax import Document, read
 from simfl.version import __version__
 
 MAX_RUNS = 100_000
@@ -52,7 +52,7 @@ def _changes(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidValueError(Problem("a mapping of key paths", show(value), "write key.path: value"))
     for key in value:
-        _path(str(key))
+        path_of(str(key))
     return dict(value)
 
 
@@ -85,14 +85,6 @@ def _base(value: object) -> str | dict[str, Any]:
         advice = "name a file, seen from the study's folder, or write the scenario here"
         raise InvalidValueError(Problem("a scenario", show(value), advice))
     return value
-
-
-def _path(key: str) -> Path:
-    """Return the key path that is written `clients.count`."""
-    parts = key.split(".")
-    if not all(part and part == part.strip() for part in parts):
-        raise InvalidValueError(Problem("a key path", show(key), "write for example algorithm.step_size"))
-    return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
 
 
 _ANY_MAPPING = WithJsonSchema({"type": "object"})
@@ -202,37 +194,47 @@ def run_key(digest: str, version: str) -> str:
 
 
 def load_study(
-    path: str | PathLike[str], overrides: Iterable[str] = (), seeds: int | Sequence[int] | None = None
+    path: str | PathLike[str] | Mapping[str, Any],
+    overrides: Iterable[str] = (),
+    seeds: int | Sequence[int] | None = None,
 ) -> StudyPlan:
     """Read a study and plan its runs.
 
     Args:
-        path: a YAML file.
+        path: a YAML file, or a mapping of what would stand in it, whose base may be a `Scenario`, and whose files are
+            seen from the present folder.
         overrides: changes to the scenario of every run, of the form `key.path=value`; grid and list come after them.
         seeds: instead of the study's own.
 
     Raises:
         ScenarioError: the study, the base or one of the runs is not valid; one line per problem.
     """
-    file = FilePath(path)
-    document = read(file_text(file, "study"), str(path))
+    if isinstance(path, Mapping):
+        base = path.get("base")
+        given = {**path, "base": base.given()} if isinstance(base, Scenario) else path
+        file, document = FilePath("study"), Document(dict(given), {})
+    else:
+        file = FilePath(path)
+        document = read(file_text(file, "study"), str(path))
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
-        raise ScenarioError(f"{path}: expected key: value pairs, found {found}; a study needs at least base: FILE")
+        raise ScenarioError(f"{file}: expected key: value pairs, found {found}; a study needs at least base: FILE")
     if "base" not in document.content and "algorithm" in document.content:
-        advice = f"run it with 'simfl run {path}', or write a study with base: {file.name}"
-        raise ScenarioError(f"{path}: {Problem('a study', 'a scenario', advice)}")
+        advice = f"run it with 'simfl run {file}', or write a study with base: {file.name}"
+        if isinstance(path, Mapping):
+            advice = "run it with simfl.run, or write a study with 'base': scenario"
+        raise ScenarioError(f"{file}: {Problem('a study', 'a scenario', advice)}")
     content = document.content if seeds is None else {**document.content, "seeds": seeds}
     try:
         study = Study.model_validate({"name": name_from(file.stem), **content})
     except ValidationError as error:
         problems = problems_of(error, Study, content)
-        raise ScenarioError("\n".join(lines(problems, str(path), document.positions))) from None
+        raise ScenarioError("\n".join(lines(problems, str(file), document.positions))) from None
     for word in study.compare.x:
         if word not in X_WORDS:
             advice = suggestion(word, X_WORDS, "choose some of them")
             problem = Problem(one_of(X_WORDS), show(word), advice)
-            raise ScenarioError(f"{path}: compare.x: {problem}")
+            raise ScenarioError(f"{file}: compare.x: {problem}")
     return _Planner(study, file, [parse_override(override) for override in overrides]).plan()
 
 
@@ -265,7 +267,7 @@ class _Planner:
             if not isinstance(base, dict):
                 raise ScenarioError(f"{self.base_file}: expected key: value pairs, found {show(base)}")
         self.base: dict[str, Any] = base
-        everywhere = [_Change(_path(key), value, f"{file}: set.{key}") for key, value in study.set.items()]
+        everywhere = [_Change(path_of(key), value, f"{file}: set.{key}") for key, value in study.set.items()]
         self.common = [
             *everywhere,
             *(_Change(each.path, each.value, f"{SOURCE}: {spell(each.path)}") for each in overrides),
@@ -333,7 +335,7 @@ class _Planner:
                     case.label,
                     case.label,
                     tuple(
-                        _Change(_path(key), value, f"{self.file}: list.{i}.set.{key}")
+                        _Change(path_of(key), value, f"{self.file}: list.{i}.set.{key}")
                         for key, value in case.set.items()
                     ),
                 )
@@ -345,7 +347,7 @@ class _Planner:
         return axes
 
     def _choices(self, key: str, name: str, values: Any) -> Iterator[_Choice]:
-        path = _path(key)
+        path = path_of(key)
         if isinstance(values, Mapping):
             for label, value in values.items():
                 yield _Choice(label, label, (_Change(path, value, f"{self.file}: grid.{key}.{label}"),))

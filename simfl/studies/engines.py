@@ -5,8 +5,11 @@ Every engine takes tasks and yields (task, outcome) as they end, in any order. W
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import signal
+import sys
+import types
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -88,7 +91,8 @@ class Local:
             while pending or running:
                 while pending and idle and not self._stopped:
                     task, pool = pending.popleft(), idle.pop()
-                    running[pool.submit(run_task, task)] = task, pool
+                    with _nothing_to_import():
+                        running[pool.submit(run_task, task)] = task, pool
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -120,6 +124,21 @@ class Local:
 
     def _pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, self._context, start_worker, (self._stop,))
+
+
+@contextlib.contextmanager
+def _nothing_to_import() -> Iterator[None]:
+    """Let processes that are started meanwhile import nothing of the user's script.
+
+    A spawned process imports the script that started it, which would sweep again where no `if __name__ == "__main__"`
+    stands in its way. A run needs nothing of it: a user's own classes are imported by name.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 class Cluster:

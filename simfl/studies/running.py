@@ -12,9 +12,10 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from simfl import signals
 from simfl.errors import DataError, RunError, ScenarioError
@@ -22,6 +23,7 @@ from simfl.records import Manifest, RunFolder
 from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
+from simfl.records.watching import bar
 from simfl.scenario.own_code import digests_of, look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.simulation import CHECKPOINT_EVERY
@@ -59,7 +61,7 @@ class Report:
 
 
 def sweep(
-    study: StudyPlan | str | Path,
+    study: StudyPlan | Mapping[str, Any] | str | Path,
     *,
     out: str | Path = "results",
     jobs: int | None = None,
@@ -75,19 +77,21 @@ def sweep(
     """Run what is missing of a study and return the sweep.
 
     Args:
-        study: the path of a study, or what `load_study` returned.
+        study: the path of a study, a mapping of what would stand in it (its base may be a `Scenario`), or what
+            `load_study` returned.
         out: the folder of all results; the sweep is `<out>/<study>/`.
         jobs: runs at a time; what the study says by default, and as many as there are cores if it does not. With one,
             everything happens in this process.
         cluster: the address of a dask scheduler, instead of local processes.
         device: "cpu" or "gpu"; JAX's default otherwise.
-        overrides: changes to every run, `key.path=value`; only with a path.
-        seeds: instead of the study's; only with a path.
+        overrides: changes to every run, `key.path=value`; not with what `load_study` returned.
+        seeds: instead of the study's; likewise.
         keep_compiled: let processes share compiled programs through a folder.
         surveyed: what `survey` returned a moment ago, which need not be found out again.
         checkpoint_every: host time between the checkpoints of a run, from which the same sweep goes on later: "5 min",
             seconds, or "never". On a cluster there are none.
-        tell: called when a run has ended, and in between while scenarios are checked.
+        tell: called when a run has ended, and in between while scenarios are checked; by default a notebook shows a
+            bar, and nothing else anything.
 
     Returns:
         The sweep, with the status of every run: Ctrl-C leaves some of them missing.
@@ -108,27 +112,39 @@ def sweep(
         raise ScenarioError(_held_by(lock.parent, "another process"))
     state = surveyed or survey(plan, root)
     missing = [run for run, known in zip(plan.runs, state.runs, strict=True) if not known.finished]
-    report = tell if tell is not None else _silence
-    check(
-        plan,
-        missing,
-        device,
-        lambda count: report(Report(len(state.finished), len(state.runs), None, None, None, count)),
-    )
-    count = jobs or plan.study.jobs or os.cpu_count() or 1
-    engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
-    compiled = str((root / COMPILED).absolute()) if keep_compiled else None
-    beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
-    tasks = [
-        RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)
-        for run in missing
-    ]
-    with _alone_in(state.folder):
-        state.write()
-        with signals.handled(stop):
-            state = _run(engine, tasks, state, report)
-        state.write_table()
+    with bar(plan.study.name, None if tell is None else False) as shown:
+        report = tell or _into(shown)
+        check(
+            plan,
+            missing,
+            device,
+            lambda count: report(Report(len(state.finished), len(state.runs), None, None, None, count)),
+        )
+        count = jobs or plan.study.jobs or os.cpu_count() or 1
+        engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
+        compiled = str((root / COMPILED).absolute()) if keep_compiled else None
+        beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
+        tasks = [
+            RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)
+            for run in missing
+        ]
+        with _alone_in(state.folder):
+            state.write()
+            with signals.handled(stop):
+                state = _run(engine, tasks, state, report)
+            state.write_table()
     return state
+
+
+def _into(shown: Callable[[float, Callable[[], str]], None] | None) -> Callable[[Report], None]:
+    """Return what takes reports for a bar, and nothing where there is none."""
+
+    def report(told: Report) -> None:
+        if shown is not None:
+            last = f"checking {told.checked}" if told.checked else "" if told.run is None else told.run.label
+            shown(told.finished / max(told.total, 1), lambda: f"{told.finished}/{told.total}  {last}".rstrip())
+
+    return report
 
 
 @contextlib.contextmanager
@@ -272,7 +288,3 @@ def estimate(runs: Sequence[SweepRun], left: Sequence[SweepRun], jobs: int) -> f
     means = {label: sum(times) / len(times) for label, times in known.items()}
     usual = sum(means.values()) / len(means)
     return math.fsum(means.get(run.label, usual) for run in left) / jobs
-
-
-def _silence(report: Report) -> None:
-    """Tell nobody."""

@@ -1,4 +1,6 @@
+import base64
 import math
+import re
 
 import pytest
 
@@ -48,6 +50,9 @@ def test_a_run_shows_what_it_is(make_run):
     html = read(folder)._repr_html_()
     assert "<table" in html
     assert "adpsgd" in html
+    picture = base64.b64decode(re.search(r'src="data:image/png;base64,([^"]+)"', html)[1])
+    assert picture.startswith(b"\x89PNG")
+    assert picture == simfl.thumbnail(read(folder))
 
 
 def test_what_was_not_recorded_says_how_to_record_it(make_run):

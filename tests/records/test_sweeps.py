@@ -50,3 +50,16 @@ def test_a_damaged_plan_is_one_line(tmp_path, text):
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(DataError, match=r"sweep\.json: expected the plan of a sweep: [^\n]+$"):
         read_sweep(tmp_path)
+
+
+def test_all_evaluations_of_all_runs_are_one_frame(make_run, tmp_path):
+    sweep = made_up(tmp_path / "results" / "study", make_run, ["done", "missing", "done"])
+    metrics = sweep.metrics
+    assert metrics.columns[:3].tolist() == ["label", "step_size", "seed"]
+    assert "wall_s" not in metrics.columns
+    for run in sweep.finished:
+        own = metrics[metrics["seed"] == run.seed].reset_index(drop=True)
+        assert own["test_loss"].tolist() == sweep.open(run).metrics["test_loss"].tolist()
+        assert (own["step_size"] == run.changes["algorithm.step_size"]).all()
+    assert "2 of 3 runs" in repr(sweep)
+    assert "2 of 3 runs" in sweep._repr_html_()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,55 @@ def test_catalogues_have_one_line_each() -> None:
     assert set(kinds("algorithm")) == set(ALGORITHMS)
     for section in ("algorithm", "data", "model", "topology", "privacy"):
         assert all(line.endswith(".") and "\n" not in line for line in kinds(section).values())
+
+
+def test_keywords_are_the_sections_of_a_file() -> None:
+    scenario = Scenario(algorithm="adpsgd", clients={"count": 8}, seed=3)
+    assert scenario == loads("{algorithm: adpsgd, clients: {count: 8}, seed: 3}")
+    assert repr(scenario) == "<Scenario scenario: adpsgd, softmax on digits, 8 clients on ring, seed 3>"
+    assert scenario._repr_html_() == "<pre>seed: 3\nclients: {count: 8}\nalgorithm: {kind: adpsgd}\n</pre>"
+    assert next(iter(inspect.signature(Scenario).parameters)) == "algorithm"
+    assert set(inspect.signature(Scenario).parameters) == set(Scenario.model_fields)
+
+
+def test_keywords_that_are_none_get_the_line_of_a_file() -> None:
+    with pytest.raises(ScenarioError, match=r"^scenario: clints: expected a key of a scenario, .*'clients'\?$"):
+        Scenario(algorithm="adpsgd", clints={"count": 8})
+    with pytest.raises(ScenarioError, match=r"^scenario: algorithm: expected a value"):
+        Scenario()
+
+
+@given(scenarios)
+@settings(max_examples=25)
+def test_what_was_set_is_all_that_a_scenario_is(mapping: dict[str, Any]) -> None:
+    scenario = from_mapping(mapping)
+    assert from_mapping(scenario.given()).digest() == scenario.digest()
+    assert scenario.replace(seed=scenario.seed) == scenario
+
+
+def test_replacing_changes_what_is_named_and_takes_the_defaults_of_what_is_new() -> None:
+    scenario = loads("{algorithm: {kind: adpsgd, step_size: 0.3}, slowdowns: [{clients: [1], factor: 2}]}", "mine")
+    other = scenario.replace({"slowdowns.0.factor": 5}, algorithm__step_size=0.1, seed=4, privacy="gaussian")
+    assert (other.name, other.seed, other.slowdowns[0].factor) == ("mine", 4, 5.0)
+    assert other.algorithm.step_size.value == 0.1  # type: ignore[union-attr]
+    assert (other.privacy is None, scenario.privacy is None) == (False, True)
+    # adpsgd's own fields were never set: they are not in the way of another algorithm
+    assert (
+        scenario.replace(algorithm__kind="fedavg").algorithm
+        == loads("algorithm: {kind: fedavg, step_size: 0.3}").algorithm
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"seed": -1}, "replace: seed: expected an integer >= 0 and < 18446744073709551616, found -1; "),
+        ({"seed.a": 1}, "replace: seed.a: expected a mapping or list at seed, found 0; "),
+        ({"clients..count": 1}, "replace: expected a key path, found 'clients..count'; "),
+    ],
+)
+def test_what_cannot_be_replaced_is_said_in_a_line(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        loads("{algorithm: adpsgd, seed: 0}").replace(changes)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from simfl.records import RunFolder
 from simfl.records.locks import held
 from simfl.records.models import write_models
 from simfl.records.sweeps import read_sweep
+from simfl.scenario import from_mapping
 from simfl.scenario.study import load_study
 from simfl.studies import sweep
 from simfl.studies.engines import Local
@@ -201,6 +203,32 @@ def test_a_process_that_dies_costs_its_run_alone(local):
         "third": "done",
     }
     assert outcomes["dies"].reason.startswith("its process died")
+
+
+def test_processes_do_not_run_the_users_script_again(local, monkeypatch, tmp_path):
+    script = types.ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    Path(script.__file__).write_text(f"open({str(tmp_path / 'again')!r}, 'w')")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert local("only")["only"].status == "done"
+    assert not (tmp_path / "again").exists()
+    assert sys.modules["__main__"] is script
+
+
+def test_a_study_may_be_written_in_python(tmp_path):
+    base = from_mapping(BASE, "mine")
+    plan = load_study({"name": "steps", "base": base, "grid": STEPS, "seeds": [3, 4]})
+    assert [(run.seed, run.settings["step_size"]) for run in plan.runs] == [
+        (3, "0.5"),
+        (3, "0.1"),
+        (4, "0.5"),
+        (4, "0.1"),
+    ]
+    assert plan.runs[1].scenario.digest() == base.replace(algorithm__step_size=0.1, seed=3).digest()
+    with pytest.raises(ScenarioError, match=r"^study: grid\.clients\.cont\.0: expected a key of clients, found 'co"):
+        load_study({"base": base, "grid": {"clients.cont": [2]}})
+    with pytest.raises(ScenarioError, match=r"^study: expected a study, found a scenario; run it with simfl\.run"):
+        load_study(BASE)
 
 
 def test_a_process_that_served_many_runs_makes_room_for_another(local, monkeypatch):
