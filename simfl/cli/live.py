@@ -59,7 +59,7 @@ def live(
     setup = prepare(chosen, "cpu")
     support.check(setup)
     if not quiet and not aside(json):
-        for line in support.left_out(chosen):
+        for line in support.left_out(setup):
             say(line)
     (folder,) = launching.launch([job], needed)
     show_and_exit([read(folder)], False, out, json)

@@ -140,7 +140,7 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
             time.monotonic() - started,
             about,
         )
-        folder = str(write(setup, outcome, Path(job["out"]), left_out(setup.scenario)))
+        folder = str(write(setup, outcome, Path(job["out"]), left_out(setup)))
     return str(_from(comm, folder, count))
 
 

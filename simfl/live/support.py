@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from simfl.errors import ScenarioError
 from simfl.live.workers import WORKERS
-from simfl.scenario import Scenario
 from simfl.simulation.setup import Setup
 from simfl.simulation.world import availability
 
@@ -51,12 +50,15 @@ def _refusals(setup: Setup) -> Iterator[str]:
             yield f"availability: live: expected clients that come back, found {client}, which joins late or leaves"
 
 
-def left_out(scenario: Scenario) -> list[str]:
+def left_out(setup: Setup) -> list[str]:
     """Return what of a scenario a live run does not do, one line each."""
-    evaluate, record, links = scenario.evaluate, scenario.record, scenario.links
+    scenario = setup.scenario
+    evaluate, record, server = scenario.evaluate, scenario.record, scenario.server
+    values = setup.links.values(setup.streams, scenario.clients.count)
+    of_server = server.seconds_per_update or server.uplink or server.downlink
     told = {
-        "links": (bool(links.cost), "messages take what they take here"),
-        "server": (bool(scenario.server.seconds_per_update), "it takes what it takes here"),
+        "links": (not values.free or setup.underlay is not None, "messages take what they take here"),
+        "server": (bool(of_server), "it takes what it takes here"),
         "record.messages": (record.messages, "there is no such table"),
         "record.timeline": (record.timeline, "there is no such table"),
         "record.client_models": (record.client_models, "they are not kept"),

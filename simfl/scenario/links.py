@@ -265,14 +265,3 @@ class Links(Config):
         description="times in which groups of clients do not reach each other; a message across is lost where it is "
         "under way, and waits for the end",
     )
-
-    @property
-    def cost(self) -> str | None:
-        """What a message costs here, in a word: a latency, a bandwidth, losses; None where it arrives at once."""
-        if not isinstance(self.latency, ConstantTime) or self.latency.value > 0:
-            return "a latency"
-        if not (self.bandwidth is self.uplink is self.downlink is None):
-            return "a bandwidth"
-        if self.rules or self.startup.kind != "none":
-            return "rules" if self.rules else "a startup"
-        return "losses" if self.loss > 0 else None

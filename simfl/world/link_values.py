@@ -436,6 +436,29 @@ def mean_of(part: _Part | None, time: float) -> float | None:
     return part.mean if isinstance(part, _Each | _Chain) else part.at(time)
 
 
+def ever(part: _Part | None, until: float = math.inf) -> set[float | None]:
+    """Return all values that a part ever has before a time, perhaps some more; of draws their mean; None for none."""
+    if part is None or isinstance(part, float):
+        return {part}
+    if isinstance(part, _Each | _Chain):
+        return {part.mean}
+    if isinstance(part, Steps):
+        known = {value for time, value in zip(part.times, part.values, strict=True) if time < until}
+        return {*known, *([None] if part.times[0] > 0.0 else [])}
+    if isinstance(part, _Worse):
+        return set().union(*(ever(inner, until) for inner in part.parts))
+    assert isinstance(part, _Stack), "the last of the parts"
+    found: set[float | None] = set()
+    for window, inner in part.layers:
+        if window is not None and window.start_s >= until:
+            continue
+        values = ever(inner, until)
+        found |= values - {None}
+        if window is None and None not in values:
+            return found
+    return found | {None}
+
+
 _WORSE: Mapping[Quantity, Callable[[Iterable[float]], float]] = {
     "latency": max, "loss": max, "bandwidth": min, "uplink": min, "downlink": min,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from simfl.streams import Streams
@@ -30,7 +30,7 @@ from simfl.world.availability import Availability
 from simfl.world.compute import Constant, Draws, Sampler
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
-from simfl.world.link_values import Capacity, mean_of_sampler
+from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
 
 
 @dataclass(frozen=True)
@@ -353,6 +353,22 @@ class Values:
     def next_change(self, time: float) -> float:
         """Return a time until which no capacity changes; infinite: none ever does."""
         return math.inf
+
+    def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
+        """Return what a link has in the course of a run: several values if they change, of draws their mean.
+
+        Args:
+            quantity: of the link; of its source's uplink or its target's downlink.
+            source, target: whose messages.
+            until: when the run ends at the latest.
+        """
+        of_link = {"bandwidth": self._links.bandwidth, "loss": self._links.loss}
+        if quantity == "latency":
+            return (self.mean_latency_s(source, target, 0.0),)
+        if quantity in of_link:
+            return (of_link[quantity],)
+        found = self.uplink(source) if quantity == "uplink" else self.downlink(target)
+        return (found,)  # type: ignore[return-value]
 
     def mean_latency_s(self, source: int, target: int, time: float) -> float:
         """Return the mean latency of messages from source to target at a time."""

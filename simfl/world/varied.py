@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import get_args
 
 from simfl.streams import Streams
 from simfl.world.compute import Constant, Draws
@@ -16,8 +18,10 @@ from simfl.world.link_values import (
     Lookup,
     Quantity,
     Value,
+    ever,
     finish_s,
     mean_of,
+    mean_of_sampler,
     settled,
 )
 from simfl.world.links import Carrier, LinkModel, Message, Network, Queues, Values
@@ -53,6 +57,7 @@ class VariedValues(Values):
 
     def __init__(self, links: VariedLinks, streams: Streams, num_clients: int) -> None:
         super().__init__(links, streams)
+        self._num_clients = num_clients
         self._base = Base(_base(links), num_clients)
         self._lookup = Lookup((self._base, *links.layers), streams, num_clients)
         self._losing = Draws(streams, "loss", lambda g, n: g.random(n))
@@ -61,8 +66,10 @@ class VariedValues(Values):
         self._bandwidths: dict[tuple[int, int], Capacity] = {}
         self._uplinks: dict[int, Capacity] = {}
         self._downlinks: dict[int, Capacity] = {}
+        quantities: tuple[Quantity, ...] = get_args(Quantity)
+        self._said = {quantity for quantity in quantities if any(layer.says(quantity) for layer in links.layers)}
         self.latency_s = self._latency
-        self.lost = self._is_lost if links.loss or any(layer.says("loss") for layer in links.layers) else None
+        self.lost = self._is_lost if links.loss or "loss" in self._said else None
 
     @property
     def free(self) -> bool:
@@ -107,6 +114,17 @@ class VariedValues(Values):
     def next_change(self, time: float) -> float:
         """Ask all layers."""
         return self._lookup.next_change(time)
+
+    def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
+        """Look it up, where a layer says something about it."""
+        if quantity not in self._said and max(source, target) < self._num_clients:
+            value = self._base.values.get(quantity)
+            return (mean_of_sampler(value.sampler) if isinstance(value, Drawn) else value,)  # type: ignore[return-value]
+        if quantity in ("uplink", "downlink"):
+            part = self._lookup.of_node(quantity, source if quantity == "uplink" else target)
+        else:
+            part = self._lookup.of_link(quantity, source, target)
+        return ever(part, until)
 
     def mean_latency_s(self, source: int, target: int, time: float) -> float:
         """Take the mean of what holds."""

@@ -95,9 +95,14 @@ def test_what_processes_do_not_do_is_refused(changes, problem):
 
 
 def test_what_is_left_out_is_said():
-    told = support.left_out(scenario(links={"latency": 0.1}, record={"messages": True}))
-    assert [line.split(":")[0] for line in told] == ["links", "record.messages"]
-    assert not support.left_out(scenario(links={"latency": 0.0, "bandwidth": None}))
+    def told(**sections):
+        return [line.split(":")[0] for line in support.left_out(assemble(scenario(**sections)))]
+
+    free = {"latency": 0.0, "bandwidth": None}
+    assert told(links={"latency": 0.1}, record={"messages": True}) == ["links", "record.messages"]
+    assert told(links={**free, "rules": [{"all": True, "loss": 0.1}]}) == ["links"]
+    assert told(links=free, underlay={"kind": "star"}, server={"downlink": "1 Gbit/s"}) == ["links", "server"]
+    assert told(links=free) == []
 
 
 def test_the_command_line_refuses_in_one_line(simfl_, tmp_path, monkeypatch):

@@ -202,28 +202,6 @@ def test_warnings_about_privacy() -> None:
     assert "epsilon is infinite" in warned("{noise_multiplier: 0}")[0]
 
 
-@pytest.mark.parametrize(
-    ("links", "cost"),
-    [
-        ("{}", "a latency"),
-        ("{latency: {kind: exponential, mean: 1 ms}, bandwidth: null}", "a latency"),
-        ("{latency: 0 s}", "a bandwidth"),
-        ("{latency: 0 s, bandwidth: null, uplink: 1 Mbit/s}", "a bandwidth"),
-        ("{latency: 0 s, bandwidth: null, loss: 0.1}", "losses"),
-        ("{latency: 0 s, bandwidth: null}", None),
-    ],
-)
-def test_exchanges_that_take_no_time_are_warned_of_where_links_cost_something(links: str, cost: str | None) -> None:
-    (atomic, default) = (
-        loads(f"{{algorithm: {{kind: adpsgd{exchange}}}, links: {links}}}").warnings()
-        for exchange in (", exchange: atomic", "")
-    )
-    assert default == ()
-    assert [line.split(";")[0] for line in atomic] == (
-        [f"algorithm.exchange: atomic averages in no time, although links have {cost}"] if cost else []
-    )
-
-
 def test_one_client_is_enough_for_sync_sgd_alone() -> None:
     assert loads("{algorithm: sync_sgd, clients: {count: 1}}").clients.count == 1
     with pytest.raises(ScenarioError, match=r"clients\.count: expected at least 2 clients"):

@@ -57,14 +57,6 @@ class AdPsgd(BoundedConfig):
             advice = "use pairing: everyone, or an even ring"
             yield Problem(expected, "'senders'", advice, ("algorithm", "pairing"))
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
-        """Exchanges that take no time beside links that do."""
-        if self.exchange == "atomic" and (cost := scenario.links.cost):
-            yield (
-                f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages, "
-                "or links: {latency: 0 s, bandwidth: null}"
-            )
-
 
 class GossipLearning(BoundedConfig):
     """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""

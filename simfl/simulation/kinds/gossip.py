@@ -12,6 +12,8 @@ from simfl.simulation.devices import usual_batch_s
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.kinds.staleness import BoundedKind
 from simfl.simulation.setup import Setup
+from simfl.simulation.traffic import cost_of, overloads
+from simfl.world.links import LinkModel
 
 #: Models on their way that fit into memory: a kilobyte each, whatever the size of the model.
 MOST_UNDER_WAY = 1_000_000
@@ -31,10 +33,12 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         """Refuse what fills the memory with messages: nobody holds back until one has arrived."""
         graph, end_s = setup.topology, self.scenario.stop.time
         values = setup.links.values(setup.streams, graph.num_clients)
-        talking = ((k, graph.neighbors(k)) for k in range(graph.num_clients))
-        latency_s = max((values.mean_latency_s(k, peers[0], 0.0) for k, peers in talking if peers), default=0.0)
+        talking = [(k, peers) for k in range(graph.num_clients) if (peers := graph.neighbors(k))]
+        looked = talking[:1] if values.equal else talking  # one is as the other
+        each_s = [values.mean_latency_s(k, peers[len(peers) // 2], 0.0) for k, peers in looked]
+        latency_s = sum(each_s) / max(1, len(each_s))
         travel_s = latency_s if end_s is None else min(latency_s, end_s)
-        under_way = graph.num_clients * travel_s / self.period_s(setup)
+        under_way = len(talking) * travel_s / self.period_s(setup)
         if under_way > MOST_UNDER_WAY:
             raise ScenarioError(
                 f"algorithm.period: expected at most {MOST_UNDER_WAY:,} models under way at a time, found about "
@@ -48,25 +52,26 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Yield that messages are sent faster than they travel: they queue, and nobody holds back."""
-        links, size, graph = self.scenario.links, setup.training.model_bytes, setup.topology
-        degrees = [max(1, len(graph.neighbors(client))) for client in range(graph.num_clients)]
-        arriving = max(
-            sum(1.0 / degrees[other] for other in graph.neighbors(client)) for client in range(graph.num_clients)
-        )
-        attempts, period_s = 1.0 / (1.0 - links.loss), self.period_s(setup)
-        paces = {
-            "bandwidth": (links.bandwidth, attempts / min(degrees)),  # a neighbor is one of so many
-            "uplink": (links.uplink, attempts),
-            "downlink": (links.downlink, arriving),
-        }
-        for name, (pace, share) in paces.items():
-            needed_s = 0.0 if pace is None else share * size / pace
-            if needed_s > period_s:
-                yield (
-                    f"algorithm.period: a model every {format_time(period_s)} is more than links.{name} carries, "
-                    f"one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and come ever "
-                    "later; lengthen the period or widen the links"
-                )
+        period_s = self.period_s(setup)
+        for name, needed_s in overloads(setup, period_s):
+            yield (
+                f"algorithm.period: a model every {format_time(period_s)} is more than {name} carries, "
+                f"one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and come ever "
+                "later; lengthen the period or widen the links"
+            )
+
+
+class AdPsgdKind(BoundedKind[schema.AdPsgd]):
+    """AD-PSGD: exchanges may take no time, whatever the links are."""
+
+    kinds = ("adpsgd",)
+
+    def warnings(self, setup: Setup) -> Iterator[str]:
+        """Yield that exchanges take no time beside links that do."""
+        if self.config.exchange == "atomic" and (cost := cost_of(setup)) is not None:
+            plain = type(setup.links) is LinkModel and setup.underlay is None
+            instead = ", or links: {latency: 0 s, bandwidth: null}" if plain else ""
+            yield f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages{instead}"
 
 
 class DecentralizedSgdKind(Kind[schema.DecentralizedSgd]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from simfl.algorithms.staleness import StalenessBound
-from simfl.scenario.algorithms import AdPsgd, BoundedConfig
+from simfl.scenario.algorithms import BoundedConfig
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.setup import Setup
 
@@ -20,9 +20,3 @@ class BoundedKind(Kind[B]):
         limit = self.config.staleness_bound
         bound = None if limit is None else StalenessBound(limit.bound, limit.policy)
         return {**super().options(setup), "staleness": bound}
-
-
-class AdPsgdKind(BoundedKind[AdPsgd]):
-    """AD-PSGD: the bound is all."""
-
-    kinds = ("adpsgd",)

@@ -1,0 +1,90 @@
+"""What messages cost, and whether the links carry what is sent over them: asked before a run, of what links really are.
+
+All that is said about links counts: their base, regions, files, rules, devices, the network beneath. Where values are
+drawn or change in time, what is said here holds for the least that they ever cost, so that a warning is never wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from simfl.simulation.setup import Setup
+from simfl.world.changing import Contacts
+from simfl.world.link_values import Quantity
+
+#: Directed links that are looked at, one by one.
+MOST_LINKS = 1_000_000
+
+
+def cost_of(setup: Setup) -> str | None:
+    """Return what a message between neighbors costs, in a word: a latency, a bandwidth, losses; None where nothing."""
+    values = setup.links.values(setup.streams, setup.topology.num_clients)
+    until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
+    words: dict[Quantity, str] = {"latency": "a latency", "bandwidth": "a bandwidth", "loss": "losses"}
+    words |= {"uplink": words["bandwidth"], "downlink": words["bandwidth"]}
+    one_as_the_other = values.equal and setup.underlay is None
+    for source, target in itertools.islice(_pairs(setup), 1 if one_as_the_other else MOST_LINKS):
+        for quantity, word in words.items():
+            if any(values.ever(quantity, source, target, until)):
+                return word
+        if setup.underlay is not None:
+            path = setup.underlay.path(source, target)
+            if path.latency_s or any(setup.underlay.bandwidths[edge] < math.inf for edge in path.edges):
+                return "a network beneath"
+    return None
+
+
+def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
+    """Yield what carries less than it is given where each client sends its model to a random neighbor every so often.
+
+    Args:
+        setup: as far as its training.
+        period_s: time between two messages of a client.
+
+    Yields:
+        In words what carries the least, of uplinks, downlinks, links and edges beneath, and the seconds that it takes
+        for a message, on average.
+    """
+    links, graph, changing = setup.links, setup.topology, setup.changing
+    values, size = links.values(setup.streams, graph.num_clients), setup.training.model_bytes + links.overhead
+    until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
+    if isinstance(changing, Contacts):
+        return  # who meets nobody sends nothing
+    given: dict[tuple[Quantity | None, int, int], float] = defaultdict(float)  # bytes in a period, by what carries them
+    if changing is not None or graph.degrees.sum() > MOST_LINKS:
+        for source in range(graph.num_clients):
+            given["uplink", source, source] = size if not values.equal else size / (1.0 - links.loss)
+    else:
+        for source, target in _pairs(setup):
+            loss = min(value or 0.0 for value in values.ever("loss", source, target, until))
+            once = size / len(graph.neighbors(source))
+            given["uplink", source, source] += once / (1.0 - loss)
+            given["bandwidth", source, target] += once / (1.0 - loss)
+            given["downlink", target, target] += once
+            for edge in () if setup.underlay is None else setup.underlay.path(source, target).edges:
+                given[None, edge, edge] += once / (1.0 - loss)
+    worst: dict[Quantity | None, tuple[float, str]] = {}
+    for (quantity, source, target), sent in given.items():
+        if quantity is None:
+            assert setup.underlay is not None, "edges are its"
+            capacity = setup.underlay.bandwidths[source]
+            name = "the edge {} - {} of the underlay".format(*setup.underlay.edges[source])
+        else:
+            capacity = max(
+                math.inf if value is None else value for value in values.ever(quantity, source, target, until)
+            )
+            name = f"links.{quantity}" if values.equal else _named(quantity, source, target)
+        worst[quantity] = max(worst.get(quantity, (0.0, "")), (sent / capacity, name), key=lambda found: found[0])
+    yield from ((name, seconds) for seconds, name in worst.values() if seconds > period_s)
+
+
+def _named(quantity: Quantity, source: int, target: int) -> str:
+    return f"the link {source} - {target}" if quantity == "bandwidth" else f"the {quantity} of client {target}"
+
+
+def _pairs(setup: Setup) -> Iterator[tuple[int, int]]:
+    graph = setup.topology
+    return ((source, target) for source in range(graph.num_clients) for target in graph.neighbors(source))

@@ -1,0 +1,122 @@
+"""What is said of messages before a run holds for links as they really are."""
+
+import pytest
+
+from simfl.scenario import from_mapping
+from simfl.simulation.assembly import assemble
+from simfl.simulation.traffic import cost_of, overloads
+
+FREE = {"latency": 0, "bandwidth": None}
+#: Two racks with one client each.
+RACKS = {"kind": "star", "switches": 2, "latency": 0, "bandwidth": None}
+
+
+def ready(**sections):
+    """Four clients on a ring; a logistic model of 21 parameters: messages of 84 bytes."""
+    said = {
+        "data": {"set": "logistic", "samples": 64},
+        "model": "logistic",
+        "clients": {"count": 4},
+        "algorithm": {"kind": "adpsgd", "exchange": "atomic", "batch_size": 4},
+        "topology": "ring",
+        "stop": {"updates": 8},
+    }
+    return assemble(from_mapping(said | sections))
+
+
+def written(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("sections", "cost"),
+    [
+        ({}, "a latency"),
+        ({"links": {"latency": {"kind": "exponential", "mean": "1 ms"}, "bandwidth": None}}, "a latency"),
+        ({"links": {"latency": 0}}, "a bandwidth"),
+        ({"links": {**FREE, "uplink": "1 Mbit/s"}}, "a bandwidth"),
+        ({"links": {**FREE, "downlink": "1 Mbit/s"}}, "a bandwidth"),
+        ({"links": {**FREE, "loss": 0.1}}, "losses"),
+        ({"links": FREE}, None),
+        ({"links": {**FREE, "startup": "tcp"}}, None),  # round trips of no time
+        ({"links": {**FREE, "rules": [{"between": [0, 1], "latency": "1 ms"}]}}, "a latency"),
+        ({"links": {**FREE, "rules": [{"between": [0, 2], "latency": "1 ms"}]}}, None),  # no neighbors
+        ({"links": {**FREE, "rules": [{"all": True, "loss": 0.1, "from": 5}]}}, "losses"),
+        ({"links": {**FREE, "rules": [{"all": True, "loss": 0.1, "from": 5}]}, "stop": {"time": 4}}, None),
+        ({"links": {"rules": [{"all": True, "latency": 0}], "bandwidth": None}}, None),
+        ({"links": {**FREE, "rules": [{"all": True, "uplink": {"kind": "lognormal", "mean": "1 Mbit/s", "sigma": 1}}]}},
+         "a bandwidth"),
+        ({"links": FREE, "regions": {"names": ["a", "b"], "counts": [2, 2], "latency": [[0, 1], [0, 0]]}}, "a latency"),
+        ({"links": FREE, "regions": {"names": ["a", "b"], "counts": [4, 0], "latency": [[0, 1], [0, 0]]}}, None),
+        ({"links": FREE, "underlay": RACKS}, None),
+        ({"links": FREE, "underlay": RACKS | {"latency": "1 us"}}, "a network beneath"),
+        ({"links": FREE, "underlay": RACKS | {"bandwidth": "1 Gbit/s"}}, "a network beneath"),
+        ({"links": FREE, "underlay": RACKS | {"switches": 1, "latency": "1 us"}}, None),  # all at one switch
+    ],
+)  # fmt: skip
+def test_exchanges_that_take_no_time_are_warned_of_where_links_cost_something(sections, cost):
+    setup = ready(**sections)
+    assert cost_of(setup) == cost
+    said = [line.split(";")[0] for line in setup.warnings if line.startswith("algorithm.exchange")]
+    assert said == ([f"algorithm.exchange: atomic averages in no time, although links have {cost}"] if cost else [])
+
+
+def test_exchanges_by_messages_are_not_warned_of():
+    assert not [line for line in ready(algorithm={"kind": "adpsgd", "batch_size": 4}).warnings if "exchange" in line]
+
+
+def test_links_of_devices_and_of_files_cost_something(tmp_path):
+    path = written(tmp_path / "devices.csv", "name,seconds_per_example,uplink\nphone,1 ms,1 Mbit/s\n")
+    assert cost_of(ready(links=FREE, clients={"count": 4, "devices": path})) == "a bandwidth"
+    for row, cost in (("0,1,0", None), ("0,1,5 ms", "a latency")):
+        edges = written(tmp_path / "edges.csv", f"source,target,latency\n{row}\n1,2,0\n2,3,0\n")
+        assert cost_of(ready(links=FREE, topology={"kind": "edge_list", "path": edges})) == cost
+
+
+def gossip(**sections):
+    sections = {"algorithm": {"kind": "gossip_learning", "batch_size": 4}, **sections}
+    setup = ready(**sections)
+    assert setup.training.model_bytes == 84
+    return {name: pytest.approx(seconds) for name, seconds in overloads(setup, 1e-9)}
+
+
+def test_what_messages_need_is_told_of_the_narrowest_of_each_kind():
+    slow = {"clients": [2], "uplink": "672 bit/s"}  # 84 bytes a second
+    assert gossip(links={**FREE, "rules": [slow]}) == {"the uplink of client 2": 1.0}
+    assert gossip(links={**FREE, "loss": 0.5, "rules": [slow]}) == {"the uplink of client 2": 2.0}
+    again = {"between": [2, [1, 3]], "direction": "out", "loss": 0.75}
+    assert gossip(links={**FREE, "rules": [slow, again]}) == {"the uplink of client 2": 4.0}
+    assert gossip(links={**FREE, "rules": [{"between": [0, 1], "direction": "out", "bandwidth": "672 bit/s"}]}) == {
+        "the link 0 - 1": 0.5  # one of two neighbors
+    }
+    assert gossip(links={**FREE, "overhead": 84, "downlink": "672 bit/s"}) == {"links.downlink": 2.0}
+    inner = gossip(topology="star", links={**FREE, "rules": [{"all": True, "downlink": "672 bit/s"}]})
+    assert inner == {"the downlink of client 0": 3.0}  # all that the other three send
+
+
+def test_edges_beneath_carry_what_crosses_them():
+    """Clients 0 and 2 at one switch, 1 and 3 at the other: on a ring all messages cross the core."""
+    found = gossip(links=FREE, underlay=RACKS | {"bandwidth": "672 bit/s"})
+    assert list(found.values()) == [2.0]
+    assert all(" - " in name and name.endswith("of the underlay") for name in found)
+
+
+def test_what_is_wide_at_some_time_is_not_said_to_be_too_narrow(tmp_path):
+    def rules(**window):
+        return {"links": {**FREE, "rules": [{"all": True, "uplink": "672 bit/s", **window}]}}
+
+    assert gossip(**rules()) == {"the uplink of client 0": 1.0}
+    assert gossip(**rules(until=5)) == {}
+    wide = written(tmp_path / "wide.csv", "time,value\n0,672 bit/s\n5,1344 bit/s\n")
+    trace = {"links": {**FREE, "rules": [{"all": True, "uplink": {"kind": "trace", "path": wide}}]}}
+    assert gossip(**trace) == {"the uplink of client 0": 0.5}
+    assert gossip(**trace, stop={"time": 4}) == {"the uplink of client 0": 1.0}
+
+
+def test_of_graphs_that_change_uplinks_alone_are_known(tmp_path):
+    narrow = {**FREE, "uplink": "672 bit/s", "bandwidth": "672 bit/s"}
+    sampled = {"kind": "peer_sampling", "peers": 2, "redraw_every": 1}
+    assert gossip(links=narrow, topology=sampled) == {"links.uplink": 1.0}
+    plan = written(tmp_path / "plan.csv", "from,until,a,b\n0,5,0,1\n0,5,1,2\n0,5,2,3\n")
+    assert gossip(links=narrow, topology={"kind": "contacts", "path": plan}) == {}
