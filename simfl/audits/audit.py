@@ -271,6 +271,7 @@ class Audit:
         self, dataset: Dataset, shares: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
         """Put the canaries among the client's examples; all that is derived from data comes after."""
+        dataset = dataset.floats()  # codes are added to them
         count, own = self.canaries, shares.of(self.client)
         if self.in_place and count > len(own):
             raise ScenarioError(
@@ -281,6 +282,11 @@ class Audit:
             raise ScenarioError(
                 "model.kind: expected a model that moves as a whole, found one_vs_all, whose tasks move on their own; "
                 "use model: {kind: logistic} on data with two classes"
+            )
+        if model.tokens and self.kind == "input":
+            raise ScenarioError(
+                f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are no "
+                "text; use --canary gradient"
             )
         # Where nothing is clipped there is no norm to measure a canary by: many times the noise shows what may happen.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]

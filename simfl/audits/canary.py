@@ -122,7 +122,8 @@ class CanaryModel(AbstractModel):
         return params[: self.inner.size]
 
     def _features(self, x: Array) -> Array:
-        return x[:, :-1].reshape(x.shape[0], *self.inner.input_shape)
+        features = x[:, :-1].reshape(x.shape[0], *self.inner.input_shape)
+        return features.astype(jnp.int32) if self.inner.tokens else features
 
     def _codes(self, x: Array) -> Array:
         return x[:, -1] * np.float32(1.0 / UNIT)

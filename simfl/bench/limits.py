@@ -26,7 +26,7 @@ def kernel_limit(setup: Any, device: Any) -> Callable[[], float]:
 
     problem = setup.problem
     model, batch = problem.model, problem.batches.size
-    x, y = jax.device_put(problem.data.train_x, device), jax.device_put(problem.data.train_y, device)
+    x, y = (jax.device_put(problem.arrays()[name], device) for name in ("x", "y"))
     keys = jax.device_put(problem.keys.noise, device)
     clip = problem.clipping.norm
     scale = np.float32(setup.training.each_noise_std()[0])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from simfl.errors import DataError, ScenarioError
 
 FloatArray = npt.NDArray[np.float32]
+Stored = npt.NDArray[Any]
+"""Features as they are kept: float32, or integers of at most 32 bits, which mean what a `Scaling` says."""
 Labels = npt.NDArray[np.int32] | npt.NDArray[np.float32]
 Step = Callable[[FloatArray], FloatArray]
 """What is done to the features of each part of a set alike, [n, ...] to [n, ...]."""
@@ -26,15 +28,50 @@ MEMORY_LIMIT_BYTES = 16 * 2**30
 """Largest dense array that a loader builds; a file that asks for more is refused before memory runs out."""
 
 
+class Scaling(NamedTuple):
+    """What integers mean that are kept as they are: (u / divisor - mean) / deviation in float32, without what is None.
+
+    It divides, since u * (1/255) is not u / 255: half of the 256 values differ in the last bit. The arithmetic is the
+    same for NumPy arrays on the host and for JAX's on the device, but that these need a `divide` of their own.
+
+    Args:
+        divisor: f32[], such as 255 of the pixels of an image.
+        mean: f32 of a shape that examples can be broadcast with, such as [channels].
+        deviation: as `mean`.
+    """
+
+    divisor: Any = None
+    mean: Any = None
+    deviation: Any = None
+
+    def __call__(self, stored: Any, divide: Callable[[Any, Any], Any] = np.divide) -> Any:
+        """Return what models are given, f32 of the same shape; floats are there already."""
+        if stored.dtype.kind == "f":
+            return stored
+        x = stored.astype(np.float32)
+        x = x if self.divisor is None else divide(x, self.divisor)
+        x = x if self.mean is None else x - self.mean
+        return x if self.deviation is None else divide(x, self.deviation)
+
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """What it is made of."""
+        return [np.atleast_1d(part) for part in self if part is not None]
+
+
+AS_IS = Scaling()
+"""Integers are numbers like others."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test examples, read-only.
 
     Args:
         name: what the tables and figures call it.
-        train_x: training features, f32 [n, *input_shape].
+        train_x: training features, f32 or integers [n, *input_shape].
         train_y: class labels int32 [n] in 0..num_classes-1, or targets f32 [n] of a regression.
-        test_x: test features, f32 [m, *input_shape].
+        test_x: test features, [m, *input_shape], of the same type.
         test_y: as `train_y`, [m].
         num_classes: number of labels; 0 for a regression and for the points of a quadratic.
         image_shape: height, width (and channels) where the examples are images, also when they are stored flat.
@@ -45,12 +82,13 @@ class Dataset:
         groups: whose example each training example is, [n] of any values, where a column of the file was to say so.
         loaded_shape: shape of an example before the steps; None where there were none.
         steps: what was done to the features since they were loaded, in this order.
+        scaling: what integers among the features mean.
     """
 
     name: str
-    train_x: FloatArray
+    train_x: Stored
     train_y: Labels
-    test_x: FloatArray
+    test_x: Stored
     test_y: Labels
     num_classes: int
     image_shape: tuple[int, ...] | None = None
@@ -61,6 +99,7 @@ class Dataset:
     groups: npt.NDArray[Any] | None = None
     loaded_shape: tuple[int, ...] | None = None
     steps: tuple[Step, ...] = ()
+    scaling: Scaling = AS_IS
 
     def __post_init__(self) -> None:
         """Check that the parts fit together and make the arrays read-only."""
@@ -71,6 +110,8 @@ class Dataset:
             raise ValueError(f"{self.name}: found {len(self.train_x)} examples and {len(self.groups)} groups")
         if self.train_x.shape[1:] != self.test_x.shape[1:]:
             raise ValueError(f"{self.name}: examples are {self.train_x.shape[1:]}, tests {self.test_x.shape[1:]}")
+        if self.train_x.dtype != self.test_x.dtype:
+            raise ValueError(f"{self.name}: examples are {self.train_x.dtype}, tests {self.test_x.dtype}")
         for array in (self.train_x, self.train_y, self.test_x, self.test_y, self.optimum, self.curvature):
             if array is not None:
                 array.setflags(write=False)
@@ -85,12 +126,16 @@ class Dataset:
         """What the classes are called, by their numbers; none of a regression."""
         return tuple(range(self.num_classes)) if self.labels is None else self.labels
 
+    def floats(self) -> Dataset:
+        """Return the set with features as models are given them, f32."""
+        return replace(self, train_x=self.scaling(self.train_x), test_x=self.scaling(self.test_x))
+
     def through(self, step: Step, **changes: Any) -> Dataset:
-        """Return the set after a step, and after changes of further fields."""
+        """Return the set after a step, of floats, and after changes of further fields."""
         return replace(
             self,
-            train_x=step(self.train_x),
-            test_x=step(self.test_x),
+            train_x=step(self.scaling(self.train_x)),
+            test_x=step(self.scaling(self.test_x)),
             loaded_shape=self.loaded_shape or self.input_shape,
             steps=(*self.steps, step),
             **changes,
@@ -105,8 +150,8 @@ class Dataset:
         """Return other examples after the same steps, as the model is given them.
 
         Args:
-            x: [n, ...], as the loader of this set gives them: pixels from 0 to 1 of the sets of images, the values of a
-                file as they are. An example may also be flat.
+            x: [n, ...], integers as the file of this set has them, such as bytes of pixels, or floats as models are
+                given them, such as pixels from 0 to 1. An example may also be flat.
             where: how messages call them.
 
         Raises:
@@ -114,13 +159,14 @@ class Dataset:
         """
         shape = self.loaded_shape or self.input_shape
         try:
-            found = np.asarray(x, dtype=np.float32)
+            found = np.asarray(x)
+            found = found if found.dtype.kind in "iu" else found.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
         if found.ndim < 1 or found.size != len(found) * math.prod(shape):
             raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found.shape[1:]}")
         check_features(where, found)
-        found = found.reshape(len(found), *shape)
+        found = self.scaling(found.reshape(len(found), *shape))
         for step in self.steps:
             found = step(found)
         return found
@@ -156,6 +202,8 @@ def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
     """Refuse an empty set, or examples that hold NaN or infinity, naming the first bad one."""
     if x.size == 0:
         raise DataError(f"{where}: found no examples with features (shape {x.shape}); expected at least one")
+    if x.dtype.kind != "f":
+        return
     good = np.isfinite(x)
     if not good.all():
         row = int(np.argmin(good.reshape(len(x), -1).all(axis=1)))

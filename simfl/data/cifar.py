@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset, Loader
+from simfl.data.base import Dataset, Loader, Scaling
 from simfl.data.files import BROKEN_STREAM, folder_of, most_bytes, read_content
 from simfl.errors import DataError
 from simfl.streams import Streams
@@ -26,7 +26,7 @@ _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 
 
 def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load CIFAR-10, scaled to [0, 1], then each colour standardised by mean and deviation of the training part.
+    """Load CIFAR-10, as bytes that mean 0 to 1, each colour standardised by mean and deviation of the training part.
 
     Args:
         root: the folder of data sets; `root/cifar10` holds the archive (.tar.gz) or the unpacked .bin files.
@@ -50,12 +50,13 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
     test = records["test_batch.bin"]
     return Dataset(
         "cifar10",
-        _images(train, mean, deviation),
+        _images(train),
         train[:, 0].astype(np.int32),
-        _images(test, mean, deviation),
+        _images(test),
         test[:, 0].astype(np.int32),
         num_classes=10,
         image_shape=(32, 32, 3),
+        scaling=Scaling(np.float32(255), mean.astype(np.float32), deviation.astype(np.float32)),
     )
 
 
@@ -133,13 +134,9 @@ def _colour_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArra
     return mean, np.where(deviation > 1e-6, deviation, 1.0)
 
 
-def _images(records: npt.NDArray[np.uint8], mean: DoubleArray, deviation: DoubleArray) -> npt.NDArray[np.float32]:
-    """Return standardised images, f32 [n, 32, 32, 3]."""
-    channels_last = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    images = np.divide(channels_last, np.float32(255), dtype=np.float32, order="C")
-    images -= mean.astype(np.float32)
-    images /= deviation.astype(np.float32)
-    return images
+def _images(records: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return images, uint8 [n, 32, 32, 3]."""
+    return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
 LOADER = Loader("cifar10", "colour images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)

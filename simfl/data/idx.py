@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import Dataset, Loader
+from simfl.data.base import Dataset, Loader, Scaling
 from simfl.data.files import first_file, folder_of, read_content
 from simfl.errors import DataError
 from simfl.streams import Streams
@@ -50,7 +50,7 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
 
 
 def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load MNIST, or a set in the same four files (Fashion-MNIST), scaled to [0, 1] and stored flat.
+    """Load MNIST, or a set in the same four files (Fashion-MNIST), as bytes that mean 0 to 1, stored flat.
 
     Args:
         root: the folder of data sets; the files are looked for in `root/mnist`.
@@ -85,18 +85,14 @@ def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None =
         raise DataError(f"{folder}: images are {train_x.shape[1:]} for training, {test_x.shape[1:]} for testing")
     return Dataset(
         "mnist",
-        _scaled(train_x),
+        train_x.reshape(len(train_x), -1),
         train_y.astype(np.int32),
-        _scaled(test_x),
+        test_x.reshape(len(test_x), -1),
         test_y.astype(np.int32),
         num_classes=10,
         image_shape=train_x.shape[1:],
+        scaling=Scaling(np.float32(255)),
     )
-
-
-def _scaled(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return images flat, f32 [n, height * width], 0..255 scaled to [0, 1]."""
-    return np.divide(images.reshape(len(images), -1), np.float32(255), dtype=np.float32)
 
 
 LOADER = Loader(

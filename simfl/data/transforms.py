@@ -54,7 +54,7 @@ def transform(
     if fit_on is not None:
         data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
     if pca is not None:
-        project = principal_axes(data.train_x if public is None else public, pca)
+        project = principal_axes(data.scaling(data.train_x) if public is None else public, pca)
         public = None if public is None else project(public)
         data = data.through(project, image_shape=None)
     if normalize == "unit_sphere":
@@ -62,12 +62,12 @@ def transform(
     elif normalize == "unit_sphere_with_constant":
         data = data.through(with_constant, image_shape=None)
     elif normalize == "standard":
-        data = data.through(standard_scale(data.train_x if public is None else public))
+        data = data.through(standard_scale(data.scaling(data.train_x) if public is None else public))
     return data
 
 
 def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
-    """Take some training examples out of a set; return the rest and their features, f32 [count, ...]."""
+    """Take some training examples out of a set; return the rest and the features of these, f32 [count, ...]."""
     n = len(data.train_x)
     if not 1 <= count < n:
         raise ScenarioError(
@@ -75,7 +75,7 @@ def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tupl
         )
     chosen = np.zeros(n, bool)
     chosen[generator.choice(n, count, replace=False)] = True
-    return data.training_part(~chosen), data.train_x[chosen]
+    return data.training_part(~chosen), data.scaling(data.train_x[chosen])
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:

@@ -70,7 +70,8 @@ def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Pa
     folder = RunFolder.create(root, scenario.name)
     text = scenario.to_yaml()
     folder.write_scenario(text)
-    evaluator, data = Evaluator(model, choose_device("cpu")), setup.problem.data
+    data = setup.problem.data
+    evaluator = Evaluator(model, choose_device("cpu"), data.scaling)
     chosen = setup.problem.measured.loss_examples
     train = evaluator.examples(data.train_x[chosen], data.train_y[chosen])
     test = evaluator.examples(data.test_x, data.test_y)

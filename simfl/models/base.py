@@ -54,6 +54,8 @@ class AbstractModel(ABC):
     """One line for `simfl list`."""
     convolutional: ClassVar[bool] = False
     """True for models that are slower when vmapped over parameters on a CPU."""
+    tokens: ClassVar[bool] = False
+    """True for models of sequences, which take x as int32 [b, length]."""
 
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)

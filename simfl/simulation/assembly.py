@@ -131,6 +131,7 @@ def _problem(setup: Setup) -> LearningProblem:
             dataset.test_y,
             np.asarray(shares.indices, dtype=np.int32),
             np.asarray(shares.offsets, dtype=np.int64),
+            dataset.scaling,
         ),
         batches=Batches(setup.kind.sampling, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise")),

@@ -97,7 +97,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width),
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
-        "data": _digest(*map(np.ascontiguousarray, arrays)),
+        "data": _digest(*map(np.ascontiguousarray, arrays), *data.scaling.arrays),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
         "files of the world": _digest(*(path.read_bytes() for path in files_of(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),

@@ -78,7 +78,7 @@ class Base:
     def task(self) -> Task:
         """What is trained and tested."""
 
-        data, setup = self.setup.dataset, self.setup
+        data, setup = self.setup.dataset.floats(), self.setup
         return Task(setup.model, data.train_x, data.train_y, data.test_x, data.test_y, setup.training.initial)
 
 

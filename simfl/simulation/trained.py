@@ -49,7 +49,7 @@ class Trained:
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
         self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed))
         self.model: AbstractModel = model_of(self.scenario, self.dataset)
-        self._evaluator = Evaluator(self.model, choose_device(device))
+        self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
         try:
             self.params = self.model.joined(parts)
         except ValueError as error:
@@ -88,7 +88,7 @@ class Trained:
 
     def _examples(
         self, data: str | Path | tuple[ArrayLike, ArrayLike], label: str | None
-    ) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return features as the model takes them, and labels as it numbers them."""
         own = self.dataset
         if isinstance(data, str) and data in PARTS:

@@ -8,8 +8,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.tape import kernels
+from simfl.tape.inputs import Inputs, inputs_of
 
 #: Examples evaluated at a time.
 CHUNK_EXAMPLES = 500
@@ -21,7 +23,7 @@ CHUNK_ANSWERS = 20_000
 
 Params: TypeAlias = jax.Array | NDArray[np.float32]
 #: Examples on the device in whole chunks: x, y, and weight, which is 0 for what fills the last one up.
-Examples = tuple[jax.Array, jax.Array, jax.Array]
+Examples = tuple[Inputs, jax.Array, jax.Array]
 
 
 class Evaluator:
@@ -30,11 +32,13 @@ class Evaluator:
     Args:
         model: pure functions of a flat vector.
         device: where to compute.
+        scaling: what integers among the features mean.
     """
 
-    def __init__(self, model: AbstractModel, device: jax.Device) -> None:
+    def __init__(self, model: AbstractModel, device: jax.Device, scaling: Scaling = AS_IS) -> None:
         self.model = model
         self.device = device
+        self.scaling = scaling
         self.chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
 
     def examples(self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None) -> Examples:
@@ -44,8 +48,9 @@ class Evaluator:
         total = -(-count // chunk) * chunk
         take = np.minimum(np.arange(total), max(len(x) - 1, 0))
         weight = (np.arange(total) < len(x)).astype(np.float32)
-        x, y, weight = (jax.device_put(array, self.device) for array in (x[take], y[take], weight))
-        return x, y, weight
+        inputs = inputs_of(x[take], self.scaling, self.model)
+        examples: Examples = jax.device_put((inputs, y[take], weight), self.device)
+        return examples
 
     def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
         """Return the mean loss, with the penalty, and the share of right answers."""

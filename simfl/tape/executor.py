@@ -158,7 +158,7 @@ class Executor:
         self._constants = kernels.constants_program(bank)
         self._gather = kernels.gather_program(bank)
         data, chosen = problem.data, problem.measured.loss_examples
-        self._evaluator = Evaluator(problem.evaluated, self.device)
+        self._evaluator = Evaluator(problem.evaluated, self.device, data.scaling)
         self._test = self._evaluator.examples(data.test_x, data.test_y)
         self._train = self._evaluator.examples(data.train_x[chosen], data.train_y[chosen])
         self._gradients = self._gradient_program()

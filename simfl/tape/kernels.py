@@ -17,6 +17,7 @@ from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
+from simfl.tape.inputs import Inputs
 from simfl.tape.problem import Operation
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
@@ -463,7 +464,7 @@ def probe_program(operation: Operation, reads: int) -> Any:
 def evaluation_program(model: AbstractModel, chunk: int) -> Any:
     """Return (params, x, y, weight) -> (loss, share correct) over a set padded to a multiple of `chunk`."""
 
-    def run(params: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def run(params: jax.Array, x: Inputs, y: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
         xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
         ws = weight.reshape(-1, chunk)
 
@@ -485,12 +486,13 @@ def evaluation_program(model: AbstractModel, chunk: int) -> Any:
 def answers_program(model: AbstractModel, chunk: int) -> Any:
     """Return (params, x, y) -> (what the model predicts [m, ...], f32[m] what is right) of a padded set of m."""
 
-    def run(params: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def answer(some: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return model.predict(params, some[0]), model.correct(params, *some)
-
+    def run(params: jax.Array, x: Inputs, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
-        scores, right = jax.lax.map(answer, (xs, ys))
+
+        def answer(i: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return model.predict(params, xs[i]), model.correct(params, xs[i], ys[i])
+
+        scores, right = jax.lax.map(answer, jnp.arange(len(ys)))
         return scores.reshape(-1, *scores.shape[2:]), right.reshape(-1)
 
     return jax.jit(run)
@@ -519,7 +521,7 @@ def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int 
     every_task = jax.vmap(of_task, (0, 0, None, None, None, None))
 
     def run(
-        params: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
+        params: jax.Array, x: Inputs, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
         ws = weight.reshape(-1, chunk)

@@ -15,9 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.draws import Sampling
+from simfl.tape.inputs import inputs_of
 
 Clip = Literal["example", "update"]
 
@@ -27,18 +29,20 @@ class ClientData:
     """The examples, and which client holds which.
 
     Attributes:
-        train_x: f32 [n, ...]; train_y: int32 [n] or f32 [n].
-        test_x: f32 [m, ...]; test_y: as train_y.
+        train_x: f32 or integers [n, ...]; train_y: int32 [n] or f32 [n].
+        test_x: [m, ...], as train_x; test_y: as train_y.
         indices: int32 [total], examples of client 0, then of client 1, ...
         offsets: int [K + 1], where each client's part of `indices` begins.
+        scaling: what integers mean to a model that does not take tokens.
     """
 
-    train_x: NDArray[np.float32]
+    train_x: NDArray[Any]
     train_y: NDArray[Any]
-    test_x: NDArray[np.float32]
+    test_x: NDArray[Any]
     test_y: NDArray[Any]
     indices: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    scaling: Scaling = AS_IS
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -245,7 +249,7 @@ class LearningProblem:
         """What the programs of `simfl.tape.kernels` call `data`, on the host."""
         data, rounds = self.data, self.rounds or LocalRounds()
         return {
-            "x": data.train_x,
+            "x": inputs_of(data.train_x, data.scaling, self.model),
             "y": data.train_y,
             "table": data.indices.astype(np.int32),
             "offsets": data.offsets[:-1].astype(np.int32),

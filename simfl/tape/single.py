@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.tape.inputs import inputs_of
 from simfl.tape.kernels import change_of_round, gradient_of_batch, positions_of_batch
 from simfl.tape.problem import LearningProblem
 
@@ -28,7 +29,7 @@ class SingleClient:
         operation, data = problem.operation, problem.data
         own = data.indices[data.offsets[client] : data.offsets[client + 1]]
         arrays = problem.arrays() | {
-            "x": data.train_x[own],
+            "x": inputs_of(data.train_x[own], data.scaling, problem.model),
             "y": data.train_y[own],
             "table": np.arange(len(own), dtype=np.int32),
             "offsets": np.zeros(len(data.sizes), dtype=np.int32),

@@ -47,8 +47,10 @@ def test_archive_and_folder_give_the_same(tmp_path: Path, streams: Streams) -> N
     data = load_dataset("cifar10", root=tmp_path, streams=streams)
     assert data.train_x.shape == (9, 32, 32, 3)
     assert data.test_x.shape == (3, 32, 32, 3)
-    np.testing.assert_allclose(data.train_x.mean((0, 1, 2), dtype=np.float64), 0, atol=1e-6)
-    np.testing.assert_allclose(data.train_x.std((0, 1, 2), dtype=np.float64), 1, atol=1e-6)
+    assert data.train_x.dtype == np.uint8
+    floats = data.floats().train_x
+    np.testing.assert_allclose(floats.mean((0, 1, 2), dtype=np.float64), 0, atol=1e-6)
+    np.testing.assert_allclose(floats.std((0, 1, 2), dtype=np.float64), 1, atol=1e-6)
 
     folder = tmp_path / "unpacked"
     folder.mkdir()
@@ -62,7 +64,7 @@ def test_archive_and_folder_give_the_same(tmp_path: Path, streams: Streams) -> N
 
 def test_pixels_land_where_the_format_says(tmp_path: Path, streams: Streams) -> None:
     write_archive(tmp_path, as_bytes())
-    data = load_dataset("cifar10", root=tmp_path, streams=streams)
+    data = load_dataset("cifar10", root=tmp_path, streams=streams).floats()
     training = np.concatenate([BATCHES["data_batch_1.bin"], BATCHES["data_batch_2.bin"]])
     red, green = training[:, 1:1025] / 255.0, training[:, 1025:2049] / 255.0
     expected = (training[6, 1 + 1024 + 3 * 32 + 5] / 255.0 - green.mean()) / green.std()

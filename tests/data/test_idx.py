@@ -38,12 +38,16 @@ def test_other_number_types_are_big_endian(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_idx(path), [1.5, -2.0])
 
 
-def test_mnist_is_flat_and_scaled(root: Path, streams: Streams) -> None:
+def test_mnist_is_flat_and_stays_bytes_that_mean_zero_to_one(root: Path, streams: Streams) -> None:
     data = load_dataset("mnist", root=root, streams=streams)
     raw = small_mnist()
+    assert data.train_x.dtype == data.test_x.dtype == np.uint8
     assert data.train_x.shape == (30, 784)
     assert data.image_shape == (28, 28)
-    np.testing.assert_allclose(data.train_x, raw[NAMES[0]].reshape(30, -1) / 255.0, rtol=1e-6)
+    floats = np.divide(raw[NAMES[0]].reshape(30, -1), np.float32(255), dtype=np.float32)
+    np.testing.assert_array_equal(data.floats().train_x, floats)
+    np.testing.assert_array_equal(data.prepared(raw[NAMES[0]]), floats)
+    np.testing.assert_array_equal(data.prepared(floats.tolist()), floats)
     np.testing.assert_array_equal(data.test_y, raw[NAMES[3]])
     elsewhere = load_dataset("mnist", root=None, streams=streams, path=root / "mnist")
     np.testing.assert_array_equal(elsewhere.train_x, data.train_x)
@@ -103,5 +107,5 @@ def test_real_mnist(real_root: Path, streams: Streams) -> None:
     data = load_dataset("mnist", root=real_root, streams=streams)
     assert time.perf_counter() - start < 8.0  # takes about 1 s; the rest is for a busy machine
     assert (data.train_x.shape, data.test_x.shape) == ((60000, 784), (10000, 784))
-    assert data.train_x.mean() == pytest.approx(0.1307, abs=1e-4)  # as published with countless models
+    assert data.floats().train_x.mean() == pytest.approx(0.1307, abs=1e-4)  # as published with countless models
     assert data.train_y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]

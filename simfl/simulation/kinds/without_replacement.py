@@ -43,7 +43,7 @@ class PassedKind(Kind[PassedModels]):
         if privacy is None or not privacy.counts_uses:
             return super().protection(setup)
         holders = int(np.bincount(setup.shares.indices).max())
-        norm = largest_norm(setup.dataset.train_x)
+        norm = largest_norm(setup.dataset.floats().train_x)
         return protect_one_pass(self.scenario, setup.sizes, setup.tasks, holders, norm)
 
     def step_size(self, setup: Setup) -> Schedule:

@@ -1,0 +1,74 @@
+"""Integers stay as they are on the device, and mean there, bit for bit, what they mean on the host."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simfl.data.base import AS_IS, Scaling
+from simfl.models import build_model
+from simfl.tape import kernels
+from simfl.tape.evaluation import Evaluator
+from simfl.tape.inputs import Integers, inputs_of
+from tests.helpers import optimised
+
+PER_COLOUR = Scaling(
+    np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), np.array([0.25, 0.24, 0.26], np.float32)
+)
+
+
+@pytest.fixture
+def pixels():
+    """Every byte in every colour, in some order: [16, 16, 3] four times."""
+    return np.random.default_rng(0).permuted(np.arange(4 * 16 * 16 * 3) % 256).astype(np.uint8).reshape(4, 16, 16, 3)
+
+
+@pytest.mark.parametrize("scaling", [AS_IS, Scaling(np.float32(255)), PER_COLOUR])
+def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
+    model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
+    with optimised():
+        # In a loop, as windows and evaluations take them.
+        taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
+    expected = pixels[::-1].astype(np.float32)
+    if scaling.divisor is not None:
+        expected /= np.float32(255)
+    if scaling.mean is not None:
+        expected = (expected - scaling.mean) / scaling.deviation
+    np.testing.assert_array_equal(taken, expected)
+    np.testing.assert_array_equal(scaling(pixels[::-1]), expected)
+
+
+def test_floats_are_no_other_program_and_tokens_stay_whole(pixels):
+    model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
+    floats = pixels.astype(np.float32)
+    assert inputs_of(floats, Scaling(np.float32(255)), model) is floats
+    tokens = Integers(jnp.asarray(pixels), Scaling(np.float32(255)), tokens=True)
+    assert tokens[1].dtype == jnp.int32
+    np.testing.assert_array_equal(tokens[1], pixels[1])
+
+
+def test_bytes_are_evaluated_like_the_floats_that_they_mean_and_take_a_quarter_of_the_room(pixels):
+    model = build_model("softmax", input_shape=(16, 16, 3), num_classes=3)
+    device, y = jax.devices("cpu")[0], np.array([0, 1, 2, 1], np.int32)
+    params = np.random.default_rng(1).normal(size=model.size).astype(np.float32)
+    stored, plain = Evaluator(model, device, PER_COLOUR), Evaluator(model, device)
+    assert stored.examples(pixels, y)[0].stored.nbytes * 4 == plain.examples(PER_COLOUR(pixels), y)[0].nbytes
+    for x, evaluator in ((pixels, stored), (PER_COLOUR(pixels), plain)):
+        found = evaluator.measure(params, evaluator.examples(x, y)), *evaluator.answers(params, x, y)
+        if x is pixels:
+            expected = found
+    assert found[0] == expected[0]
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_batch_is_converted_behind_its_gather():
+    data = {
+        "x": Integers(jnp.array([[51], [102], [204]], jnp.uint8), Scaling(jnp.float32(255)), tokens=False),
+        "y": jnp.array([0, 1, 2]),
+        "table": jnp.array([2, 0, 1]),
+        "offsets": jnp.array([0, 1]),
+    }
+    x, y = kernels.examples_of(data, jnp.int32(1), jnp.array([1, 0]), 1)
+    np.testing.assert_array_equal(x, np.float32([[102], [51]]) / np.float32(255))
+    assert y.tolist() == [1, 0]
