@@ -353,9 +353,12 @@ class NumpyExecutor:
         d: parameters of a model.
         gradient: (params, client, draw, first, size) -> f64 [d].
         noise: (client, draw) -> f64 [d].
+        transform: what transformations do: (gradient, model, state [s, d], updates, step size) -> (model, state).
+        serial: whether these are serial operations.
     """
 
-    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4):
+    def __init__(self, d, gradient=None, noise=None, *, width=3, combines=2, capacity=4, transform=None, serial=False):
+        self.transform, self.serial = transform, serial
         self.bank = Bank(capacity)
         self.values = np.full((capacity + 1, d), np.nan)
         self.values[-1] = 0.0
@@ -389,7 +392,7 @@ class NumpyExecutor:
         reads = steps.combine_floats.shape[2]
         spare = self.bank.spare
         gathered = self.values.copy()
-        written = {}
+        written, done = {}, 0
         for ints, floats in zip(steps.gradient_ints[step], steps.gradient_floats[step], strict=True):
             read, out, (client, draw, first, size) = int(ints[0]), int(ints[reads + 1]), ints[reads + 2 :].tolist()
             scale, noise_scale = floats[reads : reads + 2].tolist()
@@ -408,16 +411,39 @@ class NumpyExecutor:
                 continue
             assert out not in written, "a step writes a place once"
             written[out] = self._linear(gathered, ints[:reads], floats)
+        if len(steps.transform_ints):
+            for ints, floats in zip(steps.transform_ints[step], steps.transform_floats[step], strict=True):
+                if ints[0] == spare:
+                    assert not floats.any(), "an unused lane does nothing"
+                    continue
+                made = self._transformed(gathered, ints, floats, reads)
+                assert not set(made) & set(written), "a step writes a place once"
+                written |= made
+                done -= len(made) - 1
         for place, value in written.items():
             assert np.isfinite(value).all(), "a step read a place that held nothing"
             self.values[place] = value
         bounds = steps.serial_bounds[step : step + 2].tolist()
         for ints, floats in zip(steps.serial_ints[slice(*bounds)], steps.serial_floats[slice(*bounds)], strict=True):
-            out = int(ints[reads])
-            assert out not in written, "a step writes a place once"
-            written[out] = self.values[out] = self._linear(self.values, ints[:reads], floats)
-            assert np.isfinite(self.values[out]).all(), "a serial operation read a place that held nothing"
-        return len(written)
+            if self.serial:
+                made = self._transformed(self.values, ints, floats, reads)
+            else:
+                made = {int(ints[reads]): self._linear(self.values, ints[:reads], floats)}
+            assert not set(made) & set(written), "a step writes a place once"
+            written |= made
+            done -= len(made) - 1
+            for out, value in made.items():
+                self.values[out] = value
+                assert np.isfinite(value).all(), "a serial operation read a place that held nothing"
+        return len(written) + done
+
+    def _transformed(self, values, ints, floats, reads):
+        """One transformation: what is written where."""
+        states = (len(ints) - reads - 3) // 2
+        base, state = self._linear(values, ints[1 : reads + 1], floats[:reads]), ints[reads + 1 : reads + 1 + states]
+        model, after = self.transform(values[ints[0]], base, values[state], int(ints[-1]), float(floats[reads]))
+        places = ints[reads + 1 + states : -1].tolist()
+        return dict(zip(places, [model, *after], strict=True))
 
     @staticmethod
     def _linear(values, places, coefs):

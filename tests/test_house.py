@@ -34,6 +34,7 @@ HOMES = {
     "matplotlib": ("plots",),
     "mpi4py": ("live",),
     "networkx": ("world",),
+    "optax": ("tape",),
     "pandas": ("records", "plots"),
     "pyarrow": ("records",),
     "pydantic": ("scenario",),

@@ -30,6 +30,7 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.errors import ScenarioError
 from simfl.tape import Gradient, Model
@@ -75,6 +76,8 @@ class ADPSGD(OwnUpdates):
         self.model: list[Model] = [initial] * self.num_clients
         #: Differences on their way home, by client: what is still to be subtracted from its model.
         self.in_flight: dict[int, Model] = {}
+        #: States of neighbors on their way, by client. No differences: a second moment must not become negative.
+        self._states_in_flight: dict[int, State | None] = {}
         if self.waits:  # only an answer can be stuck: a request is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -119,6 +122,10 @@ class ADPSGD(OwnUpdates):
         if peer >= 0:
             # No name for the average: a suspended process would keep it, and its rows, alive.
             self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
+            if self.optimizer is not None:
+                states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
+                self.optimizer.average(me, states)
+                self.optimizer.average(peer, states)
             self._count_exchange(me, peer)
         self.apply(me, gradient, peer, weight, staleness)
 
@@ -169,8 +176,9 @@ class ADPSGD(OwnUpdates):
             return -1, None
         self._asked[me] = peer
         network, size = self.world.network, self.training.model_bytes
-        combine = self.tape.combine
+        combine, optimizer = self.tape.combine, self.optimizer
         sent = self.model[me]
+        state = None if optimizer is None else optimizer.shown(me)
         done = self.clock.event()
 
         def at_peer() -> None:
@@ -178,10 +186,15 @@ class ADPSGD(OwnUpdates):
             difference = combine((0.5, sent), (-0.5, other))
             self.model[peer] = combine((1.0, other), (1.0, difference))
             self.in_flight[me] = difference
+            if optimizer is not None and state is not None:
+                self._states_in_flight[me] = own = optimizer.shown(peer)
+                optimizer.average(peer, [(0.5, state), (0.5, own)])
             network.send(peer, me, size, at_home)
 
         def at_home() -> None:
             self.model[me] = combine((1.0, self.model[me]), (-1.0, self.in_flight.pop(me)))
+            if optimizer is not None and state is not None:
+                optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)
 
         # A neighbor that is away cannot answer: the exchange is given up before anything changed.

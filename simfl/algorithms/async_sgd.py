@@ -126,7 +126,10 @@ class AsyncSGD(ServerAlgorithm):
             return
         step_size = weight * self.step_size()
         size = gradient.size
-        self.server_model = self.tape.apply((1.0, self.server_model), *self.descent(gradient, step_size))
+        if self.server_optimizer is None:
+            self.server_model = self.tape.apply((1.0, self.server_model), *self.descent(gradient, step_size))
+        else:
+            self.server_model = self.server_optimizer.step(0, self.server_model, self.ascent(gradient), step_size)
         self.applied()
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 

@@ -17,6 +17,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, Terms
 from simfl.privacy.releases import Releases
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model, Tape
@@ -50,6 +51,8 @@ class Training:
         tasks_initial: f32 [tasks, d], what each of them begins with; None: all with `initial`.
         update_examples: examples behind an update, on average, where that is a round of several mini-batches; 0: B.
         clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
+        optimizer: of steps on single gradients; None: plain SGD.
+        server_optimizer: of a server's steps; None: plain SGD.
     """
 
     initial: NDArray[np.float32]
@@ -65,6 +68,8 @@ class Training:
     tasks_initial: NDArray[np.float32] | None = None
     update_examples: float = 0.0
     clipping_norm: float = math.inf
+    optimizer: OptimizerPlan | None = None
+    server_optimizer: OptimizerPlan | None = None
 
     def each_noise_std(self) -> list[float]:
         """The standard deviation of each client's noise, [K]."""
@@ -73,8 +78,10 @@ class Training:
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of a model in a message: 4 per parameter."""
-        return 4 * len(self.initial)
+        """Bytes of a model in a message: 4 per parameter, and as many for each row of an optimiser's state with it."""
+        optimizer = self.optimizer
+        rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
+        return 4 * len(self.initial) * (1 + rows)
 
 
 @dataclass(slots=True)
@@ -126,6 +133,10 @@ class Algorithm(ABC):
     moves_tasks: ClassVar[bool] = False
     #: Whether each of its gradients has a clipping norm of its own.
     own_clipping: ClassVar[bool] = False
+    #: Whether all its steps on gradients are taken by `descend`, so that an optimiser takes them.
+    takes_optimizer: ClassVar[bool] = False
+    #: Whether it has one model, whose steps follow one another.
+    one_model: ClassVar[bool] = False
     #: Linear combinations recorded per gradient, roughly; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
     #: Steps of the executor per call: as many as the windows have at least.
@@ -183,7 +194,14 @@ class Algorithm(ABC):
         self.exhausted_s: dict[int, float] = {}
         #: When what each client computes comes to an end, by itself, by a crash or because it leaves.
         self.busy_until = [0.0] * self.num_clients
+        #: What takes the steps, with its states; None for plain SGD.
+        self.optimizer: Optimizer | None = None
+        if training.optimizer is not None:
+            states = 1 if self.one_model else self.num_clients
+            self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
         self.set_up(**options)
+        if self.optimizer is not None:  # the model behind a step is a sum of its own
+            self.combines_per_gradient += 1.0
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
@@ -272,7 +290,11 @@ class Algorithm(ABC):
             seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
         self.times[client].compute_s += seconds
         self.busy_until[client] = when
-        return self.clock.timeout(when - now, outcome)
+        ending = self.clock.timeout(when - now, outcome)
+        if outcome is Outcome.CRASHED and (optimizer := self.optimizer) is not None:
+            whose = 0 if self.one_model else client
+            ending.callbacks.append(lambda _: optimizer.lose(whose))  # before anybody learns of the crash
+        return ending
 
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget; when that began is kept.
@@ -382,6 +404,25 @@ class Algorithm(ABC):
         if self.training.l2:
             return (scale / self._nominal, gradient), (scale * self.training.l2, gradient.model)
         return ((scale / self._nominal, gradient),)
+
+    def descend(self, who: int, base: Model, gradient: Gradient, step_size: float, share: float = 1.0) -> Model:
+        """Return the model after a step from `base`: by plain SGD base + `descent`, or as the optimiser has it.
+
+        Args:
+            who: whose step it is; of one model for all, 0.
+            base: what the step starts from.
+            gradient: consumed.
+            step_size: eta.
+            share: of the gradient.
+        """
+        optimizer = self.optimizer
+        if optimizer is None:
+            return self.tape.combine((1.0, base), *self.descent(gradient, step_size, share))
+        return optimizer.step(who, base, self.ascent(gradient, share), step_size)
+
+    def ascent(self, gradient: Gradient, share: float = 1.0) -> Terms:
+        """Return the terms of share * (sum of gradients / B + l2 * model), what an optimiser takes for the gradient."""
+        return self.descent(gradient, -1.0, share)
 
     def updated(
         self,

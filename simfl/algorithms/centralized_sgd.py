@@ -22,6 +22,8 @@ class CentralizedSGD(Algorithm):
     """One machine, one model."""
 
     kind: ClassVar[str] = "centralized_sgd"
+    takes_optimizer: ClassVar[bool] = True
+    one_model: ClassVar[bool] = True
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
 
     def set_up(self) -> None:
@@ -50,5 +52,5 @@ class CentralizedSGD(Algorithm):
                 self.lost(gradient)
                 continue
             size, step_size = gradient.size, self.step_size()
-            self.model = self.tape.combine((1.0, self.model), *self.descent(gradient, step_size))
+            self.model = self.descend(0, self.model, gradient, step_size)
             self.updated(0, 0, size, step_size)

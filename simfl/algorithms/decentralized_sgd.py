@@ -26,6 +26,7 @@ from typing import ClassVar
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.optimizers import State
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -56,6 +57,7 @@ class DecentralizedSGD(Algorithm):
 
     kind: ClassVar[str] = "decentralized_sgd"
     summary: ClassVar[str] = "D-PSGD: synchronous gossip with the mixing matrix; waits for the neighbors"
+    takes_optimizer: ClassVar[bool] = True
     combines_per_gradient: float = 1.0
 
     def set_up(self, mixing: str = "metropolis") -> None:
@@ -75,7 +77,7 @@ class DecentralizedSGD(Algorithm):
         self._first_round = [math.inf] * self.num_clients
         self._joining: dict[float, list[int]] = {}  # who joins when
         self._left = [False] * self.num_clients
-        self._inbox: list[dict[tuple[int, int], Model]] = [{} for _ in range(self.num_clients)]
+        self._inbox: list[dict[tuple[int, int], tuple[Model, State | None]]] = [{} for _ in range(self.num_clients)]
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
         self._complete = topology.is_complete and self.world.availability.trivial and self._changing is None
         self._average: tuple[tuple[int, int], Model] | None = None
@@ -140,7 +142,7 @@ class DecentralizedSGD(Algorithm):
                 return
             step_size = self.step_size()
             mixed = self._mix(me, round_num)
-            self.model[me] = self.tape.combine((1.0, mixed), *self.descent(gradient, step_size))
+            self.model[me] = self.descend(me, mixed, gradient, step_size)
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 
@@ -158,7 +160,7 @@ class DecentralizedSGD(Algorithm):
             self._first_round[client] = self._client_round[client] = round_num
 
     def _send_to_neighbors(self, me: int, round_num: int) -> None:
-        model = self.model[me]
+        sent = self.model[me], None if self.optimizer is None else self.optimizer.shown(me)
         for neighbor in self._graph_of(round_num).neighbors[me]:
             if self._left[neighbor] or self._first_round[neighbor] > round_num:
                 continue  # it has left, or will take part in later rounds only
@@ -166,12 +168,12 @@ class DecentralizedSGD(Algorithm):
                 me,
                 neighbor,
                 self.training.model_bytes,
-                lambda neighbor=neighbor: self._receive(neighbor, me, round_num, model),  # type: ignore[misc]
+                lambda neighbor=neighbor: self._receive(neighbor, me, round_num, sent),  # type: ignore[misc]
             )
 
-    def _receive(self, me: int, source: int, round_num: int, model: Model) -> None:
+    def _receive(self, me: int, source: int, round_num: int, sent: tuple[Model, State | None]) -> None:
         if round_num >= self._client_round[me]:  # else it comes from one that left, too late to be used
-            self._inbox[me][round_num, source] = model
+            self._inbox[me][round_num, source] = sent
             self._wake(me)
 
     def _wake(self, me: int) -> None:
@@ -201,20 +203,24 @@ class DecentralizedSGD(Algorithm):
         return f"waits for the model of round {round_num} of client {', '.join(map(str, missing))}"
 
     def _mix(self, me: int, round_num: int) -> Model:
-        """Return sum_j W_kj w_j over what arrived; missing weight goes to my own model."""
+        """Return sum_j W_kj w_j over what arrived, and average states likewise; missing weight goes to my own."""
         inbox = self._inbox[me]
         terms: list[tuple[float, Model]] = []
+        states: list[tuple[float, State | None]] = []
         weights = self._graph_of(round_num).weights[me]
         own = weights.get(me, 0.0)
         for j, weight in weights.items():
             if j == me:
                 continue
-            model = inbox.pop((round_num, j), None)
-            if model is None:
+            came = inbox.pop((round_num, j), None)
+            if came is None:
                 own += weight
             else:
-                terms.append((weight, model))
+                terms.append((weight, came[0]))
+                states.append((weight, came[1]))
         terms.append((own, self.model[me]))
+        if self.optimizer is not None:
+            self.optimizer.average(me, [*states, (own, self.optimizer.shown(me))])
         if not self._complete:
             return self.tape.combine(*terms)
         # On a complete graph everybody averages the same models: do it once a round.

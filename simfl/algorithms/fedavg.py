@@ -7,6 +7,10 @@ decentralized data", https://arxiv.org/abs/1602.05629, Algorithm 1 (FederatedAve
                   each k in S takes w, trains for H mini-batches (or E passes over its data), sends w_k - w
                   w <- w + sum over S of n_k (w_k - w) / sum over S of n_k        (times a server step, 1 by default)
 
+A server optimiser takes minus the mean change for a gradient, and the server step for its step size: FedAvgM (Hsu, Qi,
+Brown 2019, https://arxiv.org/abs/1909.06335), FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021,
+https://arxiv.org/abs/2003.00295, Algorithm 2).
+
 The server waits for all of S that have not left for good; with a `deadline`, for those who are done by then, and at
 least one. What comes later is thrown away. Clients that are away are not chosen; one that crashes begins its round
 again; one that is away when the model reaches it takes no part in the round.
@@ -150,10 +154,12 @@ class FedAvg(ServerAlgorithm):
             return
         came = sorted(this.came)
         total = sum(self.weights[k] for k in came)
-        terms: list[tuple[float, Model | Round]] = [
-            (self.server_step * self.weights[k] / total, this.came[k]) for k in came
-        ]
-        self.server_model = self.tape.combine((1.0, self.server_model), *terms)
+        step = self.server_step if self.server_optimizer is None else -1.0
+        terms: list[tuple[float, Model | Round]] = [(step * self.weights[k] / total, this.came[k]) for k in came]
+        if self.server_optimizer is None:
+            self.server_model = self.tape.combine((1.0, self.server_model), *terms)
+        else:  # minus the mean change is what an optimiser takes for the gradient
+            self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
         self.round_num += 1
         with self.together():
             for k in came:

@@ -26,9 +26,11 @@ the others cannot fill it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.local_rounds import LocalRounds, Update
+from simfl.tape import Model
 from simfl.tape.recording import Round
 
 
@@ -105,11 +107,14 @@ class FedBuff(LocalRounds):
         scale = self.server_step / len(buffer)
         sizes = [_examples(update.change) for update in buffer]
         terms = [(weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
-        if self.server_noise is None:
-            self.server_model = self.tape.apply((1.0, self.server_model), *((scale * c, change) for c, change in terms))
-        else:
+        optimizer = self.server_optimizer
+        if self.server_noise is not None:
             noise_std[-1] = self.server_noise
-            self.server_model = self.tape.apply_with_noise(self.server_model, scale, terms, self.server_noise)
+        if optimizer is None:
+            self.server_model = self._added(self.server_model, scale, terms)
+        else:  # minus the mean change is what an optimiser takes for the gradient
+            mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
+            self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
         self.applied()
         self.round_num += 1
         with self.together():
@@ -121,6 +126,12 @@ class FedBuff(LocalRounds):
             for update in buffer:
                 self._wait(update.client, update.taken_s)
                 self.hand_out(update.client, update.came)
+
+    def _added(self, base: Model, scale: float, terms: Sequence[tuple[float, Round]]) -> Model:
+        """Return base + scale * (sum of the terms, with the server's noise)."""
+        if self.server_noise is None:
+            return self.tape.apply((1.0, base), *((scale * c, change) for c, change in terms))
+        return self.tape.apply_with_noise(base, scale, terms, self.server_noise)
 
     def version_after(self, updates: int) -> int:
         """Only full buffers make a step."""

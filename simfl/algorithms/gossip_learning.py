@@ -30,6 +30,7 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.optimizers import State
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
@@ -101,9 +102,10 @@ class GossipLearning(OwnUpdates):
         neighbors = self._neighbors(me)
         peer = neighbors[int(self._choice.next(me) * len(neighbors))]
         model, age = self.model[me], self.age[me]
+        state = None if self.optimizer is None else self.optimizer.shown(me)
         self.flying += 1
         self.world.network.send(
-            me, peer, self.training.model_bytes, lambda: self.receive(peer, me, model, age), refused=self._lose
+            me, peer, self.training.model_bytes, lambda: self.receive(peer, me, model, age, state), refused=self._lose
         )
 
     def _lose(self) -> None:
@@ -119,11 +121,16 @@ class GossipLearning(OwnUpdates):
         gone, now = self.world.availability.gone, self.clock.now
         return any(not self._over[k] and (self._trivial or not gone(k, now)) for k in self._acquaintances(me))
 
-    def receive(self, me: int, source: int, model: Model, age: int) -> None:
+    def receive(self, me: int, source: int, model: Model, age: int, state: State | None = None) -> None:
         """Merge what came, and wake the worker."""
         self.flying -= 1
         share = self.share(self.age[me], age)
         self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
+        if (optimizer := self.optimizer) is not None and state is not None:
+            if share < 1.0:
+                optimizer.average(me, [(1.0 - share, optimizer.shown(me)), (share, state)])
+            else:
+                optimizer.take(me, state)
         self.age[me] = age if share == 1.0 else max(self.age[me], age)
         self._from[me] = source
         waiting = self._waiting[me]

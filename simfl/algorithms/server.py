@@ -19,6 +19,7 @@ from typing import Any
 import simpy
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.optimizers import Optimizer
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.tape import Model
 from simfl.world.availability import Outcome
@@ -39,6 +40,8 @@ class ServerAlgorithm(Algorithm):
         self._waited_s: dict[int, float] = {}
         self._server_free_s = 0.0
         self.server_model: Model
+        #: What takes the server's steps; None for plain SGD.
+        self.server_optimizer: Optimizer | None = None
         super().__init__(*arguments, **options)
 
     def set_up(self) -> None:
@@ -46,6 +49,8 @@ class ServerAlgorithm(Algorithm):
         server = self.world.server
         self.server = self.world.network.add_node(server.uplink, server.downlink)
         self.server_model = self.tape.constant(self.training.initial)
+        if self.training.server_optimizer is not None:
+            self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, serial=True)
 
     def models(self) -> Sequence[Model]:
         """The one model of the server."""

@@ -51,6 +51,7 @@ class SGP(Algorithm):
 
     kind: ClassVar[str] = "sgp"
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
+    takes_optimizer: ClassVar[bool] = True
     combines_per_gradient: float = 1.0
 
     def set_up(self, graph: str = "one_peer", overlap: int = 0) -> None:
@@ -162,7 +163,7 @@ class SGP(Algorithm):
                 self._leave(me)
                 return
             step_size = self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.model[me] = self.descend(me, self.model[me], gradient, step_size)
             self.updated(me, 0, size, step_size, round_num=round_num)
             self.push(me, round_num)
             while self._missing(me, round_num - self.overlap):

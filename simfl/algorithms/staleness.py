@@ -152,6 +152,7 @@ class OwnUpdates(Algorithm):
     and its mini-batch is handed out again.
     """
 
+    takes_optimizer = True
     #: The present model of each client.
     model: list[Model]
 
@@ -208,7 +209,7 @@ class OwnUpdates(Algorithm):
             self.drop(gradient)
             return
         size, step_size = gradient.size, weight * self.step_size()
-        self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+        self.model[me] = self.descend(me, self.model[me], gradient, step_size)
         self.updated(me, staleness, size, step_size, peer)
 
     def drop(self, gradient: Gradient) -> None:

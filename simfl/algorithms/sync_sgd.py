@@ -35,6 +35,8 @@ class SyncSGD(Algorithm):
 
     kind: ClassVar[str] = "sync_sgd"
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
+    takes_optimizer: ClassVar[bool] = True
+    one_model: ClassVar[bool] = True
     combines_per_gradient: float = 0.3
 
     def set_up(self, all_reduce: str = "auto") -> None:
@@ -97,8 +99,12 @@ class SyncSGD(Algorithm):
                     self.times[k].communicate_s += self.present_s(k, started, self.clock.now)
             step_size = self.step_size()
             share = 1.0 / len(finished)
-            terms = [self.descent(gradients[k], step_size, share) for k in finished]
-            self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
+            if self.optimizer is None:
+                terms = [self.descent(gradients[k], step_size, share) for k in finished]
+                self.model = self.tape.combine((1.0, self.model), *(term for pair in terms for term in pair))
+            else:
+                mean = [term for k in finished for term in self.ascent(gradients[k], share)]
+                self.model = self.optimizer.step(0, self.model, mean, step_size)
             self.round_num += 1
             with self.together():
                 for k in finished:

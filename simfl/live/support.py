@@ -32,6 +32,8 @@ def _refusals(setup: Setup) -> Iterator[str]:
     for name in ("staleness_bound", "concurrency"):
         if getattr(config, name, None) is not None:
             yield f"algorithm.{name}: live: expected null, found a value"
+    if setup.training.optimizer or setup.training.server_optimizer or setup.problem.optimizing.local:
+        yield "algorithm.optimizer: live: expected sgd, found another"
     if scenario.privacy is not None:
         yield "privacy: live: expected null, found a mechanism: what a real run releases is not accounted for"
     if setup.changing is not None and config.uses_topology:

@@ -36,6 +36,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _topology(scenario)
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
+    yield from scenario.algorithm.optimizer_problems()
     yield from _privacy(scenario)
     yield from _evaluations(scenario)
     yield from _faults(scenario)

@@ -116,7 +116,7 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
     found = load(name, where)
     if not callable(found):
         raise ScenarioError(f"{where}: {name!r} cannot be called, expected a function or a class")
-    section = where.partition(".")[0]
+    section = where.rpartition(".")[0]
     try:
         taken = inspect.signature(found)
     except (TypeError, ValueError):  # some built-in ones have none

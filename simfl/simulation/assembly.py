@@ -6,6 +6,7 @@ asked of its `Kind`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from simfl.simulation.data import load_data, model_of, share_out, start_of
 from simfl.simulation.devices import check_memory
 from simfl.simulation.graphs import graphs_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
+from simfl.simulation.optimizers import optimizers_of
 from simfl.simulation.privacy import not_counting, privacy_warnings
 from simfl.simulation.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.simulation.underlay import underlay_of
@@ -64,6 +66,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     setup.protection = not_counting(kind.protection(setup), setup)
     setup.problem = _problem(setup)
     setup.training = _training(setup)
+    _optimise(setup)
     setup.options = kind.options(setup)
     check_options(algorithm, setup.options)
     setup.warnings = [*scenario.warnings(), *setup.protection.warnings, *kind.warnings(setup), *_warnings(setup)]
@@ -100,9 +103,7 @@ def _check(setup: Setup) -> None:
             f"evaluate.gradients: expected at most {there}, the examples of the training set, found {asked}; lower it"
         )
     setup.links  # noqa: B018 - files that are missing or malformed
-    if setup.devices is not None:
-        needed = 4 * (2 * setup.moved.size + batch_size * int(np.prod(setup.dataset.input_shape)))
-        check_memory(scenario, setup.devices, needed)
+    _check_memory(setup)
     if any(rule.trace is not None for rule in scenario.availability):
         availability(scenario, setup.streams)
     longest_s, where = longest_batch_s(setup)
@@ -116,6 +117,22 @@ def _check(setup: Setup) -> None:
             f"privacy.noise_on: found 'first_convolution' with model '{setup.model.kind}', expected a convolutional "
             "model; use noise_on: all, or model kind: cnn"
         )
+
+
+def _check_memory(setup: Setup, rows: int = 0) -> None:
+    """Refuse a device too small for model, gradient, so many rows of an optimiser's state, and a mini-batch."""
+    if setup.devices is not None:
+        batch = setup.scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
+        check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))
+
+
+def _optimise(setup: Setup) -> None:
+    """Add the optimisers to what the executor computes, and to what the algorithm is given."""
+    found = optimizers_of(setup, setup.training.initial)
+    setup.problem = dataclasses.replace(setup.problem, optimizing=found.optimizing)
+    setup.training = dataclasses.replace(setup.training, optimizer=found.client, server_optimizer=found.server)
+    if found.rows:
+        _check_memory(setup, found.rows)
 
 
 def _problem(setup: Setup) -> LearningProblem:

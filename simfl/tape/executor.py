@@ -383,7 +383,11 @@ class Executor:
     def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
         """Run some steps; the arrays always have as many entries as a call may have, so one trace serves all."""
         parts = []
-        for array in (steps.gradient_ints, steps.gradient_floats, steps.combine_ints, steps.combine_floats):
+        arrays = [steps.gradient_ints, steps.gradient_floats, steps.combine_ints, steps.combine_floats]
+        optimizing = self.problem.optimizing
+        if optimizing.applied is not None and not optimizing.serial:
+            arrays += [steps.transform_ints, steps.transform_floats]
+        for array in arrays:
             part = array[at : at + self.steps]
             if len(part) < self.steps:
                 full = np.zeros((self.steps, *array.shape[1:]), dtype=array.dtype)
@@ -391,7 +395,7 @@ class Executor:
                 part = full
             parts.append(part)
         bounds = steps.serial_bounds[np.minimum(np.arange(at, at + self.steps + 1), steps.count)]
-        given = (self._rows_bank, self._counted, np.int32(count), *parts, *serial, bounds, self._data)
+        given = (self._rows_bank, self._counted, np.int32(count), *parts[:4], *serial, bounds, self._data, *parts[4:])
         self._rows_bank, self._counted = self._program(*given)
 
     def _grow(self, before: int) -> None:

@@ -183,9 +183,10 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     The change is f32[d], as `simfl.tape.recording.Round` says; the count is of gradients (or changes, where these are
     clipped) that are not finite and count as zero, int32[]. It takes the parameters f32[d], the data, the operation's
     integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number of steps of
-    all lanes. Sampling is not poisson, whose batches have sizes of their own.
+    all lanes. Sampling is not poisson, whose batches have sizes of their own. An optimiser's state begins anew.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
+    rule: Any = operation.optimizing.local
 
     def change(
         params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, floats: jax.Array, most: jax.Array
@@ -196,8 +197,8 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         share = 1.0 / jnp.maximum(size, 1).astype(jnp.float32)
 
-        def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            w, zeroed = carried
+        def descent(h: jax.Array, w: jax.Array, zeroed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            """Return the gradient at w of step h, its step size, and the count."""
             at = batch_positions(
                 operation.batches.sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples
             )
@@ -212,11 +213,26 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             if model.l2:
                 gradient = gradient + model.l2 * w
             done = h.astype(jnp.float32)
-            rate = eta / (1.0 + beta * (t + dt * done) ** data["power"])
+            return gradient, eta / (1.0 + beta * (t + dt * done) ** data["power"]), zeroed
+
+        def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            w, zeroed = carried
+            gradient, rate, zeroed = descent(h, w, zeroed)
             # Selected: a lane whose steps are done keeps its bits, whatever the gradient is there.
             return jnp.where(h < steps, w - rate * gradient, w), zeroed
 
-        last, zeroed = jax.lax.fori_loop(0, most, step, (params, jnp.int32(0)))
+        def step_by_rule(h: jax.Array, carried: tuple[jax.Array, jax.Array, Any]) -> tuple[jax.Array, jax.Array, Any]:
+            w, zeroed, state = carried
+            gradient, rate, zeroed = descent(h, w, zeroed)
+            added, after = rule.update(gradient, state, w)
+            kept = jax.tree.map(lambda new, old: jnp.where(h < steps, new, old), after, state)
+            return jnp.where(h < steps, w + rate * added, w), zeroed, kept
+
+        if rule is None:
+            last, zeroed = jax.lax.fori_loop(0, most, step, (params, jnp.int32(0)))
+        else:
+            begun = params, jnp.int32(0), rule.init(params)
+            last, zeroed, _ = jax.lax.fori_loop(0, most, step_by_rule, begun)
         moved = last - params
         if clip == "update":
             moved, zeroed = bounded(moved, data["clipping_norm"])
@@ -303,7 +319,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
 
     bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
     released as zero. The body scatters once, after all that it reads: with two
-    scatters on the carried bank XLA would copy all of it in every step.
+    scatters on the carried bank XLA would copy all of it in every step. Where the problem has transformations beside
+    gradients, their integers and floats come last.
     """
     gradient, change = gradient_of_batch(operation), change_of_round(operation)
     local, own_norms = operation.local, operation.own_norms
@@ -313,6 +330,16 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
     narrow = width <= NARROW
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
+    optimizing = operation.optimizing
+    applied: Any = optimizing.applied
+    states = 0 if applied is None else applied.rows
+
+    def transformed(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> jax.Array:
+        """One transformation: the next model, and its state, f32 [1 + states, d]."""
+        base = _linear(bank, floats[:reads], ints[1 : reads + 1])
+        state = _take_wide(bank, ints[reads + 1 : reads + 1 + states])
+        new, state = applied.step(_at(bank, ints[0]), base, state, ints[-1], floats[reads])
+        return jnp.concatenate([new[None], state])
 
     def run(
         bank: jax.Array,
@@ -326,6 +353,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
         s_floats: jax.Array,
         s_bounds: jax.Array,
         data: dict[str, jax.Array],
+        t_ints: jax.Array | None = None,
+        t_floats: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorise and costs as much as a small gradient.
@@ -333,6 +362,9 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
             ints = _at(s_ints, i)
+            if optimizing.serial:
+                made = transformed(bank, ints, _at(s_floats, i))
+                return bank.at[ints[reads + 1 + states : -1]].set(made, mode="promise_in_bounds")
             row = _linear(bank, _at(s_floats, i), ints[:reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (ints[reads], 0), allow_negative_indices=False)
 
@@ -354,18 +386,50 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
                 return alone(gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *norms))
             return each_gradient(read, data, gi[:, reads + 2 :], at, gf[:, reads + 1], *own)
 
+        def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+            """The rows that the lanes write, f32 [width, d], and how many gradients count as zero."""
+            total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
+            # A lane without an operation reads the spare row, whatever is there.
+            more = jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
+            stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
+            return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
+
+        def nothing(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return jnp.zeros((width, bank.shape[1])), jnp.int32(0)
+
+        def gradients_if_any(
+            bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            found: tuple[jax.Array, jax.Array] = jax.lax.cond(
+                jnp.any(gi[:, reads + 1] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
+            )
+            return found
+
+        def transforms_if_any(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
+            """The rows that transformations write, f32 [width * (1 + states), d]."""
+            used = ti[:, 0] != len(bank) - 1
+            # A lane without an operation writes 0 to the spare row: 0 times what is there must be 0.
+            made: jax.Array = jax.lax.cond(
+                jnp.any(used),
+                lambda: jnp.where(used[:, None, None], jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), 0.0),
+                lambda: jnp.zeros((width, 1 + states, bank.shape[1])),
+            )
+            return made.reshape(-1, bank.shape[1])
+
         def body(s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             bank, zeroed = carried
             gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
-            total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
-            # A lane without an operation reads the spare row, whatever is there.
-            zeroed = zeroed + jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
-            stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
-            if operation.projects:
-                stepped = into_ball(stepped, data["radius"])
+            stepped, more = (gradients_if_any if optimizing.pauses else gradients)(bank, gi, gf, s)
+            zeroed = zeroed + more
             combined = mix(bank, cf, ci[:, :reads])
             writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
-            bank = bank.at[writing].set(jnp.concatenate([stepped, combined]), mode="promise_in_bounds")
+            written = jnp.concatenate([stepped, combined])
+            if t_ints is not None and t_floats is not None:
+                ti, tf = _at(t_ints, s), _at(t_floats, s)
+                places = ti[:, reads + 1 + states : -1].reshape(-1)
+                writing = jnp.concatenate([writing, places])
+                written = jnp.concatenate([written, transforms_if_any(bank, ti, tf)])
+            bank = bank.at[writing].set(written, mode="promise_in_bounds")
             return jax.lax.fori_loop(_at(s_bounds, s), _at(s_bounds, s + 1), serial, bank), zeroed
 
         result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))

@@ -7,7 +7,7 @@ given out afterwards, step by step and last-in first-out, so that the working se
 a row that dies in a step makes room for one that is born in it (the gather comes first).
 
 Serial operations take no lanes: those of a level run one after the other, in the order of recording, behind its last
-step.
+step. Transformations that are not serial have as many lanes as gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.tape.recording import Window
+from simfl.tape.recording import Window, rows_of
 
 
 @dataclass
@@ -31,9 +31,11 @@ class Steps:
         gradient_floats: float32 [s, width, reads + 2]: coefficients of the base, of the gradient, noise_scale.
         combine_ints: int32 [s, combines, reads + 1]: places read, place written.
         combine_floats: float32 [s, combines, reads].
-        serial_ints: int32 [m, reads + 1], as combine_ints, in the order in which they run.
-        serial_floats: float32 [m, reads].
+        serial_ints: int32 [m, ...], places of what a `Window` has, in the order in which they run.
+        serial_floats: float32 [m, ...].
         serial_bounds: int32 [s + 1]: the serial operations behind step i are bounds[i] to bounds[i + 1] - 1.
+        transform_ints: int32 [s, width, ...], likewise; [0, width, 0] where there are none of these.
+        transform_floats: float32 [s, width, ...].
     """
 
     gradient_ints: NDArray[np.int32]
@@ -43,6 +45,8 @@ class Steps:
     serial_ints: NDArray[np.int32]
     serial_floats: NDArray[np.float32]
     serial_bounds: NDArray[np.int32]
+    transform_ints: NDArray[np.int32]
+    transform_floats: NDArray[np.float32]
 
     @property
     def count(self) -> int:
@@ -115,10 +119,13 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     reads = window.combine_floats.shape[1]
     bank.hold(window.rows)
     g_levels, c_levels, s_levels = window.gradient_levels, window.combine_levels, window.serial_levels
-    levels = 1 + int(max(g_levels.max(initial=0), c_levels.max(initial=0), s_levels.max(initial=0)))
+    t_levels = window.transform_levels
+    levels = 1 + int(max(each.max(initial=0) for each in (g_levels, c_levels, s_levels, t_levels)))
     g_count = np.bincount(g_levels, minlength=levels)
     c_count = np.bincount(c_levels, minlength=levels)
     per_level = np.maximum(-(-g_count // width), -(-c_count // combines))
+    if len(t_levels):
+        per_level = np.maximum(per_level, -(-np.bincount(t_levels, minlength=levels) // width))
     np.maximum.at(per_level, s_levels, 1)
     first = np.concatenate(([0], np.cumsum(per_level)))
     total = int(first[-1])
@@ -143,13 +150,24 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     held[g_out] = g_step
     held[c_out] = c_step
     outs, steps = np.concatenate((g_out, c_out)), np.concatenate((g_step, c_step))
+    if len(t_levels):
+        t_index = _index_within(t_levels, levels)
+        t_step, t_lane = first[t_levels] + t_index // width, t_index % width
+        t_rows, t_out = rows_of(window.transform_ints, window.transform_writes)
+        np.maximum.at(last, t_rows.ravel(), np.repeat(t_step, t_rows.shape[1]))
+        written, when = t_out.ravel(), np.repeat(t_step, t_out.shape[1])
+        last[written] = np.maximum(last[written], when)
+        held[written] = when
+        outs, steps = np.concatenate((outs, written)), np.concatenate((steps, when))
     if len(s_levels):
-        s_rows, s_out = window.serial_ints[:, :reads], window.serial_ints[:, reads]
-        np.maximum.at(last, s_rows.ravel(), np.repeat(s_step, reads))
-        last[s_out] = np.maximum(last[s_out], s_step)
-        held[s_out] = s_step
-        np.maximum.at(held, s_rows.ravel(), np.repeat(s_step, reads))
-        outs, steps = np.concatenate((outs, s_out)), np.concatenate((steps, s_step))
+        s_rows, s_out = rows_of(window.serial_ints, window.serial_writes)
+        read, written = s_rows.ravel(), s_out.ravel()
+        when = np.repeat(s_step, s_out.shape[1])
+        np.maximum.at(last, read, np.repeat(s_step, s_rows.shape[1]))
+        last[written] = np.maximum(last[written], when)
+        held[written] = when
+        np.maximum.at(held, read, np.repeat(s_step, s_rows.shape[1]))
+        outs, steps = np.concatenate((outs, written)), np.concatenate((steps, when))
 
     _assign_places(window, bank, outs, steps, last, held, total)
 
@@ -166,9 +184,21 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     c_ints[c_step, c_lane] = bank.places(window.combine_ints)
     c_floats[c_step, c_lane] = window.combine_floats
     order = np.argsort(s_step, kind="stable")
-    s_ints = bank.places(window.serial_ints[order]) if len(order) else np.zeros((0, reads + 1), dtype=np.int32)
+    s_ints = _placed(window.serial_ints[order], bank, window.serial_writes[1])
     bounds = np.searchsorted(s_step[order], np.arange(total + 1)).astype(np.int32)
-    return Steps(g_ints, g_floats, c_ints, c_floats, s_ints, window.serial_floats[order], bounds)
+    filled = total if window.transform_ints.shape[1] else 0
+    t_ints = np.full((filled, width, window.transform_ints.shape[1]), spare, dtype=np.int32)
+    t_floats = np.zeros((filled, width, window.transform_floats.shape[1]), dtype=np.float32)
+    if len(t_levels):
+        t_ints[t_step, t_lane] = _placed(window.transform_ints, bank, window.transform_writes[1])
+        t_floats[t_step, t_lane] = window.transform_floats
+    return Steps(g_ints, g_floats, c_ints, c_floats, s_ints, window.serial_floats[order], bounds, t_ints, t_floats)
+
+
+def _placed(ints: NDArray[np.int32], bank: Bank, more: int) -> NDArray[np.int32]:
+    """Return operations with places for rows; the last `more` numbers of each are none."""
+    end = ints.shape[1] - more
+    return np.concatenate((bank.places(ints[:, :end]), ints[:, end:]), axis=1) if len(ints) else ints
 
 
 def _assign_places(

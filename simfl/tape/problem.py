@@ -20,6 +20,7 @@ from simfl.models import AbstractModel
 from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.draws import Sampling
 from simfl.tape.inputs import inputs_of
+from simfl.tape.optimizers import Rule, StateRows
 
 Clip = Literal["example", "update"]
 
@@ -129,6 +130,23 @@ class LocalRounds:
 
 
 @dataclass(frozen=True)
+class Optimizing:
+    """What optimisers ask of the executor; hashable.
+
+    Attributes:
+        local: the rule of the steps within a round; None: plain SGD.
+        applied: what the tape's transformations do; None where there are none.
+        serial: whether these are serial operations.
+        pauses: whether steps without a gradient are frequent, since each waits for what is made of the last.
+    """
+
+    local: Rule | None = None
+    applied: StateRows | None = None
+    serial: bool = False
+    pauses: bool = False
+
+
+@dataclass(frozen=True)
 class Measured:
     """What evaluations look at beside the test set.
 
@@ -161,6 +179,7 @@ class Operation:
         local: whether a round of local steps stands in the place of the gradient.
         projects: whether what it writes is projected onto a ball.
         on_grid: whether clipped gradients are rounded and the noise is on a grid; `noise` is None then.
+        optimizing: what optimisers that are not linear do.
     """
 
     model: AbstractModel
@@ -174,6 +193,7 @@ class Operation:
     local: bool = False
     projects: bool = False
     on_grid: bool = False
+    optimizing: Optimizing = Optimizing()
 
 
 @dataclass(frozen=True)
@@ -193,6 +213,7 @@ class LearningProblem:
         blocks: D > 1 keeps a random 1/D of the entries of every gradient, the penalty's included, D times as large.
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
         grid: of gradients and noise, which is in the place of `noise`; None: real numbers.
+        optimizing: what optimisers do that the tape's sums cannot say.
     """
 
     model: AbstractModel
@@ -207,6 +228,7 @@ class LearningProblem:
     blocks: int = 1
     radius: float | None = None
     grid: Grid | None = None
+    optimizing: Optimizing = Optimizing()
 
     @property
     def num_tasks(self) -> int:
@@ -233,6 +255,7 @@ class LearningProblem:
             self.rounds is not None,
             self.radius is not None,
             self.grid is not None,
+            self.optimizing,
         )
 
     @property
@@ -243,6 +266,8 @@ class LearningProblem:
             "local": self.rounds is not None,
             "own_clipping": self.clipping.own,
             "whole": self.grid is not None,
+            "state_rows": None if self.optimizing.applied is None else self.optimizing.applied.rows,
+            "serial_transforms": self.optimizing.serial,
         }
 
     def arrays(self) -> dict[str, Any]:

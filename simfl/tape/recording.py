@@ -13,6 +13,9 @@ A server that applies what arrives makes a long chain of cheap sums, each of whi
 records such a sum as a serial operation: those of a level run one after the other behind all else of that level, so
 that a thousand gradients side by side do not wait for a thousand levels of sums.
 
+An optimiser that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
+state, and writes the next model and state. It runs beside others of its level, or serially.
+
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
 row that nobody can mention any more is released at the next flush and its place used again.
 """
@@ -228,6 +231,10 @@ class Window:
     [m, reads + 1] (rows, row written) and `combine_floats` [m, reads] (b), and so have serial ones. Unused rows are
     -1. Of a round, the first example stands for the number of steps, and eta, beta, t, dt follow the noise; of a
     clipped gradient, its clipping norm does.
+
+    With s rows of state, transformations have `transform_ints` [l, reads + 2 s + 3] (row of the gradient, rows of the
+    model, of the state, rows written: model and state, updates of the state so far) and `transform_floats`
+    [l, reads + 1] (b, step size). Where they are serial, they are what the serial arrays hold.
     """
 
     gradient_ints: NDArray[np.int32]
@@ -242,11 +249,27 @@ class Window:
     serial_ints: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 1), np.int32))
     serial_floats: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     serial_levels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    transform_ints: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
+    transform_floats: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    transform_levels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    #: Rows that a serial operation writes, and how many numbers that are no rows follow them; the same of others.
+    serial_writes: tuple[int, int] = (1, 0)
+    transform_writes: tuple[int, int] = (1, 1)
 
     @property
     def operations(self) -> int:
         """Number of operations in the window."""
-        return len(self.gradient_levels) + len(self.combine_levels) + len(self.serial_levels)
+        return sum(
+            len(levels)
+            for levels in (self.gradient_levels, self.combine_levels, self.serial_levels, self.transform_levels)
+        )
+
+
+def rows_of(ints: NDArray[np.int32], writes: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return which rows operations read and write, given how many they write and how many numbers follow."""
+    written, more = writes
+    end = ints.shape[1] - more
+    return ints[:, : end - written], ints[:, end - written : end]
 
 
 class AbstractExecutor(Protocol):
@@ -283,6 +306,8 @@ class Tape:
         own_clipping: whether each gradient has a clipping norm of its own.
         releases: counts what is released; None without privacy.
         whole: whether the sum of a batch is one operation's, as noise on a grid needs it.
+        state_rows: rows of state of a transformation; None where there are none of these.
+        serial_transforms: whether transformations are the tape's serial operations; sums then are not.
     """
 
     def __init__(
@@ -297,6 +322,8 @@ class Tape:
         own_clipping: bool = False,
         releases: Tally | None = None,
         whole: bool = False,
+        state_rows: int | None = None,
+        serial_transforms: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -309,6 +336,9 @@ class Tape:
         self.own_clipping = own_clipping
         self.releases = releases
         self.whole = whole
+        self._transforms = state_rows is not None and not serial_transforms
+        self._serial_transforms = state_rows is not None and serial_transforms
+        self._state_rows = 0 if state_rows is None else state_rows
         self._graveyard: list[int] = []
         self._free: list[int] = []
         self._next_number = 0
@@ -327,9 +357,12 @@ class Tape:
         self._s_ints: list[int] = []
         self._s_floats: list[float] = []
         self._s_levels: list[int] = []
+        self._t_ints: list[int] = []
+        self._t_floats: list[float] = []
+        self._t_levels: list[int] = []
 
     def _recorded(self) -> int:
-        return len(self._g_levels) + len(self._c_levels) + len(self._s_levels)
+        return len(self._g_levels) + len(self._c_levels) + len(self._s_levels) + len(self._t_levels)
 
     # -- values ------------------------------------------------------------------------------
 
@@ -488,6 +521,8 @@ class Tape:
 
         Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
         """
+        if self._serial_transforms:
+            return self.settle(self.combine(*terms))
         if len(terms) == 2:  # the hot path: a model, and a gradient that one operation can process
             (c0, one), (c1, other) = terms
             fits = isinstance(other, Gradient) and 0 <= other.size <= self.max_batch
@@ -596,6 +631,47 @@ class Tape:
             row = self._reduce(dict(zip(model.rows, model.coefs, strict=True)))
             model.rows, model.coefs = (row,), (1.0,)
         return model
+
+    def transform(
+        self, gradient: Model, base: Model, state: Sequence[Model], count: int, step_size: float
+    ) -> tuple[Model, tuple[Model, ...]]:
+        """Return base + step_size * (what the problem's optimiser makes of the gradient), and the next state.
+
+        Args:
+            gradient: the direction of ascent, of a mean.
+            base: what the step starts from, the parameters that the optimiser sees.
+            state: as many models as the tape's transformations have rows of state.
+            count: how often this state was updated so far.
+            step_size: eta.
+        """
+        read = self.settle(gradient).rows[0]
+        states = [self.settle(one).rows[0] for one in state]
+        assert len(states) == self._state_rows, "a state has as many rows as the tape was told"
+        if len(base.rows) > self.reads:
+            self.settle(base)
+        serial, level = self._serial_transforms, self._floor
+        for row in (read, *base.rows, *states):
+            if row.level > level:
+                level = row.level
+        level += not serial
+        if level > self._top:
+            self._top = level
+        outs = [self._new_row(level) for _ in range(1 + len(states))]
+        pad = self.reads - len(base.rows)
+        ints = [read.number, *(row.number for row in base.rows), *_NO_ROW[pad], *(row.number for row in states)]
+        ints += [*(row.number for row in outs), count]
+        floats = [*base.coefs, *_ZERO[pad], step_size]
+        if serial:
+            self._s_ints += ints
+            self._s_floats += floats
+            self._s_levels.append(level)
+        else:
+            self._t_ints += ints
+            self._t_floats += floats
+            self._t_levels.append(level)
+        if self._recorded() >= self.window:
+            self.flush()
+        return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
         """Request the numbers of one model or more, f32 [k, d]: flushes the tape and waits."""
@@ -776,7 +852,9 @@ class Tape:
         """Submit what is recorded so far."""
         if not (self._recorded() or self._constants):
             return
-        reads = self.reads
+        reads, states = self.reads, self._state_rows
+        wide = reads + 2 * states + 3, reads + 1
+        serial = wide if self._serial_transforms else (reads + 1, reads)
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
         window = Window(
@@ -789,9 +867,14 @@ class Tape:
             dead=dead,
             constants=self._constants,
             rows=self._next_number,
-            serial_ints=_ints(self._s_ints).reshape(-1, reads + 1),
-            serial_floats=_floats(self._s_floats).reshape(-1, reads),
+            serial_ints=_ints(self._s_ints).reshape(-1, serial[0]),
+            serial_floats=_floats(self._s_floats).reshape(-1, serial[1]),
             serial_levels=_ints(self._s_levels) - np.int32(self._floor),
+            transform_ints=_ints(self._t_ints).reshape(len(self._t_levels), wide[0] if self._transforms else 0),
+            transform_floats=_floats(self._t_floats).reshape(len(self._t_levels), wide[1] if self._transforms else 0),
+            transform_levels=_ints(self._t_levels) - np.int32(self._floor),
+            serial_writes=(1 + states, 1) if self._serial_transforms else (1, 0),
+            transform_writes=(1 + states, 1),
         )
         self._free += dead  # their numbers may be used again from the next window on
         self._constants = []

@@ -76,6 +76,12 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
         "algorithm": {
             "kind": "adpsgd",
             "step_size": {"kind": "constant", "value": 0.4},
+            "optimizer": {
+                "kind": "sgd",
+                "state": {"crash": "keep", "average": False, "travels": None},
+                "weight_decay": 0.0,
+                "clip_norm": None,
+            },
             "batch_size": 32,
             "sampling": "auto",
             "staleness_bound": None,

@@ -9,10 +9,11 @@ from simfl.tape.journal import Journal, Record
 from tests.helpers import Lab, NullExecutor, RunWithoutNumbers, make_problem
 
 
-def play(window):
+def play(window, serial):
     """Record a few hundred operations of every kind; return the names of the models that are left, in order."""
     journal = Journal(NullExecutor(), keeps=True)
-    tape = Tape(journal, window=window)
+    tape = Tape(journal, window=window, state_rows=2, serial_transforms=serial)
+    states = (tape.constant(np.zeros(4)),) * 2
     models = [tape.constant(np.full(4, k)) for k in range(5)]
     for number in range(300):
         one, other = models[number % 5], models[(number * 7 + 3) % 5]
@@ -24,17 +25,21 @@ def play(window):
         )
         if number % 11 == 0:
             tape.settle(tape.combine((0.3, one), (0.7, other)))
+        if number % 13 == 0:
+            models[0], states = tape.transform(one, other, states, number, 0.1)
     del one, other, gradient
     tape.flush()
-    assert min(journal.counts) >= 5
+    assert [count >= 5 for count in journal.counts] == [True, True, True, True, not serial]
+    models += states
     numbers = [row.number for model in models for row in model.rows]
     assert set(numbers) == set(tape.living().tolist())
     return journal.names(np.array(numbers)).tolist(), journal.counts
 
 
-def test_names_of_rows_do_not_depend_on_the_window():
-    first = play(7)
-    assert first == play(1000) == play(64)
+@pytest.mark.parametrize("serial", [False, True])
+def test_names_of_rows_do_not_depend_on_the_window(serial):
+    first = play(7, serial)
+    assert first == play(1000, serial) == play(64, serial)
     assert len(set(first[0])) == len(first[0])
 
 

@@ -35,6 +35,7 @@ class AsyncFl(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
+    no_optimizer: ClassVar[str] = "its updates are sums of single gradients, which a server adds up as they come"
 
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simfl.scenario.fields import SETTLED, Config, Count
+from simfl.scenario.optimizers import USUAL_STEPS, Optimizer, OptimizerState, Sgd, usual_step
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
@@ -26,6 +27,11 @@ class AlgorithmConfig(Config):
     """Whether there is a server; None if that is not known."""
     #: Whether models are averaged by the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
+    #: Why its clients take no optimiser; "" where they do.
+    no_optimizer: ClassVar[str] = ""
+    #: What a scenario may say of an optimiser's state, and why it may not say the rest.
+    states: ClassVar[tuple[str, ...]] = ()
+    no_states: ClassVar[str] = "its clients have no optimiser of their own beside the one model"
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
 
@@ -68,9 +74,39 @@ class AlgorithmConfig(Config):
         """Yield what will run beside the other sections of a scenario, but perhaps not as hoped."""
         return iter(())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_step(cls, data: Any) -> Any:
+        """An optimiser has a step size that fits it, where nothing is said."""
+        if not isinstance(data, Mapping) or "step_size" in data or cls.no_optimizer:
+            return data
+        usual = usual_step(data.get("optimizer"), USUAL_STEPS)
+        return data if usual is None else {**data, "step_size": usual}
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """Yield what an algorithm does not make of an optimiser."""
+        optimizer, usual = self.optimizer, OptimizerState()
+        if self.no_optimizer:
+            if optimizer != Sgd():
+                found = repr(optimizer.kind) if optimizer.kind != "sgd" else "sgd with options"
+                yield Problem(f"sgd with '{self.kind}'", found, self.no_optimizer, ("algorithm", "optimizer"))
+            return
+        for name in OptimizerState.model_fields:
+            if name not in self.states and (found := getattr(optimizer.state, name)) != getattr(usual, name):
+                expected = f"the default with '{self.kind}'"
+                at = ("algorithm", "optimizer", "state", name)
+                yield Problem(expected, str(found).lower(), f"remove it: {self.no_states}", at)
+        if optimizer.state.average and optimizer.state.travels is False:
+            at = ("algorithm", "optimizer", "state", "travels")
+            yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)
+
     step_size: StepSize = Field(
         default=ConstantStep(value=0.4),
-        description="step size on the mean gradient of a mini-batch: a number or a schedule",
+        description="step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
+        "0.001 for adam and 1 for one of your own where it is left out",
+    )
+    optimizer: Optimizer = Field(
+        default=Sgd(), description="what a client's step makes of the mean gradient; sgd: the step is along it"
     )
     batch_size: Count = Field(default=32, description="examples per mini-batch; with sampling poisson, on average")
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = Field(

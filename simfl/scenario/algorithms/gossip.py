@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
 
 
+GOSSIPED = ("crash", "average", "travels")
+
+
 class DecentralizedSgd(AlgorithmConfig):
     """D-PSGD: synchronous rounds of one gradient step and one averaging with the neighbors."""
 
+    states: ClassVar[tuple[str, ...]] = GOSSIPED
     mixes: ClassVar[bool] = True
 
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
@@ -31,6 +35,8 @@ class DecentralizedSgd(AlgorithmConfig):
 
 class AdPsgd(BoundedConfig):
     """AD-PSGD: clients compute without waiting and average pairwise with neighbors; with privacy, A(DP)²SGD."""
+
+    states: ClassVar[tuple[str, ...]] = GOSSIPED
 
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = Field(
@@ -61,6 +67,8 @@ class AdPsgd(BoundedConfig):
 class GossipLearning(BoundedConfig):
     """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""
 
+    states: ClassVar[tuple[str, ...]] = GOSSIPED
+
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = Field(
         default=None, description="time between two messages of a client; null: that of a mini-batch at speed 1"
@@ -74,6 +82,9 @@ class GossipLearning(BoundedConfig):
 
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, rounds of gossip over a directed graph, de-biased by push-sum."""
+
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "push-sum's weights are those of models"
 
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = Field(

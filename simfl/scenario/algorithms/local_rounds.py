@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,7 @@ from simfl.scenario.fields import (
     Share,
     variant,
 )
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS, usual_step
 from simfl.scenario.problems import InvalidValueError, Problem
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 class LocalRoundsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose clients train on their own for many steps and send a server what that changed."""
+
+    no_states: ClassVar[str] = "the state of an optimiser of local steps begins anew with each round"
 
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = Field(
         default="auto",
@@ -44,6 +47,15 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
     concurrency: Count | None = Field(
         default=None, description="clients that train at a time, chosen at random from those present; null: all"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_server_step(cls, data: Any) -> Any:
+        """A server's optimiser has a step size that fits it, where nothing is said."""
+        if not isinstance(data, Mapping) or "server_step" in data or "server_step" not in cls.model_fields:
+            return data
+        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
+        return data if usual is None else {**data, "server_step": usual}
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -75,7 +87,11 @@ class FedAvg(LocalRoundsConfig):
     weighting: Literal["data", "uniform"] = Field(
         default="data", description="how the mean weighs clients: by their examples, or all alike"
     )
-    server_step: Positive = Field(default=1.0, description="step of the server on the mean change")
+    server_step: Positive = Field(
+        default=1.0,
+        description="step of the server on the mean change; 0.01 with server_optimizer adam, yogi and adagrad where it "
+        "is left out",
+    )
     deadline: PositiveSeconds | None = Field(
         default=None,
         description="time that a round takes at most, as long as somebody is done by then: who is late is dropped, or "
@@ -106,6 +122,8 @@ class FedProx(FedAvg):
 class FedAsync(LocalRoundsConfig):
     """FedAsync: the server mixes each client's model into its own as it arrives, with less weight the staler it is."""
 
+    no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
+
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: Settled[NonNegative] = Field(
         default=0.005, description="mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
@@ -126,7 +144,11 @@ class FedBuff(LocalRoundsConfig):
 
     kind: Literal["fedbuff"] = variant("fedbuff")
     buffer_size: Count = Field(default=10, description="K, updates that make a step of the server")
-    server_step: Positive = Field(default=1.0, description="step of the server on the mean of the buffer")
+    server_step: Positive = Field(
+        default=1.0,
+        description="step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
+        "where it is left out",
+    )
     staleness_exponent: NonNegative = Field(
         default=0.5, description="a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
@@ -19,11 +19,15 @@ from simfl.scenario.fields import (
     Settled,
     variant,
 )
+from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd, usual_step
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
 if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
+
+
+_PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
 
 
 class WithPaperSteps(AlgorithmConfig):
@@ -35,6 +39,18 @@ class WithPaperSteps(AlgorithmConfig):
         default=ConstantStep(value=0.4),
         description="step size on the mean gradient of a mini-batch: a number or a schedule; null: Table 2's",
     )
+
+    def warnings(self, scenario: Scenario) -> Iterator[str]:
+        """Step sizes of a theorem about plain SGD."""
+        yield from super().warnings(scenario)
+        if self.step_size is None and (
+            self.optimizer != Sgd() or getattr(self, "server_optimizer", ServerSgd()) != ServerSgd()
+        ):
+            yield (
+                "algorithm.step_size: Table 2's step sizes, and the bounds behind them, are those of plain SGD, not of "
+                "an optimizer; give one"
+            )
+
     smoothness: Settled[Positive] = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
     sampling_std: Settled[NonNegative] = Field(
         default=5.0, description="sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
@@ -51,6 +67,8 @@ class WithinRadius(WithPaperSteps):
 
 class CentralizedSgd(WithinRadius):
     """CSGD: SGD on one machine with all the data; 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)) where step_size is null."""
+
+    states: ClassVar[tuple[str, ...]] = ("crash",)
 
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
@@ -82,11 +100,25 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
 class AsyncSgd(WithinRadius, ServedSgd):
     """ASGD: a server applies gradients as they come; 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)), if null."""
 
+    no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
+
     kind: Literal["async_sgd"] = variant("async_sgd")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_server_step(cls, data: Any) -> Any:
+        """The server's optimiser has a step size that fits it, where nothing is said."""
+        if not isinstance(data, Mapping) or "step_size" in data:
+            return data
+        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
+        return data if usual is None else {**data, "step_size": usual}
 
 
 class Audp(ServedSgd):
     """AUDP: asynchronous SGD with noise; 1/gamma = L (tau+1) + sqrt(Delta_b + 1) sqrt(t) where step_size is null."""
+
+    no_optimizer: ClassVar[str] = _PLAIN
+    no_server_optimizer: ClassVar[str] = _PLAIN
 
     kind: Literal["audp"] = variant("audp")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
@@ -107,6 +139,9 @@ class Audp(ServedSgd):
 
 class Mapa(ServedSgd):
     """MAPA: asynchronous SGD in stages of falling clipping norm, noise and step size; needs Laplace noise."""
+
+    no_optimizer: ClassVar[str] = _PLAIN
+    no_server_optimizer: ClassVar[str] = _PLAIN
 
     kind: Literal["mapa"] = variant("mapa")
     step_size: StepSize | None = Field(default=None, description="null: the stages decide")  # type: ignore[assignment]

@@ -14,6 +14,8 @@ class ExternalAlgorithm(AlgorithmConfig, OwnCode):
     """An algorithm of your own, from an importable module."""
 
     has_server: ClassVar[bool | None] = None
+    states: ClassVar[tuple[str, ...]] = ("crash",)
+    no_states: ClassVar[str] = "what becomes of states beside models is a matter of your class"
 
     kind: OwnName = Field(description="module and class of the algorithm, as in my_module:MyAlgorithm")
 

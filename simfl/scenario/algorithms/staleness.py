@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -12,6 +13,8 @@ from simfl.scenario.fields import (
     Index,
     Settled,
 )
+from simfl.scenario.optimizers import ServerOptimizer, ServerSgd
+from simfl.scenario.problems import Problem
 
 
 class StalenessBound(Config):
@@ -38,3 +41,17 @@ class ServerAlgorithmConfig(BoundedConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
+    #: Why its server takes no optimiser; "" where it does.
+    no_server_optimizer: ClassVar[str] = ""
+
+    server_optimizer: Settled[ServerOptimizer] = Field(
+        default=ServerSgd(),
+        description="what the server's step makes of the mean change, or of a gradient; sgd: the step is along it",
+    )
+
+    def optimizer_problems(self) -> Iterator[Problem]:
+        """As of all algorithms, and of the server's."""
+        yield from super().optimizer_problems()
+        if self.no_server_optimizer and self.server_optimizer != ServerSgd():
+            at = ("algorithm", "server_optimizer")
+            yield Problem(f"sgd with '{self.kind}'", repr(self.server_optimizer.kind), self.no_server_optimizer, at)

@@ -1,0 +1,134 @@
+"""What a step makes of a gradient beside plain SGD: momentum as sums of models, all else as operations of the tape.
+
+    momentum:   v <- beta v + g,   w <- (1 - eta lambda) w - eta v             (v, and so w, are linear forms)
+    Nesterov:   the same v,        w <- (1 - eta lambda) w - eta (g + beta v)
+    any other:  (w, state) <- `Tape.transform` of (g, w, state)
+
+g is the mean gradient with that of the penalty, clipped and noised by then as privacy asks; lambda is the decoupled
+weight decay. What a step starts from is the model that it is applied to, which need not be the one at which the
+gradient was taken. A state belongs to a client, or to the one model that all have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.tape import Gradient, Model, Tape
+
+Terms = Sequence[tuple[float, Model | Gradient]]
+
+
+@dataclass(frozen=True)
+class OptimizerPlan:
+    """An optimiser in plain values.
+
+    Attributes:
+        momentum: beta >= 0.
+        nesterov: whether momentum is Nesterov's.
+        weight_decay: lambda >= 0, of what is linear.
+        initial: f32 [s, d], the state that a transformation of the tape begins with; None where all is linear.
+        averaged: how many rows of that state are real numbers, the first ones.
+        loses: whether a client that crashes loses its state.
+        averages: whether states are averaged as models are.
+        travels: whether a message with a model has the state, too.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    initial: NDArray[np.float32] | None = None
+    averaged: int = 1
+    loses: bool = False
+    averages: bool = False
+    travels: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a state, each as large as a model."""
+        return int(self.momentum > 0.0) if self.initial is None else len(self.initial)
+
+
+class State(NamedTuple):
+    """An optimiser's state: a model for each row, and how often it was updated."""
+
+    rows: tuple[Model, ...]
+    updates: int
+
+
+class Optimizer:
+    """Takes steps, and keeps the states.
+
+    Args:
+        tape: records.
+        plan: what to do.
+        states: how many there are: one for each client, or one.
+        serial: whether steps follow one another, as those of one model do.
+    """
+
+    def __init__(self, tape: Tape, plan: OptimizerPlan, states: int, serial: bool) -> None:
+        self.plan = plan
+        self._tape = tape
+        self._serial = serial
+        if plan.initial is None:
+            self._initial = State((Model((), ()),) * plan.rows, 0)
+        else:
+            self._initial = State(tuple(tape.constant(row) for row in plan.initial), 0)
+        self._states = [self._initial] * states
+
+    def step(self, who: int, base: Model, terms: Terms, step_size: float) -> Model:
+        """Return the model after a step from `base`; `terms` add up to the gradient."""
+        tape, plan, state = self._tape, self.plan, self._states[who]
+        if plan.initial is not None:
+            gradient = tape.combine(*terms)
+            model, rows = tape.transform(gradient, base, state.rows, state.updates, step_size)
+            self._states[who] = State(rows, state.updates + 1)
+            return model
+        add = tape.apply if self._serial else tape.combine
+        kept = 1.0 - step_size * plan.weight_decay
+        if not plan.momentum:
+            return add((kept, base), *((-step_size * coef, value) for coef, value in terms))
+        before = state.rows[0]
+        velocity = tape.settle(add(*((plan.momentum, before),) if before.rows else (), *terms))
+        self._states[who] = State((velocity,), state.updates + 1)
+        if not plan.nesterov:
+            return add((kept, base), (-step_size, velocity))
+        # g + beta v' = (1 + beta) v' - beta v
+        share = step_size * plan.momentum
+        return add((kept, base), (-step_size - share, velocity), (share, before))
+
+    def lose(self, who: int) -> None:
+        """A crash: the state begins anew, where that is how it is."""
+        if self.plan.loses:
+            self._states[who] = self._initial
+
+    def shown(self, who: int) -> State | None:
+        """The state as it travels with a model; None where none is averaged."""
+        return self._states[who] if self.plan.averages else None
+
+    def average(self, who: int, terms: Sequence[tuple[float, State | None]]) -> None:
+        """Put a linear combination of states in the place of somebody's, whose own is among them.
+
+        What is not a real number, and the number of updates, stays its own.
+        """
+        if self.plan.averages:
+            self._states[who] = self.blend(terms, self._states[who])
+
+    def take(self, who: int, state: State | None) -> None:
+        """Put another state in the place of somebody's."""
+        if state is not None:
+            self._states[who] = state
+
+    def blend(self, terms: Sequence[tuple[float, State | None]], own: State) -> State:
+        """Return a linear combination of states, with whole numbers of `own`."""
+        if len(terms) == 1 and terms[0][0] == 1.0 and terms[0][1] is not None:
+            return terms[0][1]
+        averaged = [
+            self._tape.combine(*((coef, state.rows[k]) for coef, state in terms if state is not None))
+            for k in range(min(self.plan.averaged, len(own.rows)))
+        ]
+        return State((*averaged, *own.rows[len(averaged) :]), own.updates)

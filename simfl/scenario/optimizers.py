@@ -1,0 +1,155 @@
+"""What a step makes of a gradient: optimisers of clients, and those of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from simfl.scenario.fields import ByKind, Config, Flag, NonNegative, OwnCode, OwnName, Positive, Within, variant
+
+#: Below 1, or it would never forget.
+Decay = Annotated[float, Within(at_least=0, below=1)]
+
+
+class OptimizerState(Config):
+    """What becomes of an optimiser's state beside the model that it belongs to."""
+
+    crash: Literal["keep", "lose"] = Field(
+        default="keep", description="a client that crashes has its state back with its last model, or begins anew"
+    )
+    average: Flag = Field(
+        default=False, description="whether gossip averages states with the weights with which it averages models"
+    )
+    travels: Flag | None = Field(
+        default=None, description="whether states count in the bytes of messages; null: where they are averaged"
+    )
+
+
+class OptimizerConfig(Config):
+    """Base of the optimisers of clients."""
+
+    state: OptimizerState = Field(default=OptimizerState(), description="what becomes of its state")
+
+
+class BuiltInOptimizer(OptimizerConfig):
+    """Base of the optimisers that need no code of yours."""
+
+    weight_decay: NonNegative = Field(
+        default=0.0, description="lambda of the decoupled decay: a step of size eta also takes eta lambda w away"
+    )
+    clip_norm: Positive | None = Field(
+        default=None,
+        description="bound on the L2 norm of the mean gradient, before the optimiser and behind all noise; null: none",
+    )
+
+
+class Sgd(BuiltInOptimizer):
+    """Plain SGD."""
+
+    kind: Literal["sgd"] = variant("sgd")
+
+
+class Momentum(BuiltInOptimizer):
+    """Heavy-ball momentum: v <- momentum v + g, w <- w - step v."""
+
+    kind: Literal["momentum"] = variant("momentum")
+    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+
+
+class Nesterov(BuiltInOptimizer):
+    """Nesterov's momentum: v <- momentum v + g, w <- w - step (g + momentum v)."""
+
+    kind: Literal["nesterov"] = variant("nesterov")
+    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+
+
+class Adam(BuiltInOptimizer):
+    """Adam; with weight_decay, AdamW."""
+
+    kind: Literal["adam"] = variant("adam")
+    beta1: Decay = Field(default=0.9, description="of the first moment")
+    beta2: Decay = Field(default=0.999, description="of the second moment")
+    eps: Positive = Field(default=1e-8, description="added to the root of the second moment")
+
+
+class OwnOptimizer(OptimizerConfig, OwnCode):
+    """A gradient transformation of your own, as optax has them, from an importable module."""
+
+    kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
+
+    __hash__ = OwnCode.__hash__
+
+
+Optimizer = Annotated[Sgd | Momentum | Nesterov | Adam | OwnOptimizer, ByKind(external=OwnOptimizer)]
+
+
+class ServerSgd(Config):
+    """Plain steps along the mean change, or gradient."""
+
+    kind: Literal["sgd"] = variant("sgd")
+
+
+class ServerMomentum(Config):
+    """FedAvgM: momentum on the mean change, or gradient."""
+
+    kind: Literal["momentum"] = variant("momentum")
+    momentum: Decay = Field(default=0.9, description="beta, the part of the velocity that is kept")
+
+
+class ServerAdaptive(Config):
+    """Base of the adaptive optimisers of a server, without bias correction."""
+
+    beta1: Decay = Field(default=0.9, description="of the first moment")
+    tau: Positive = Field(default=1e-3, description="added to the root of the second moment, which begins at tau²")
+
+
+class ServerAdam(ServerAdaptive):
+    """FedAdam."""
+
+    kind: Literal["adam"] = variant("adam")
+    beta2: Decay = Field(default=0.99, description="of the second moment")
+
+
+class ServerYogi(ServerAdaptive):
+    """FedYogi."""
+
+    kind: Literal["yogi"] = variant("yogi")
+    beta2: Decay = Field(default=0.99, description="of the second moment")
+
+
+class ServerAdagrad(ServerAdaptive):
+    """FedAdagrad, whose second moment is a sum."""
+
+    kind: Literal["adagrad"] = variant("adagrad")
+    beta1: Decay = Field(default=0.0, description="of the first moment")
+
+
+class OwnServerOptimizer(OwnCode):
+    """A gradient transformation of your own, as optax has them, from an importable module."""
+
+    kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
+
+    __hash__ = OwnCode.__hash__
+
+
+ServerOptimizer = Annotated[
+    ServerSgd | ServerMomentum | ServerAdam | ServerYogi | ServerAdagrad | OwnServerOptimizer,
+    ByKind(external=OwnServerOptimizer),
+]
+
+#: Step sizes that fit what an optimiser makes of a gradient, where the scenario says nothing.
+USUAL_STEPS = {"adam": 0.001}
+USUAL_SERVER_STEPS = dict.fromkeys(("adam", "yogi", "adagrad"), 0.01)
+
+
+def usual_step(section: object, steps: Mapping[str, float]) -> float | None:
+    """Return the step size beside an optimiser, whose section of a scenario may be a bare word; None for no other.
+
+    An own one has its learning rate in it, and its steps are taken as they are.
+    """
+    kind: Any = section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", section)
+    if not isinstance(kind, str):
+        return None
+    return 1.0 if ":" in kind else steps.get(kind)

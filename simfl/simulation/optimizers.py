@@ -1,0 +1,138 @@
+"""From the optimisers of a scenario to what the tape compiles and what algorithms are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.errors import ScenarioError
+from simfl.scenario import optimizers as schema
+from simfl.scenario.fields import hashable
+from simfl.scenario.own_code import digests_of, in_one_line, make
+from simfl.tape.optimizers import Rule, StateRows, adam, adaptive, momentum, rule_of, state_rows
+from simfl.tape.problem import Optimizing
+
+if TYPE_CHECKING:
+    from simfl.simulation.setup import Setup
+
+
+class Optimizers(NamedTuple):
+    """The optimisers of a run.
+
+    Attributes:
+        optimizing: what the tape's programs are compiled for.
+        client, server: what the algorithm's steps and its server's are; None for plain SGD.
+    """
+
+    optimizing: Optimizing
+    client: OptimizerPlan | None = None
+    server: OptimizerPlan | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of state that a client keeps beside its model."""
+        return 0 if self.client is None else self.client.rows
+
+
+def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
+    """Return the optimisers of a scenario.
+
+    Args:
+        setup: of which scenario, kind and algorithm are there.
+        initial: f32 [d], the parameters that a state begins beside.
+
+    Raises:
+        ScenarioError: a user's own transformation is none, or raised.
+    """
+    config, size, plan = setup.scenario.algorithm, len(initial), Optimizers(Optimizing())
+    given = config.optimizer
+    if given != type(config).model_fields["optimizer"].default:
+        where = "algorithm.optimizer"
+        if setup.kind.local:
+            rule = _rule(given, where)
+            _checked(rule, size, where)
+            plan = plan._replace(optimizing=replace(plan.optimizing, local=rule))
+        elif not setup.algorithm.takes_optimizer:
+            raise ScenarioError(
+                f"{where}: expected sgd with {config.kind!r}, found {given.kind!r}; make its steps with self.descend "
+                "and say takes_optimizer = True in the class"
+            )
+        else:
+            serial = setup.algorithm.one_model
+            optimizing, client = _plan(given, initial, where, Optimizing(pauses=not serial), serial)
+            state, rows = given.state, client.rows
+            if state.crash == "lose" and not _begins_alike(optimizing.applied, initial):
+                raise ScenarioError(
+                    f"{where}.state.crash: expected keep with {given.kind!r}, whose state begins with the parameters, "
+                    "found 'lose'; use keep"
+                )
+            travels = state.average if state.travels is None else state.travels
+            client = replace(client, loses=state.crash == "lose", averages=state.average and rows > 0, travels=travels)
+            plan = plan._replace(optimizing=optimizing, client=client)
+    of_server = getattr(config, "server_optimizer", schema.ServerSgd())
+    if of_server != schema.ServerSgd():
+        optimizing, server = _plan(of_server, initial, "algorithm.server_optimizer", plan.optimizing, serial=True)
+        plan = plan._replace(optimizing=optimizing, server=server)
+    return plan
+
+
+def _plan(
+    config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
+) -> tuple[Optimizing, OptimizerPlan]:
+    """Return an optimiser as sums of models where it is linear, and else as transformations of the tape."""
+    if isinstance(config, schema.Sgd | schema.Momentum | schema.Nesterov | schema.ServerMomentum):
+        decay = getattr(config, "weight_decay", 0.0)
+        if getattr(config, "clip_norm", None) is None:
+            beta = getattr(config, "momentum", 0.0)
+            return optimizing, OptimizerPlan(beta, isinstance(config, schema.Nesterov), decay)
+    rows = _checked(_rule(config, where), len(initial), where)
+    return replace(optimizing, applied=rows, serial=serial), OptimizerPlan(
+        initial=rows.begin(initial), averaged=rows.reals
+    )
+
+
+def _rule(config: Any, where: str) -> Rule:
+    """Return the gradient transformation that a section names."""
+    match config:
+        case schema.OwnOptimizer() | schema.OwnServerOptimizer():
+            return _own(config, where)
+        case schema.Momentum() | schema.Nesterov() | schema.ServerMomentum():
+            core = momentum(config.momentum, isinstance(config, schema.Nesterov))
+        case schema.Adam():
+            core = adam(config.beta1, config.beta2, config.eps)
+        case schema.ServerAdam() | schema.ServerYogi() | schema.ServerAdagrad():
+            core = adaptive(config.kind, config.beta1, getattr(config, "beta2", 0.0), config.tau)
+        case _:
+            core = None
+    values = config.model_dump(exclude={"state", "clip_norm", "weight_decay"})
+    clip_norm, decay = getattr(config, "clip_norm", None), getattr(config, "weight_decay", 0.0)
+    name = type(config).__name__, *sorted(values.items())
+    return rule_of(name, core=core, clip_norm=clip_norm, weight_decay=decay)
+
+
+def _own(config: Any, where: str) -> Rule:
+    """Return a user's own transformation."""
+    made = make(config.kind, config.options, f"{where}.kind")
+    if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
+        raise ScenarioError(
+            f"{where}.kind: expected a gradient transformation of optax from {config.kind!r}, with init and update, "
+            f"found {type(made).__name__}; return optax.chain(...), for example"
+        )
+    module = config.kind.partition(":")[0]
+    name = config.kind, hashable(config.options), digests_of([module]).get(module, id(made))
+    return Rule(name, made.init, made.update)
+
+
+def _checked(rule: Rule, size: int, where: str) -> StateRows:
+    """Return a rule's state as rows; what its functions raise, or return wrongly, is one line."""
+    with in_one_line(f"{where}.kind", "the optimiser"):
+        return state_rows(rule, size)
+
+
+def _begins_alike(rows: StateRows | None, initial: NDArray[np.float32]) -> bool:
+    """Whether the state begins with the same numbers whatever the parameters are."""
+    return rows is None or np.array_equal(rows.begin(initial), rows.begin(initial + np.float32(1.0)))

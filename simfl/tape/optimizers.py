@@ -1,0 +1,260 @@
+"""Optimisers as gradient transformations of optax: what they are, and their state as rows of the bank.
+
+A `Rule` maps a gradient, a state and parameters, all on flat vectors f32[d], to what is added to the parameters (times
+a step size) and the next state. Two things run it: the steps within a round of local training, where the state begins
+anew with each round, and the operation `Tape.transform`, whose state is rows beside the model (`StateRows`).
+
+optax is imported where a rule is made, not before.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+Adaptive = Literal["adam", "yogi", "adagrad"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A gradient transformation; what is compiled for it is kept by its `name`.
+
+    Attributes:
+        name: equal for rules that do the same.
+        init: parameters -> state.
+        update: (gradient, state, parameters) -> (what is added to the parameters, state).
+    """
+
+    name: Hashable
+    init: Any = field(compare=False)
+    update: Any = field(compare=False)
+
+
+def rule_of(name: Hashable, *, core: Any = None, clip_norm: float | None = None, weight_decay: float = 0.0) -> Rule:
+    """Return the rule -(core(clipped gradient) + weight_decay w); without a core, that of plain SGD.
+
+    Weight decay is decoupled (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
+
+    Args:
+        name: of the core, with its values.
+        core: a gradient transformation of optax.
+        clip_norm: bound on the L2 norm of the gradient; None for none.
+        weight_decay: of the parameters that the step starts from.
+    """
+    import optax
+
+    parts = [] if clip_norm is None else [optax.clip_by_global_norm(clip_norm)]
+    parts += [] if core is None else [core]
+    parts += [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    chain = optax.chain(*parts, optax.scale(-1.0))
+    return Rule((name, clip_norm, weight_decay), chain.init, chain.update)
+
+
+def momentum(decay: float, nesterov: bool) -> Any:
+    """v' = decay v + g, which is the direction; Nesterov's is g + decay v' (Sutskever et al. 2013)."""
+    import optax
+
+    return optax.trace(decay, nesterov=nesterov)
+
+
+def adam(beta1: float, beta2: float, eps: float) -> Any:
+    """Adam with bias correction, Kingma and Ba 2015, https://arxiv.org/abs/1412.6980."""
+    import optax
+
+    return optax.scale_by_adam(beta1, beta2, eps)
+
+
+def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
+    """The server's step of FedAdam, FedYogi and FedAdagrad, without bias correction.
+
+    m' = beta1 m + (1 - beta1) g,
+    v' = beta2 v + (1 - beta2) g²               (adam)
+         v - (1 - beta2) g² sign(v - g²)        (yogi)
+         v + g²                                 (adagrad)
+    and the direction is m' / (sqrt(v') + tau), with m = 0 and v = tau² at first.
+    Reddi et al. 2021, "Adaptive federated optimization", https://arxiv.org/abs/2003.00295, Algorithm 2.
+
+    Args:
+        kind: as above.
+        beta1, beta2: of the two moments.
+        tau: degree of adaptivity.
+    """
+    import optax
+
+    def init(params: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros_like(params), jnp.full_like(params, tau**2)
+
+    def update(
+        g: jax.Array, state: tuple[jax.Array, jax.Array], params: jax.Array | None = None
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        del params
+        m, v = state
+        square = g * g
+        m = beta1 * m + (1 - beta1) * g
+        if kind == "adam":
+            v = beta2 * v + (1 - beta2) * square
+        elif kind == "yogi":
+            v = v - (1 - beta2) * square * jnp.sign(v - square)
+        else:
+            v = v + square
+        return m / (jnp.sqrt(v) + tau), (m, v)
+
+    return optax.GradientTransformation(init, update)
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """The state of a rule as rows f32 [rows, d]: its real numbers one after the other, then its whole numbers.
+
+    A whole number is two halves of 16 bits, each a float of that value, so that no arithmetic on the way could take its
+    bits for a number that is not normal. A counter (`count`, as optax calls it), which is the number of updates
+    whatever the gradients are, is not in the rows: who records the operation knows it.
+
+    Attributes:
+        rule: whose state.
+        size: d.
+        structure: of the state.
+        leaves: dtype and shape of its leaves.
+        counters: which of them count updates.
+    """
+
+    rule: Rule
+    size: int
+    structure: Any
+    leaves: tuple[tuple[str, tuple[int, ...]], ...]
+    counters: tuple[bool, ...]
+
+    @property
+    def reals(self) -> int:
+        """Rows of real numbers, which may be averaged."""
+        return self._rows([math.prod(shape) for kind, shape, counts in self._entries if not _whole(kind)])
+
+    @property
+    def wholes(self) -> int:
+        """Rows of whole numbers."""
+        return self._rows(
+            [2 * math.prod(shape) for kind, shape, counts in self._entries if _whole(kind) and not counts]
+        )
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.reals + self.wholes
+
+    @property
+    def _entries(self) -> list[tuple[str, tuple[int, ...], bool]]:
+        return [(kind, shape, counts) for (kind, shape), counts in zip(self.leaves, self.counters, strict=True)]
+
+    def _rows(self, counts: list[int]) -> int:
+        return -(-sum(counts) // self.size)
+
+    def begin(self, params: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the state at the beginning, f32 [rows, d]."""
+        return np.asarray(self.pack(self.rule.init(jnp.asarray(params))))
+
+    def pack(self, state: Any) -> jax.Array:
+        """Return a state as rows."""
+        reals, wholes = [], []
+        for leaf, (kind, _, counts) in zip(jax.tree.leaves(state), self._entries, strict=True):
+            if not _whole(kind):
+                reals.append(jnp.ravel(leaf).astype(jnp.float32))
+            elif not counts:
+                bits = jnp.ravel(leaf).astype(jnp.uint32 if kind.startswith("u") else jnp.int32).astype(jnp.uint32)
+                wholes += [(bits >> 16).astype(jnp.float32), (bits & 0xFFFF).astype(jnp.float32)]
+        return jnp.concatenate([self._filled(reals, self.reals), self._filled(wholes, self.wholes)])
+
+    def _filled(self, parts: list[jax.Array], rows: int) -> jax.Array:
+        flat = jnp.concatenate([jnp.zeros(0), *parts])
+        return jnp.pad(flat, (0, rows * self.size - len(flat))).reshape(rows, self.size)
+
+    def unpack(self, rows: jax.Array, count: jax.Array) -> Any:
+        """Return the state that rows f32 [rows, d] hold after `count` updates."""
+        reals, wholes = rows[: self.reals].reshape(-1), rows[self.reals :].reshape(-1)
+        at = whole_at = 0
+        leaves = []
+        for kind, shape, counts in self._entries:
+            length = math.prod(shape)
+            if counts:
+                leaf = jnp.full(shape, count)
+            elif _whole(kind):
+                high, low = (wholes[whole_at + part * length :][:length].astype(jnp.uint32) for part in (0, 1))
+                leaf = (high << 16) | low
+                leaf = leaf if kind.startswith("u") else leaf.astype(jnp.int32)
+                whole_at += 2 * length
+            else:
+                leaf = reals[at : at + length]
+                at += length
+            leaves.append(leaf.reshape(shape).astype(kind))
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def step(
+        self, gradient: jax.Array, params: jax.Array, rows: jax.Array, count: jax.Array, step_size: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return params + step_size * update, f32[d], and the next state's rows."""
+        added, state = self.rule.update(gradient, self.unpack(rows, count), params)
+        return params + step_size * added, self.pack(state)
+
+
+def _whole(kind: str) -> bool:
+    """Whether numbers of a dtype are whole."""
+    return np.dtype(kind).kind in "iub" if kind != "bfloat16" else False
+
+
+@functools.lru_cache(maxsize=64)
+def state_rows(rule: Rule, size: int) -> StateRows:
+    """Return how a rule's state becomes rows of d = `size` numbers.
+
+    Raises:
+        TypeError: its state holds something else than numbers, or `update` changes shapes.
+    """
+    params = jax.ShapeDtypeStruct((size,), jnp.float32)
+    state = jax.eval_shape(rule.init, params)
+    added, after = jax.eval_shape(rule.update, params, state, params)
+    if jax.tree.structure(added).num_leaves != 1 or getattr(added, "shape", None) != (size,):
+        raise TypeError(f"expected updates of the shape of the parameters, ({size},), found {_shapes(added)}")
+    if jax.tree.structure(after) != jax.tree.structure(state) or _shapes(after) != _shapes(state):
+        raise TypeError(f"expected a state that keeps its shapes, {_shapes(state)}, found {_shapes(after)}")
+    leaves, structure = jax.tree.flatten(state)
+    for leaf in leaves:
+        if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool) or leaf.dtype.itemsize > 4:
+            raise TypeError(f"expected a state of numbers of at most 32 bits, found {leaf.dtype}")
+    counters = _counters(rule, size, len(leaves))
+    return StateRows(rule, size, structure, tuple((str(leaf.dtype), leaf.shape) for leaf in leaves), counters)
+
+
+def _shapes(tree: Any) -> str:
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
+
+
+def _counters(rule: Rule, size: int, leaves: int) -> tuple[bool, ...]:
+    """Return which leaves of the state are 0, 1, 2, 3 after so many updates, whatever the gradients are."""
+    probes = [jnp.linspace(-1.0, 1.0, size), jnp.zeros(size), jnp.full(size, jnp.nan)]
+
+    def seen(params: jax.Array) -> list[list[Any]]:
+        found = []
+        for gradient in probes:
+            state = rule.init(params)
+            found.append(jax.tree.leaves(state))
+            for _ in range(3):
+                state = rule.update(gradient, state, params)[1]
+                found.append(jax.tree.leaves(state))
+        return found
+
+    paths = jax.tree_util.tree_flatten_with_path(jax.eval_shape(rule.init, probes[0]))[0]
+    named = [bool(path) and getattr(path[-1], "name", "") == "count" for path, _ in paths]
+    if not any(named):
+        return (False,) * leaves
+    found = jax.jit(seen)(probes[1])
+    return tuple(named[k] and all(_is(states[k], at % 4) for at, states in enumerate(found)) for k in range(leaves))
+
+
+def _is(leaf: Any, value: int) -> bool:
+    return np.shape(leaf) == () and np.issubdtype(np.asarray(leaf).dtype, np.integer) and int(leaf) == value
