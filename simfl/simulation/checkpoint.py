@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
 
-FORMAT = 2
+FORMAT = 3
 REST = 32
 """The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
 
