@@ -4,9 +4,10 @@ A model is a frozen, hashable object without state. Its parameters are one vecto
 executor can keep hundreds of them as rows of one bank, average them and add noise to them without
 knowing which model they belong to. Every method works under `jax.jit` and `jax.vmap`.
 
-A user's own model only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients
-and the per-example clipping below are right for any of them. The models of this folder override
-them with closed forms where that is faster.
+A model only needs `size`, `init`, `predict`, `losses` and `correct`: the gradients and the per-example
+clipping below are right for any of them, in micro-batches whose gradients take a bounded number of
+bytes. The models of this folder override them with closed forms where that is faster. A user's own
+model, which knows nothing of flat vectors, becomes one in `simfl.models.own`.
 
 Per-example clipping: Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1,
 https://arxiv.org/abs/1607.00133.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -27,6 +28,15 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = jax.Array
 """An array on the device (or a tracer of one)."""
+
+GRADIENTS_BYTES = 2**24
+"""The gradients of single examples take at most so many bytes at a time, 16 MiB, where there is no closed form.
+
+For each of the operations that are computed side by side; one gradient may take more.
+"""
+
+SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]
+"""(x, y, weight) of some examples -> what they add to a sum of gradients, f32[d], and to a count, int32[]."""
 
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parts of a flat vector, in the order in which they lie in it, each by rows."""
@@ -56,6 +66,8 @@ class AbstractModel(ABC):
     """True for models that are slower when vmapped over parameters on a CPU."""
     tokens: ClassVar[bool] = False
     """True for models of sequences, which take x as int32 [b, length]."""
+    metric_names: ClassVar[tuple[str, ...]] = ()
+    """What `metrics` returns."""
 
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)
@@ -136,6 +148,11 @@ class AbstractModel(ABC):
     def correct(self, params: Array, x: Array, y: Array) -> Array:
         """Return 1.0 where the prediction is right and 0.0 where not, f32[b]; NaN where accuracy has no meaning."""
 
+    def metrics(self, params: Array, x: Array, y: Array) -> dict[str, Array]:
+        """Return what else an evaluation takes the mean of, f32[b] each, by the names `metric_names`."""
+        del params, x, y
+        return {}
+
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return the penalised mean loss, f32[]: sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
@@ -174,15 +191,32 @@ class AbstractModel(ABC):
             weight: f32[b], as in `gradient_sum`.
             clipping_norm: C > 0, per example and over all parameters together; inf does not clip. May be traced.
         """
-        gradients = self._gradients(params, masked(x, weight), y)
-        squared_norms = jnp.sum(gradients * gradients, axis=1)
-        scale = clipping_scale(squared_norms, weight, clipping_norm)
-        return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
+
+        def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+            gradients = self._gradients(params, masked(x, weight), y)
+            squared_norms = jnp.sum(gradients * gradients, axis=1)
+            scale = clipping_scale(squared_norms, weight, clipping_norm)
+            return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
+
+        return sum_in_parts(part, self.gradients_at_a_time, self.size)(x, y, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
         """Return ||g_i||_2 of every example, f32[b]; where there is no gradient, it may be some 1e-18."""
-        gradients = self._gradients(params, x, y)
-        return jnp.sqrt(jnp.sum(gradients * gradients, axis=1))
+        b, size = x.shape[0], self.gradients_at_a_time
+
+        def norms(some: tuple[Array, Array]) -> Array:
+            gradients = self._gradients(params, *some)
+            return jnp.sqrt(jnp.sum(gradients * gradients, axis=1))
+
+        if b <= size:
+            return norms((x, y))
+        found: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
+        return found.reshape(-1)[:b]
+
+    @property
+    def gradients_at_a_time(self) -> int:
+        """Of how many examples the gradients are computed together where each is needed: see `GRADIENTS_BYTES`."""
+        return max(1, GRADIENTS_BYTES // (4 * self.size))
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
         """Return g_i of every example, f32[b, d]: the plain way, b times the memory of a gradient."""
@@ -201,7 +235,31 @@ def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
 
 def masked(x: Array, weight: Array) -> Array:
     """Return x [b, ...] with zeros where weight [b] is 0, so that nothing non-finite can come from padding."""
-    return jnp.where(weight.reshape(-1, *(1,) * (x.ndim - 1)) != 0, x, 0.0)
+    return jnp.where(weight.reshape(-1, *(1,) * (x.ndim - 1)) != 0, x, jnp.zeros((), x.dtype))
+
+
+def in_parts(array: Array, size: int) -> Array:
+    """Return an array [b, ...] as [ceil(b / size), size, ...], filled up with zeros (weight 0 for weights)."""
+    missing = -array.shape[0] % size
+    return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
+
+
+def sum_in_parts(part: SumOfExamples, size: int, dimension: int) -> SumOfExamples:
+    """Return the same sum over a batch, taken over at most `size` examples at a time; f32[dimension] and a count."""
+
+    def total(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+        if x.shape[0] <= size:
+            return part(x, y, weight)
+
+        def add(sums: tuple[Array, Array], some: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+            more = part(*some)
+            return (sums[0] + more[0], sums[1] + more[1]), None
+
+        parts = in_parts(x, size), in_parts(y, size), in_parts(weight, size)
+        sums: tuple[Array, Array] = jax.lax.scan(add, (jnp.zeros(dimension), jnp.int32(0)), parts)[0]
+        return sums
+
+    return total
 
 
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:

@@ -23,14 +23,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded
+from simfl.models.base import (
+    AbstractModel,
+    Array,
+    Layout,
+    SumOfExamples,
+    clipping_scale,
+    count_unbounded,
+    in_parts,
+    sum_in_parts,
+)
 from simfl.models.layers import AbstractLayer, Convolution
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
-
-
-_Part = Callable[[Array, Array, Array], tuple[Array, Array]]
-"""(x, y, weight) of some examples -> what they add to a sum of gradients, f32[d], and to a count, int32[]."""
 
 
 class Pass:
@@ -157,7 +162,7 @@ class AbstractNetwork(AbstractModel):
         b = x.shape[0]
         if b <= self.max_batch:
             return outputs(x)
-        z = jax.lax.map(outputs, _split(x, self.max_batch))
+        z = jax.lax.map(outputs, in_parts(x, self.max_batch))
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
@@ -177,22 +182,11 @@ class AbstractNetwork(AbstractModel):
         parts = zip(self.layers, lifted, errors, strict=True)
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
-    def _in_parts(self, part: _Part, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+    def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
         """Return the sums over the batch of two additive functions, in parts of a size that suits the device."""
 
-        def in_parts_of(size: int) -> _Part:
-            def total(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-                def add(
-                    sums: tuple[Array, Array], some: tuple[Array, Array, Array]
-                ) -> tuple[tuple[Array, Array], None]:
-                    more = part(*some)
-                    return (sums[0] + more[0], sums[1] + more[1]), None
-
-                parts = _split(x, size), _split(y, size), _split(weight, size)
-                sums: tuple[Array, Array] = jax.lax.scan(add, (jnp.zeros(self.size), jnp.int32(0)), parts)[0]
-                return sums
-
-            return total if x.shape[0] > size else part
+        def in_parts_of(size: int) -> SumOfExamples:
+            return sum_in_parts(part, size, self.size)
 
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
@@ -200,12 +194,6 @@ class AbstractNetwork(AbstractModel):
             x, y, weight, cpu=in_parts_of(self.cpu_batch), default=in_parts_of(self.max_batch)
         )
         return sums
-
-
-def _split(array: Array, size: int) -> Array:
-    """Return an array [b, ...] as [ceil(b / size), size, ...], filled up with zeros (weight 0 for weights)."""
-    missing = -array.shape[0] % size
-    return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
 
 
 @dataclass(frozen=True)

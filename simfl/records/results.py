@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +49,12 @@ class Run:
 
     Args:
         folder: the run folder, with scenario.yaml, manifest.json and the tables.
+        given: objects that the run was given from Python, `model` or `data`; without them its model cannot be used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, given: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
+        self.given = dict(given or {})
 
     @functools.cached_property
     def scenario(self) -> dict[str, Any]:
@@ -272,8 +274,12 @@ class Run:
         return rows
 
 
-def read(folder: str | Path) -> Run:
+def read(folder: str | Path, **given: Any) -> Run:
     """Open the folder of a run.
+
+    Args:
+        folder: of the run.
+        given: objects that it was given from Python, `model=net`: only with them can its model be used.
 
     Raises:
         DataError: no such folder, or not one of a run.
@@ -285,6 +291,6 @@ def read(folder: str | Path) -> Run:
         inside = sorted(entry.parent.name for entry in path.glob("*/manifest.json"))
         advice = f"; it holds the runs {', '.join(inside)}: name one of them" if inside else ""
         raise DataError(f"{path}: expected the folder of a run, found no manifest.json in it{advice}")
-    run = Run(path)
+    run = Run(path, given)
     _ = run.manifest, run.scenario  # a damaged folder is better found now than at the first plot
     return run

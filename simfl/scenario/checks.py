@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simfl.scenario.data import RealData, SyntheticData, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
-from simfl.scenario.models import Linear, Model, ModelConfig
+from simfl.scenario.models import Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Resample
 from simfl.scenario.privacy import Accounted
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
@@ -227,7 +227,7 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
     data, at = scenario.data, ("data", "partition")
     partition, sizes = data.partition, data.partition.sizes
     _, num_classes = _labels(scenario)
-    regression = data.task in ("regression", "points") or isinstance(scenario.model, Linear)
+    regression = data.task in ("regression", "points") or scenario.model.regression
     if partition.needs_labels and regression:
         what = f"data set '{data.set}' with model '{scenario.model.kind}', which has no classes"
         yield Problem(f"iid or resample for {what}", repr(partition.kind), "choose one of them", (*at, "kind"))
@@ -280,7 +280,8 @@ def _model(scenario: Scenario) -> Iterator[Problem]:
             "unknown": "the features",
         }[task]
         models = [member for member in members_of(Model) if issubclass(member, ModelConfig)]
-        kinds = [kind_of(member, "kind") for member in models if _fits(member, scenario)]
+        named = [member for member in models if not member.model_fields["kind"].is_required()]
+        kinds = [kind_of(member, "kind") for member in named if _fits(member, scenario)]
         advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"
         yield Problem(
             f"{one_of(kinds)} for {what} of data set '{data.set}'", repr(model.kind), advice, ("model", "kind")

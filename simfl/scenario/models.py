@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.data import TargetKind
-from simfl.scenario.fields import ByKind, Config, Count, Flag, NonNegative, variant
+from simfl.scenario.fields import ByKind, Config, Count, Flag, NonNegative, OwnCode, OwnName, variant
 
 
 class ModelConfig(Config):
@@ -15,6 +15,11 @@ class ModelConfig(Config):
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "unknown")
     convolutional: ClassVar[bool] = False
+
+    @property
+    def regression(self) -> bool:
+        """Whether it fits targets rather than classes."""
+        return "regression" in self.tasks
 
     l2: NonNegative = Field(default=0.0, description="lambda of the penalty lambda/2 ||w||² on all parameters")
 
@@ -111,7 +116,26 @@ class ResNet(ModelConfig):
     blocks: Count = Field(default=1, description="residual blocks in each of the three stages: 6 blocks + 2 layers")
 
 
+class ExternalModel(ModelConfig, OwnCode):
+    """A model of your own, made by a function or class of an importable module."""
+
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "regression", "points", "unknown")
+
+    kind: OwnName = Field(description="module and function (or class) that makes the model, as in my_net:make")
+    targets: Literal["classes", "values"] = Field(
+        default="classes",
+        description="what the labels of a data file are to it: classes, or values as they stand, as for a regression",
+    )
+
+    @property
+    def regression(self) -> bool:
+        """As `targets` says."""
+        return self.targets == "values"
+
+    __hash__ = OwnCode.__hash__
+
+
 Model = Annotated[
-    Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet,
-    ByKind(default="softmax"),
+    Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | ExternalModel,
+    ByKind(default="softmax", external=ExternalModel),
 ]

@@ -2,8 +2,8 @@
 
 A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
 called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
-do: who validates or runs somebody's scenario trusts them and the folder. Results are data: whoever only looks at them loads
-nothing (`nothing_loaded`).
+do: who validates or runs somebody's scenario trusts them and the folder. Results are data: whoever only looks at them
+loads nothing (`nothing_loaded`).
 
 Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
 source of the modules that it names (`source_digests`); one that was changed since it was imported is imported anew.
@@ -38,6 +38,8 @@ OBJECT = "object"
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """How own code is named: module, colon, name."""
 
+#: Characters of what own code raised.
+_LONGEST = 240
 _may_load = ContextVar("_may_load", default=True)
 _PACKAGE = Path(__file__).parents[1]
 _OTHERS = tuple({str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
@@ -69,8 +71,8 @@ def load(name: str, where: str) -> Any:
     if module == OBJECT:
         section = where.partition(".")[0]
         raise ScenarioError(
-            f"{where}: {name!r} is an object that was given from Python; give it again: "
-            f"simfl.run(scenario, {section}=...), or name a module that makes it: my_module:make"
+            f"{where}: {name!r} is an object that was given from Python; give it again as "
+            f"{section}=... of simfl.run, resume or read; or name a module that makes it: my_module:make"
         )
     if not _may_load.get():
         raise ScenarioError(
@@ -158,7 +160,7 @@ def nothing_loaded() -> Iterator[None]:
 
 def named_object(value: object) -> str:
     """Return how an object that was given from Python stands in a scenario."""
-    return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', type(value).__qualname__)}"
+    return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', type(value).__name__)}"
 
 
 def modules_of(scenario: Any) -> list[str]:
@@ -225,7 +227,8 @@ def _import(module: str) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
 
 
 def place_of(error: BaseException) -> str:

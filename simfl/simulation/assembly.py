@@ -18,6 +18,7 @@ from simfl.algorithms import Algorithm, Training
 from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError
 from simfl.models import AbstractModel
+from simfl.models.own import OwnModel
 from simfl.scenario import Scenario
 from simfl.scenario.fields import LONGEST_S
 from simfl.simulation.data import load_data, model_of, share_out, start_of
@@ -25,6 +26,7 @@ from simfl.simulation.devices import check_memory
 from simfl.simulation.graphs import graphs_of
 from simfl.simulation.kinds import check_options, find_algorithm, find_kind
 from simfl.simulation.optimizers import optimizers_of
+from simfl.simulation.own import opened
 from simfl.simulation.privacy import not_counting, privacy_warnings
 from simfl.simulation.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.simulation.underlay import underlay_of
@@ -52,11 +54,12 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     Raises:
         ScenarioError, DataError: with one line that says what to change.
     """
+    scenario = opened(scenario, own)
     streams = Streams(scenario.seed)
     kind, algorithm = find_kind(scenario), find_algorithm(scenario.algorithm.kind)
     dataset = load_data(scenario, streams)
     shares = share_out(scenario, dataset, streams)
-    model = model_of(scenario, dataset)
+    model = model_of(scenario, dataset, own.model)
     start = start_of(scenario, model)
     if adapt is not None:
         dataset, shares, model = adapt(dataset, shares, model)
@@ -96,6 +99,11 @@ def _check(setup: Setup) -> None:
         raise ScenarioError(
             f"algorithm.batch_size: expected at most {sizes[smallest]}, the examples of client {smallest}, "
             f"found {batch_size}; lower it, or use fewer clients (clients.count is {len(sizes)}) or larger parts"
+        )
+    if scenario.stop.accuracy is not None and isinstance(setup.model, OwnModel) and not setup.model.has_accuracy:
+        raise ScenarioError(
+            f"stop.accuracy: expected a model with an accuracy, found '{setup.model.kind}'; give it a predict, or a metric "
+            "of this name"
         )
     asked, there = scenario.evaluate.gradients, len(setup.dataset.train_x)
     if asked > there:
@@ -199,6 +207,12 @@ def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
 
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield what can only be seen beside the data."""
+    model = setup.model
+    if setup.protection.clip == "example" and isinstance(model, OwnModel) and model.has_closed_form:
+        yield (
+            f"privacy: clipped_gradient_sum of model {model.kind} is trusted to clip every example: it did so with the "
+            "examples it was tried out on; leave it out, and simfl clips them one by one"
+        )
     yield from privacy_warnings(setup)
     if unread := setup.topology.unread:
         path = getattr(setup.scenario.topology, "path", "")

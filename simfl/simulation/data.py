@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from simfl.models import AbstractModel, build_model, model_options
 from simfl.records import RunFolder
 from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
+from simfl.scenario.models import ExternalModel
 from simfl.scenario.partitions import ByColumn
+from simfl.simulation.own import own_model_of
 from simfl.simulation.setup import Start
 from simfl.streams import Streams
 
@@ -32,7 +35,7 @@ def load_data(scenario: Scenario, streams: Streams) -> Dataset:
     options = config.model_dump(exclude={"set", "partition"})
     # Some sets depend on the model that is trained: the optimum that is known, say, is its optimum.
     model = scenario.model
-    told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": "regression" in model.tasks}
+    told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
     if isinstance(config.partition, ByColumn):
         options["group"] = config.partition.column
     wanted = DATASETS[config.set].options
@@ -108,8 +111,10 @@ def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
     return Start(file, params, digest_parts(parts))
 
 
-def model_of(scenario: Scenario, dataset: Dataset) -> AbstractModel:
-    """Return the model that fits the data set's shapes."""
+def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
+    """Return the model that fits the data set's shapes; `given` is one from Python."""
+    if isinstance(scenario.model, ExternalModel):
+        return own_model_of(scenario, dataset, given)
     options = scenario.model.model_dump(exclude={"kind", "l2"})
     if dataset.curvature is not None and "curvature" in model_options(scenario.model.kind):
         options["curvature"] = tuple(float(c) for c in dataset.curvature)

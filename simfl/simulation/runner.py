@@ -21,6 +21,7 @@ import numpy as np
 from simfl import signals
 from simfl.callbacks import Audience, Callback
 from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
 from simfl.records.folder import combine_digests, digest_text
@@ -29,7 +30,7 @@ from simfl.records.sweeps import FINISHED
 from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
 from simfl.records.watching import watching
 from simfl.records.writer import Amend
-from simfl.scenario import Scenario, from_mapping, load
+from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
@@ -37,6 +38,7 @@ from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.endings import why_over
+from simfl.simulation.own import opened
 from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
@@ -71,7 +73,8 @@ def prepare(
         ScenarioError, DataError: with one line that says what to change.
     """
     choose_device(device)
-    return assemble(scenario if isinstance(scenario, Scenario) else load(scenario), own=Own(model, data))
+    own = Own(model, data)
+    return assemble(opened(scenario, own), own=own)
 
 
 def run(
@@ -280,12 +283,13 @@ class Simulation:
             failure = failure or refused
             if self.status in FINISHED and failure is None:
                 self.keeper.remove()
-        self.audience.ended(Run(folder.path))
+        found = Run(folder.path, self.setup.own.given)
+        self.audience.ended(found)
         if failure is not None:
             if isinstance(failure, SimflError | KeyboardInterrupt):
                 raise failure
             raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
-        return Run(folder.path)
+        return found
 
     def _simulate(self, folder: RunFolder) -> BaseException | None:
         """Let the world run and take down what happens; return what went wrong."""
@@ -685,6 +689,8 @@ class Simulation:
         }
         if self._own_code:
             extra["own_code"] = self._own_code
+        if isinstance(model := self.setup.model, OwnModel):
+            extra["own_model"] = {"parameters": len(model.layout), "digest": model.own.digest()}
         if self._models:
             extra["models"] = self._models
         if (start := self.setup.start) is not None:

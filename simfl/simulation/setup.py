@@ -58,7 +58,12 @@ class Own:
     data: Any = None
 
     def __bool__(self) -> bool:
-        return self.model is not None or self.data is not None
+        return bool(self.given)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What there is, by name."""
+        return {name: value for name, value in (("model", self.model), ("data", self.data)) if value is not None}
 
 
 NOTHING_OWN = Own()

@@ -48,7 +48,7 @@ class Trained:
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
         self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed))
-        self.model: AbstractModel = model_of(self.scenario, self.dataset)
+        self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
         self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
         try:
             self.params = self.model.joined(parts)
@@ -145,7 +145,9 @@ def _opened(folder: Path, written_ns: int) -> Trained:
 def open_trained(run: Run) -> Trained:
     """Return a run's model with its data set, which are kept for the next call."""
     file = RunFolder(run.folder).models_path("model")
-    return _opened(run.folder.absolute(), file.stat().st_mtime_ns) if file.exists() else Trained(run)
+    if run.given or not file.exists():
+        return Trained(run)
+    return _opened(run.folder.absolute(), file.stat().st_mtime_ns)
 
 
 def predict(run: Run, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:

@@ -87,7 +87,9 @@ def test_what_cannot_be_made_is_one_line(making, name, options, message):
 
 
 def test_objects_from_python_cannot_be_loaded_by_name():
-    with pytest.raises(ScenarioError, match=r"^model\.kind: 'object:Net' is an object .*run\(scenario, model=\.{3}\)"):
+    with pytest.raises(
+        ScenarioError, match=r"^model\.kind: 'object:Net' is an object .*again as model=\.{3} of simfl\.run"
+    ):
         make("object:Net", {}, "model.kind")
 
 

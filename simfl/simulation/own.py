@@ -1,0 +1,82 @@
+"""What is a user's own: models from a module or from Python, and how an object stands in a scenario."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simfl.data import Dataset
+from simfl.models import AbstractModel
+from simfl.models.own import OwnModel, Same, own_model
+from simfl.models.trial import EXAMPLES, try_out
+from simfl.scenario import Scenario, from_mapping, load
+from simfl.scenario.fields import hashable
+from simfl.scenario.models import ExternalModel
+from simfl.scenario.own_code import digests_of, make, named_object
+from simfl.scenario.own_code import load as load_own
+from simfl.simulation.setup import Own
+from simfl.streams import Streams
+
+#: What a function that makes a model is told of the data, if it asks for it by these names.
+TOLD = ("input_shape", "num_classes")
+
+
+def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Scenario:
+    """Return a scenario in which objects stand in place of what it says, `object:NAME`."""
+    if not isinstance(scenario, Scenario):
+        return load(scenario, [f"{key}={name}" for key, name in _names(own).items()])
+    changed = scenario.resolved()
+    for path, name in _names(own).items():
+        section, key = path.split(".")
+        if changed[section][key] == name:
+            continue
+        kept = {*EXTERNAL[section].keys()} - {"options"}
+        changed[section] = {word: value for word, value in changed[section].items() if word in kept} | {key: name}
+    return from_mapping(changed, scenario.name) if changed != scenario.resolved() else scenario
+
+
+EXTERNAL = {"model": ExternalModel}
+
+
+def _names(own: Own) -> dict[str, str]:
+    return {} if own.model is None else {"model.kind": named_object(own.model)}
+
+
+def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
+    """Return a user's own model, tried out on the first examples of the data.
+
+    Args:
+        scenario: whose model is `module:name`, or an object.
+        dataset: what it is trained on.
+        given: the object.
+
+    Raises:
+        ScenarioError: it cannot be loaded, or is not what a model has to be; one line says what.
+    """
+    config = scenario.model
+    assert isinstance(config, ExternalModel)
+    identity: Any = Same(given)
+    if given is None:
+        told = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
+        found = load_own(config.kind, "model.kind")
+        asks = inspect.signature(found).parameters if callable(found) else {}
+        options = {name: value for name, value in told.items() if name in asks} | dict(config.options)
+        given = make(config.kind, options, "model.kind")
+        module = config.kind.partition(":")[0]
+        identity = (config.kind, hashable(config.options), tuple(digests_of([module]).items()))
+    x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
+    model = own_model(
+        given,
+        name=config.kind,
+        identity=identity,
+        x=x,
+        y=y,
+        num_classes=dataset.num_classes,
+        l2=config.l2,
+        key=Streams(scenario.seed).key("init"),
+    )
+    if isinstance(model, OwnModel):
+        try_out(model, x, y)
+    return model

@@ -1,0 +1,153 @@
+"""A user's own model from end to end: named in a scenario or given from Python."""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import ScenarioError
+from simfl.models.own import Parameters
+from simfl.scenario import loads
+from simfl.simulation.assembly import assemble
+from simfl.simulation.own import opened
+from simfl.simulation.runner import prepare, resume, run
+from simfl.simulation.setup import Own
+from simfl.streams import Streams
+from simfl.tape.draws import batch_positions
+from tests.helpers import run_until
+
+MODULE = """
+import jax
+import jax.numpy as jnp
+
+def make(input_shape, num_classes, hidden=8):
+    return Net(input_shape[0], num_classes, hidden)
+
+class Net:
+    def __init__(self, *shape):
+        self.shape = shape
+
+    def init(self, key):
+        p, c, h = self.shape
+        one, two = jax.random.split(key)
+        return {"in": jax.random.normal(one, (p, h)) / p**0.5, "out": jax.random.normal(two, (h, c)) / h**0.5}
+
+    def predict(self, params, x):
+        return jnp.tanh(x @ params["in"]) @ params["out"]
+
+    def losses(self, params, x, y):
+        return -jnp.take_along_axis(jax.nn.log_softmax(self.predict(params, x)), y[:, None], axis=1)[:, 0]
+"""
+
+TEXT = """
+data: {set: logistic, samples: 60, dimension: 5, test_fraction: 0.2}
+model: {kind: "own_net_of_a_test:make", options: {hidden: 4}}
+clients: {count: 1, seconds_per_example: 1 ms}
+algorithm: {kind: sync_sgd, batch_size: 12, step_size: 0.3}
+stop: {updates: 200}
+evaluate: {every: {updates: 200}}
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    file = tmp_path / "own_net_of_a_test.py"
+    file.write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "own_net_of_a_test", raising=False)
+    return file
+
+
+def test_two_hundred_steps_are_those_of_a_plain_loop(module, tmp_path):
+    scenario = loads(TEXT, "own")
+    found = run(scenario, out=tmp_path / "results")
+    setup = prepare(scenario)
+    net, x, y = setup.model.given, *map(jnp.asarray, (setup.dataset.train_x, setup.dataset.train_y))
+    own, streams = jnp.asarray(setup.shares.indices), Streams(scenario.seed)
+    keys, zero = jnp.asarray(streams.key("data")), jnp.int32(0)
+    params = net.init(jax.random.wrap_key_data(streams.key("init"), impl="threefry2x32"))
+    assert jax.tree.map(jnp.shape, params) == {"in": (5, 4), "out": (4, 2)}
+
+    @jax.jit
+    def step(params, draw):
+        at = own[batch_positions("shuffle", keys, zero, draw, zero, 12, 12, jnp.int32(len(own)))]
+        gradient = jax.grad(lambda params: net.losses(params, x[at], y[at]).mean())(params)
+        return jax.tree.map(lambda w, g: w - 0.3 * g, params, gradient)
+
+    for draw in range(200):
+        params = step(params, draw)
+    for name, part in found.model.items():
+        np.testing.assert_allclose(part, params[name], atol=1e-5)
+    assert setup.model.kind == "own_net_of_a_test:make"
+    assert found.evaluate()["accuracy"] == found.metrics["test_accuracy"].iloc[-1]
+    assert set(found.manifest.extra["own_code"]) == {"own_net_of_a_test"}
+    assert prepare(scenario).model == setup.model, "programs are shared"
+    module.write_text(MODULE + "# changed")
+    assert prepare(scenario).model != setup.model
+
+
+def test_an_object_stands_in_the_scenario_and_must_be_given_again(module, tmp_path):
+    import own_net_of_a_test
+
+    net = own_net_of_a_test.make((5,), 2)
+    mapping = {
+        "data": {"set": "logistic", "samples": 60, "dimension": 5},
+        "algorithm": {"kind": "adpsgd", "batch_size": 8},
+        "clients": {"count": 2},
+    }
+    mapping |= {"stop": {"updates": 4}, "name": "own", "model": {"l2": 0.01}}
+    made = run(mapping, model=net, out=tmp_path)
+    assert made.scenario["model"] == {"kind": "object:Net", "l2": 0.01, "options": {}, "targets": "classes"}
+    again = simfl.read(made.folder, model=net)
+    np.testing.assert_array_equal(made.predict(np.ones((3, 5))), again.predict(np.ones((3, 5))))
+    assert made.manifest.extra["own_model"]["digest"] == prepare(mapping, model=net).model.own.digest()
+    for use in (lambda: simfl.read(made.folder).predict(np.ones((3, 5))), lambda: prepare(made.scenario)):
+        with pytest.raises(ScenarioError, match=r"^model\.kind: 'object:Net' is an object .* again as model=\.\.\. of"):
+            use()
+    with pytest.raises(ScenarioError, match="expected none beside what prepare returned"):
+        run(prepare(mapping, model=net), model=net)
+    assert opened(prepare(mapping, model=net).scenario, Own(model=net)).model.l2 == 0.01
+
+
+def test_a_run_that_was_killed_goes_on_with_its_object(module, tmp_path):
+    import own_net_of_a_test
+
+    net = own_net_of_a_test.make((5,), 2)
+    whole = run(loads(TEXT, "own"), model=net, out=tmp_path, run_id="whole", checkpoint_every="never")
+    cut = cut_short(loads(TEXT, "own"), net, tmp_path)
+    with pytest.raises(ScenarioError, match="'object:Net' is an object that was given from Python"):
+        resume(cut)
+    assert resume(cut, model=net).manifest.digest == whole.manifest.digest
+
+
+def cut_short(scenario, net, folder):
+    """Return the folder of a run that ended in the middle with a checkpoint."""
+    return run_until(assemble(scenario, own=Own(model=net)), 100, folder)[0].folder
+
+
+def test_a_sweep_notices_a_changed_module(module, tmp_path):
+    from simfl.studies.running import _runs_in
+
+    made = run(loads(TEXT, "own"), out=tmp_path / "results")
+    assert len(_runs_in(made.folder.parent)) == 1
+    module.write_text(MODULE.replace("tanh", "sin"))
+    assert not _runs_in(made.folder.parent)
+    module.write_text(MODULE)
+    assert len(_runs_in(made.folder.parent)) == 1
+
+
+def test_what_is_asked_of_a_model_that_cannot():
+    class Silent:
+        init = staticmethod(lambda key: jnp.zeros(5))
+        losses = staticmethod(lambda params, x, y: (x @ params - y) ** 2)
+
+    mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
+    assert isinstance(prepare(mapping, model=Silent()).model.own, Parameters)
+    stop = {"stop": {"epochs": 1, "accuracy": 0.9}}
+    with pytest.raises(ScenarioError, match=r"^stop\.accuracy: expected a model .*, found 'object:Silent'; give it"):
+        prepare(mapping | stop, model=Silent())
