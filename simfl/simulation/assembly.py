@@ -102,8 +102,8 @@ def _check(setup: Setup) -> None:
         )
     if scenario.stop.accuracy is not None and isinstance(setup.model, OwnModel) and not setup.model.has_accuracy:
         raise ScenarioError(
-            f"stop.accuracy: expected a model with an accuracy, found '{setup.model.kind}'; give it a predict, or a metric "
-            "of this name"
+            f"stop.accuracy: expected a model with an accuracy, found '{setup.model.kind}'; give it a predict, or a "
+            "metric of this name"
         )
     asked, there = scenario.evaluate.gradients, len(setup.dataset.train_x)
     if asked > there:

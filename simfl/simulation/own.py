@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simfl.data import Dataset
+from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel, Same, own_model
 from simfl.models.trial import EXAMPLES, try_out
@@ -67,6 +70,10 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
         module = config.kind.partition(":")[0]
         identity = (config.kind, hashable(config.options), tuple(digests_of([module]).items()))
     x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
+    tokens = bool(getattr(given, "tokens", False))
+    if tokens and x.dtype.kind == "f":
+        raise ScenarioError(f"model: {config.kind}: expected integers, as its `tokens` says, found data of {x.dtype}")
+    x = x.astype(np.int32) if tokens else dataset.scaling(x)
     model = own_model(
         given,
         name=config.kind,
