@@ -98,7 +98,9 @@ def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
     if init == "zeros":
         return jnp.zeros((fan_out, fan_in))
     variance = 2.0 / fan_in if init == "he" else 2.0 / (fan_in + fan_out)
-    return math.sqrt(variance) * jax.random.normal(key, (fan_out, fan_in))
+    # Fused with what draws it, the product would have other last bits than it has by itself.
+    drawn = jax.lax.optimization_barrier(jax.random.normal(key, (fan_out, fan_in)))
+    return math.sqrt(variance) * drawn
 
 
 @dataclass(frozen=True)

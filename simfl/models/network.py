@@ -113,8 +113,13 @@ class AbstractNetwork(AbstractModel):
 
     def init(self, key: Array | np.ndarray) -> Array:
         """Draw each layer from a key of its own."""
-        keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32"), len(self.layers))
-        return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(self.layers)])
+
+        def draw(key: Array) -> Array:
+            keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(self.layers))
+            return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(self.layers)])
+
+        drawn: Array = jax.jit(draw)(jnp.asarray(key))  # one program; one by one, the draws would be a dozen
+        return drawn
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return the logits, f32[b, c]."""

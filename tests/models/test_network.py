@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -61,3 +62,11 @@ def test_parts_are_named_after_layers() -> None:
     x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
     parts = {"weights": np.eye(4, 6, dtype=np.float32), "bias": np.full(4, 0.5, np.float32)}
     np.testing.assert_array_equal(softmax.predict(softmax.joined(parts), x), [[0.5, 1.5, 2.5, 3.5]])
+
+
+def test_one_program_draws_the_bits_that_layers_draw_one_by_one() -> None:
+    model = build_model("mlp", input_shape=(5,), num_classes=3, hidden=(4,))
+    key = np.array([3, 7], dtype=np.uint32)
+    keys = jax.random.split(jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32"), len(model.layers))
+    parts = [np.asarray(layer.init(own)) for layer, own in zip(model.layers, keys, strict=True)]
+    assert np.asarray(model.init(key)).tobytes() == np.concatenate(parts).tobytes()
