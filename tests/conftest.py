@@ -59,6 +59,7 @@ def pytest_configure(config):
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     compile_plainly()
+    os.fsync = lambda file: None  # what tests write need not survive a power cut
     # JAX has read the environment by now if a plugin has imported it.
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.data.base import Dataset, Loader, split
 from simfl.streams import Streams
@@ -21,13 +23,18 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
         streams: draws the split.
         test_fraction: share of the examples to set aside for testing.
     """
+    x, y = _digits()
+    train, test = split(y, test_fraction, streams.generator("split"), stratify=True)
+    return Dataset("digits", x[train], y[train], x[test], y[test], num_classes=10, image_shape=(8, 8))
+
+
+@functools.cache
+def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return the examples, f32 [1797, 64], and their labels: reading their text takes as long as a small run."""
     from sklearn.datasets import load_digits as embedded
 
     x, y = embedded(return_X_y=True)
-    x = (x / 16.0).astype(np.float32)
-    y = y.astype(np.int32)
-    train, test = split(y, test_fraction, streams.generator("split"), stratify=True)
-    return Dataset("digits", x[train], y[train], x[test], y[test], num_classes=10, image_shape=(8, 8))
+    return (x / 16.0).astype(np.float32), y.astype(np.int32)
 
 
 LOADER = Loader(

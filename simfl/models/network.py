@@ -14,6 +14,7 @@ Flat layout: the layers in the order of `layers`, each as its class documents.
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,12 +114,7 @@ class AbstractNetwork(AbstractModel):
 
     def init(self, key: Array | np.ndarray) -> Array:
         """Draw each layer from a key of its own."""
-
-        def draw(key: Array) -> Array:
-            keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(self.layers))
-            return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(self.layers)])
-
-        drawn: Array = jax.jit(draw)(jnp.asarray(key))  # one program; one by one, the draws would be a dozen
+        drawn: Array = _drawing(self.layers)(jnp.asarray(key))
         return drawn
 
     def predict(self, params: Array, x: Array) -> Array:
@@ -199,6 +195,17 @@ class AbstractNetwork(AbstractModel):
             x, y, weight, cpu=in_parts_of(self.cpu_batch), default=in_parts_of(self.max_batch)
         )
         return sums
+
+
+@functools.lru_cache(maxsize=16)
+def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
+    """Return the program that draws layers, f32[d], from a raw key: one, which one by one would be a dozen."""
+
+    def draw(key: Array) -> Array:
+        keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(layers))
+        return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(layers)])
+
+    return jax.jit(draw)
 
 
 @dataclass(frozen=True)
