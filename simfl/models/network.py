@@ -205,7 +205,8 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(layers))
         return jnp.concatenate([layer.init(keys[index]) for index, layer in enumerate(layers)])
 
-    return jax.jit(draw)
+    drawing: Callable[[Array], Array] = jax.jit(draw)
+    return drawing
 
 
 @dataclass(frozen=True)
