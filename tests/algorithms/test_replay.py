@@ -4,6 +4,8 @@ The loop knows the papers' formulas and the order in which things happened, noth
 computes its own gradients in float64, and must end up with the same models.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -26,14 +28,14 @@ ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, rese
 class Script:
     """Writes down in order what happens: reads, updates, and messages sent and delivered."""
 
-    def __init__(self, kind, problem, *, updates, outages=None, topology="ring", **options):
+    def __init__(self, kind, problem, *, updates, outages=None, topology="ring", plans=None, **options):
         self.events = []
         self.problem = problem
         world = make_world(K, topology=topology, jitter=lognormal(0.5), links=ROUGH_LINKS, outages=outages, seed=3)
         self.topology = world.topology
         self._spy_on(world.network)
         with Lab(problem) as lab:
-            self.training = lab.training(step_size=STEP)
+            self.training = dataclasses.replace(lab.training(step_size=STEP), **(plans or {}))
             algorithm, rows = run_algorithm(
                 kind, world, lab.tape, self.training, updates=updates, prepare=self._prepare, **options
             )
@@ -58,7 +60,12 @@ class Script:
             draws[row[1]] += again
             on_update(row)
 
-        algorithm.gradient, algorithm.on_update = read, update
+        def lost(promise):
+            self.events.append(("lost", promise.client))
+            return forget(promise)
+
+        forget = algorithm.lost
+        algorithm.gradient, algorithm.on_update, algorithm.lost = read, update, lost
 
     def _spy_on(self, network):
         send = network.send

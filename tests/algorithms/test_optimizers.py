@@ -1,0 +1,311 @@
+"""Optimisers in algorithms: against plain loops of optax and NumPy, and on problems whose optimum is known."""
+
+import dataclasses
+import functools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from simfl.algorithms import ALGORITHMS
+from simfl.models import build_model
+from simfl.scenario import from_mapping
+from simfl.simulation.kinds import find_kind
+from simfl.simulation.optimizers import optimizers_of
+from simfl.streams import Streams
+from simfl.tape import LearningProblem
+from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured
+from simfl.world.availability import Outage
+from tests.algorithms.test_replay import STEP, Script
+from tests.helpers import LOCAL, Lab, batch_gradient, make_problem, make_world, run_algorithm
+
+D = 650
+
+
+def optimised(problem, kind, initial=None, **algorithm):
+    """Return a problem with what a scenario's algorithm section says of optimisers, and what fills its training."""
+    scenario = from_mapping({"algorithm": {"kind": kind, **algorithm}, "clients": {"count": 1 + (kind[0] != "c")}})
+    setup = SimpleNamespace(scenario=scenario, kind=find_kind(scenario), algorithm=ALGORITHMS[kind])
+    initial = np.zeros(problem.model.size, np.float32) if initial is None else initial
+    found = optimizers_of(setup, initial)
+    plans = {"optimizer": found.client, "server_optimizer": found.server}
+    return dataclasses.replace(problem, optimizing=found.optimizing), plans
+
+
+def run(problem, kind, section, *, updates, step_size, initial=None, world=None, prepare=None, **options):
+    """Run an algorithm with optimisers; return its models."""
+    count = len(problem.data.sizes)
+    world = world or make_world(count, topology="ring" if count > 1 else "complete")
+    problem, plans = optimised(problem, kind, initial, **section)
+    with Lab(problem, width=min(4, count), window=256) as lab:
+        training = dataclasses.replace(lab.training(step_size=step_size), **plans)
+        if initial is not None:
+            training = dataclasses.replace(training, initial=initial)
+        algorithm, _ = run_algorithm(kind, world, lab.tape, training, updates=updates, prepare=prepare, **options)
+        return lab.tape.values(algorithm.models()).astype(np.float64)
+
+
+# -- against plain loops ---------------------------------------------------------------------------
+
+
+def own_chain():
+    return optax.chain(optax.clip(0.02), optax.scale_by_rms(0.9), optax.scale_by_schedule(lambda t: -0.01 / (1 + t)))
+
+
+LOOPS = {
+    "momentum": ({"kind": "momentum", "weight_decay": 0.01}, [optax.trace(0.9), optax.add_decayed_weights(0.01)], 0.1),
+    "nesterov": ("nesterov", [optax.trace(0.9, nesterov=True)], 0.1),
+    "clipped": ({"kind": "momentum", "clip_norm": 0.05}, [optax.clip_by_global_norm(0.05), optax.trace(0.9)], 0.1),
+    "adam": ({"kind": "adam", "weight_decay": 0.01}, [optax.adamw(-1.0, weight_decay=0.01)], 0.003),
+    "own": ("tests.algorithms.test_optimizers:own_chain", [own_chain(), optax.scale(-1.0)], 1.0),
+}
+
+
+def start(seed=1):
+    return (0.1 * np.random.default_rng(seed).standard_normal(D)).astype(np.float32)
+
+
+def plain_loop(problem, w, transformation, steps, step_size, client=0, draw=0):
+    """Return what a loop of optax makes of a client's mini-batches, f32 [D]."""
+    update = jax.jit(transformation.update)
+    w, state = jnp.asarray(w), transformation.init(w)
+    for h in range(steps):
+        gradient = batch_gradient(problem, w, client, draw + h, problem.batches.size) / problem.batches.size
+        added, state = update(jnp.float32(gradient) + problem.model.l2 * w, state, w)
+        w = w + step_size * added
+    return np.asarray(w)
+
+
+def quiet(algorithm):
+    """Nobody begins an exchange."""
+    algorithm._starts = [False] * algorithm.num_clients
+
+
+@functools.cache
+def expected(name):
+    _, parts, step_size = LOOPS[name]
+    return plain_loop(make_problem(1, l2=0.01), start(), optax.chain(*parts, optax.scale(-1.0)), 200, step_size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("centralized_sgd", name) for name in ("momentum", "nesterov", "adam")] + [("adpsgd", name) for name in LOOPS],
+)
+def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name):
+    """200 steps, one after the other, and in lanes beside those of another client."""
+    section, _, step_size = LOOPS[name]
+    alone = kind == "centralized_sgd"
+    problem = make_problem(1 if alone else 2, sizes=[320] if alone else [320, 80], l2=0.01)
+    more = {} if alone else {"exchange": "atomic", "prepare": quiet, "world": make_world(2, speeds=[1.0, 1.3])}
+    updates = 200 if alone else 354  # of two clients, of which the first is faster
+    found = run(problem, kind, {"optimizer": section}, updates=updates, step_size=step_size, initial=start(), **more)
+    np.testing.assert_allclose(found[0], expected(name), rtol=0, atol=1e-5)
+    assert np.abs(found[0] - start()).max() > 0.05
+
+
+@pytest.mark.parametrize("name", ["nesterov", "adam"])
+def test_local_steps_are_a_plain_loop_whose_state_begins_anew_with_each_round(name):
+    section, parts, step_size = LOOPS[name]
+    problem, _ = optimised(make_problem(4, local=True, l2=0.01), "fedavg", start(), optimizer=section)
+    rounds = [(0, 0, 5), (1, 3, 2), (3, 7, 9)]
+    with Lab(problem) as lab:
+        model = lab.tape.constant(start())
+        changes = [
+            lab.tape.combine((1.0, lab.tape.train(model, k, draw, steps, 8, (step_size, 0.0, 0.0, 0.0))))
+            for k, draw, steps in rounds
+        ]
+        found = lab.tape.values(changes)
+    chain = optax.chain(*parts, optax.scale(-1.0))
+    looped = [plain_loop(problem, start(), chain, steps, step_size, k, draw) - start() for k, draw, steps in rounds]
+    np.testing.assert_allclose(found, looped, rtol=0, atol=1e-5)
+
+
+def adaptive_loop(kind, rounds, x, mean_change, beta1=0.9, beta2=0.99, tau=1e-3, eta=0.01):
+    """Reddi et al. 2021, Algorithm 2, and FedAvgM, in float64; `mean_change` is a function of the model and round."""
+    m, v = np.zeros_like(x), np.full_like(x, tau**2)
+    for t in range(rounds):
+        change = mean_change(x, t)
+        if kind == "momentum":
+            m = 0.9 * m + change
+            x = x + eta * m
+            continue
+        m = beta1 * m + (1 - beta1) * change
+        v = {
+            "adam": beta2 * v + (1 - beta2) * change**2,
+            "yogi": v - (1 - beta2) * change**2 * np.sign(v - change**2),
+        }[kind]
+        x = x + eta * m / (np.sqrt(v) + tau)
+    return x
+
+
+@pytest.mark.parametrize(("kind", "server"), [("fedavg", "momentum"), ("fedavg", "yogi"), ("fedbuff", "adam")])
+def test_servers_take_the_steps_of_the_listings(kind, server):
+    """Four clients, three local steps, ten rounds; a buffer for all of them with waiting clients is a round."""
+    problem = make_problem(4, local=True)
+    server_step = 0.5 if server == "momentum" else 0.01
+    options = {"buffer_size": 4, "after_update": "wait"} if kind == "fedbuff" else {}
+    found = run(
+        problem, kind, {"server_optimizer": server}, updates=40, step_size=STEP, initial=start(),
+        server_step=server_step, steps=[3] * 4, **options,
+    )  # fmt: skip
+
+    def mean_change(x, t):
+        total = np.zeros(D)
+        for k in range(4):
+            w = x.copy()
+            for h in range(3):
+                w -= STEP / 8 * batch_gradient(problem, w, k, 3 * t + h, 8)
+            total += (w - x) / 4
+        return total
+
+    looped = adaptive_loop(server, 10, start().astype(np.float64), mean_change, eta=server_step)
+    np.testing.assert_allclose(found[0], looped, rtol=0, atol=2e-4 if server != "momentum" else 1e-5)
+    assert np.abs(looped - start()).max() > 0.05
+
+
+def test_a_server_takes_gradients_as_they_come():
+    """ASGD with Nesterov's momentum at the server: client 0 alone, so that nothing is stale."""
+    problem = make_problem(1)
+    found = run(problem, "async_sgd", {"server_optimizer": "momentum"}, updates=50, step_size=0.1, initial=start())
+    looped = plain_loop(problem, start(), optax.chain(optax.trace(0.9), optax.scale(-1.0)), 50, 0.1)
+    np.testing.assert_allclose(found[0], looped, rtol=0, atol=1e-5)
+
+
+def test_learners_in_step_have_one_state():
+    problem = make_problem(4)
+    found = run(problem, "sync_sgd", {"optimizer": "nesterov"}, updates=80, step_size=0.1, initial=start())
+    w, v = start().astype(np.float64), np.zeros(D)
+    for t in range(20):
+        gradient = sum(batch_gradient(problem, w, k, t, 8) for k in range(4)) / 32
+        v = 0.9 * v + gradient
+        w = w - 0.1 * (gradient + 0.9 * v)
+    np.testing.assert_allclose(found[0], w, rtol=0, atol=1e-5)
+
+
+# -- states and neighbors, states and crashes ------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [{}, {"average": True}, {"crash": "lose"}])
+def test_what_becomes_of_states(state):
+    """AD-PSGD with atomic exchanges and two crashes, replayed: states are averaged, or lost, as the scenario says."""
+    section = {"kind": "momentum", "momentum": 0.8, "state": state}
+    problem, plans = optimised(make_problem(), "adpsgd", optimizer=section)
+    outages = {2: [Outage(0.02, 0.05, crash=True)], 5: [Outage(0.03, 0.06, crash=True)]}
+    script = Script("adpsgd", problem, updates=150, outages=outages, exchange="atomic", plans=plans)
+    w, reads, crashes = script.start(), {}, 0
+    v = [np.zeros(D) for _ in w]
+    for event, client, *rest in script.events:
+        if event == "lost":
+            crashes += 1
+            if state.get("crash") == "lose":
+                v[client] = np.zeros(D)
+        elif event == "read":
+            reads[client] = (w[client].copy(), *rest)
+        elif event == "update":
+            peer = rest[0]
+            if peer >= 0:
+                w[client] = w[peer] = (w[client] + w[peer]) / 2
+                if state.get("average"):
+                    v[client] = v[peer] = (v[client] + v[peer]) / 2
+            what, draw, size = reads.pop(client)
+            v[client] = 0.8 * v[client] + script.gradient(what, client, draw, size)
+            w[client] = w[client] - STEP * v[client]
+    assert crashes == 2
+    script.check(w)
+
+
+# -- problems with known optimum -------------------------------------------------------------------
+
+
+def quadratic(points, curvature, *, local=False):
+    """Return f_k(w) = 1/2 (w - a_k)^T H (w - a_k), the point a_k being all that client k has."""
+    points = np.asarray(points, np.float32)
+    count, streams = len(points), Streams(0)
+    labels = np.zeros(count, np.int32)
+    return LearningProblem(
+        model=build_model("quadratic", input_shape=(points.shape[1],), num_classes=0, curvature=tuple(curvature)),
+        data=ClientData(
+            points, labels, points, labels, np.arange(count, dtype=np.int32), np.arange(count + 1, dtype=np.int64)
+        ),
+        batches=Batches("shuffle", 1),
+        keys=Keys(streams.key("data"), streams.key("noise")),
+        measured=Measured(np.arange(count)),
+        rounds=LocalRounds() if local else None,
+    )
+
+
+#: Where momentum is, the step size of plain SGD and of momentum, how many rounds, and options.
+ACCELERATED = {
+    "decentralized_sgd": ("optimizer", 2 / 1.01, 4 / 1.1**2, 60, {}),
+    "adpsgd": ("optimizer", 0.5, 0.5, 120, {"exchange": "atomic"}),  # longer steps are not stable: gradients are stale
+    "fedavg": ("server_optimizer", 2 / 1.01, 4 / 1.1**2, 60, {}),
+    "fedbuff": ("server_optimizer", 2 / 1.01, 4 / 1.1**2, 60, {"buffer_size": 4, "after_update": "wait"}),
+}
+CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
+
+
+@pytest.mark.parametrize("kind", ACCELERATED)
+def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_it(kind):
+    """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance
+    is (1 - eta mu)^t; with beta = r^2, r = 1 - sqrt(eta mu), it is r^t up to a factor that is linear in t (Polyak
+    1964). At the best step sizes these are ((kappa - 1) / (kappa + 1))^t and ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^t.
+    Adam's way does not depend on how flat an axis is."""
+    section, plain_step, heavy_step, rounds, options = ACCELERATED[kind]
+    problem = quadratic(np.ones((4, 4)), CURVATURE, local=kind in LOCAL)
+
+    def distance(optimizer, step_size, server_step=1.0):
+        steps = {"server_step": server_step} if kind in LOCAL else {}
+        found = run(
+            problem, kind, {section: optimizer}, updates=4 * rounds, step_size=step_size,
+            initial=np.zeros(4, np.float32), **steps, **options,
+        )  # fmt: skip
+        return np.abs(found - 1.0).max(axis=0)
+
+    plain = distance("sgd", plain_step).max()
+    assert plain == pytest.approx((1 - 0.01 * plain_step) ** rounds, rel=0.02)
+    r = 1 - np.sqrt(0.01 * heavy_step)
+    heavy = distance({"kind": "momentum", "momentum": r**2}, heavy_step).max()
+    assert heavy < 1.01 * (1 + rounds * (1 + r)) * r**rounds < plain / 10
+    if section == "optimizer":
+        adam = distance("adam", 1 / rounds)
+    else:
+        adam = distance({"kind": "adam", "tau": 1e-8}, 0.1, 1 / rounds)
+    assert np.ptp(adam) < 1e-3 < adam.max() < 0.7
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_momentum_multiplies_the_bias_of_unlike_data(average):
+    """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): what data unlike
+    each other cost grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981). Averaged
+    velocities, (I - beta W) v = H (x - a), take most of that away."""
+    K, eta, beta, h = 6, 0.01, 0.9, 1.0
+    points = np.random.default_rng(0).standard_normal((K, 3))
+    points -= points.mean(axis=0)
+    world = make_world(K, topology="ring")
+    W, eye = world.topology.mixing_matrix("metropolis").toarray(), np.eye(K)
+    sections = {
+        "sgd": {"optimizer": "sgd"},
+        "momentum": {"optimizer": {"kind": "momentum", "momentum": beta, "state": {"average": average}}},
+    }
+    found = {
+        name: run(
+            quadratic(points, [h] * 3), "decentralized_sgd", section, updates=400 * K, step_size=eta,
+            initial=np.zeros(3, np.float32), world=make_world(K, topology="ring"),
+        )
+        for name, section in sections.items()
+    }  # fmt: skip
+    velocity = np.linalg.inv(eye - beta * W) if average else eye / (1 - beta)
+    limits = {
+        "sgd": np.linalg.solve(eye - W + eta * h * eye, eta * h * points),
+        "momentum": np.linalg.solve(eye - W + eta * h * velocity, eta * h * velocity @ points),
+    }
+    for name, limit in limits.items():
+        np.testing.assert_allclose(found[name], limit, atol=2e-4)
+    bias = {name: float((models**2).sum()) for name, models in found.items()}
+    if average:
+        assert bias["momentum"] < 10 * bias["sgd"]
+    else:
+        assert 0.5 / (1 - beta) ** 2 < bias["momentum"] / bias["sgd"] < 1 / (1 - beta) ** 2

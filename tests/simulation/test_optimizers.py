@@ -1,0 +1,227 @@
+"""Optimisers in runs: what a scenario says and what is refused, bytes, privacy, and runs that are resumed."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from simfl.errors import ScenarioError
+from simfl.scenario import from_mapping, load
+from simfl.simulation.runner import prepare, resume, run
+from tests.helpers import run_until
+
+OWN = """
+import optax
+
+def make(rate=0.01):
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adabelief(rate))
+
+def broken():
+    return optax.GradientTransformation(lambda params: (), lambda g, state, params: (g / undefined, state))
+
+def remembers():
+    return optax.contrib.schedule_free_sgd(0.1)
+
+def number():
+    return 3
+"""
+
+
+def scenario(algorithm, **sections):
+    return from_mapping(
+        {
+            "data": {"set": "digits"},
+            "clients": {"count": 4, "seconds_per_example": "1 ms", "jitter": {"kind": "lognormal", "sigma": 0.3}},
+            "links": {"latency": "3 ms", "bandwidth": "10 Mbit/s"},
+            "stop": {"updates": 80},
+            "evaluate": {"every": {"updates": 20}},
+            "algorithm": {"batch_size": 8, **algorithm},
+            **sections,
+        }
+    )
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of one's own optimisers, my_chain."""
+    (tmp_path / "my_chain.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+MOMENTUM = {"kind": "momentum"}
+
+
+def average(kind, **more):
+    return {"kind": kind, "optimizer": {**MOMENTUM, "state": {"average": True}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "line"),
+    [
+        (
+            {"kind": "adpsgd", "optimizer": "adma"},
+            r"algorithm\.optimizer: expected .*found 'adma'; did you mean 'adam'",
+        ),
+        (
+            {"kind": "adpsgd", "optimizer": {"kind": "adam", "beta1": 1}},
+            r"optimizer\.beta1: expected a number >= 0 and",
+        ),
+        ({"kind": "adpsgd", "optimizer": {"kind": "sgd", "momentum": 0.9}}, r"optimizer\.momentum"),
+        ({"kind": "mapa", "optimizer": "adam"}, r"optimizer: expected sgd with 'mapa', found 'adam'.*use async_sgd"),
+        (
+            {"kind": "audp", "server_optimizer": "adam"},
+            r"server_optimizer: expected sgd with 'audp'.*made for plain SGD",
+        ),
+        ({"kind": "async_fl", "optimizer": MOMENTUM}, r"optimizer: expected sgd with 'async_fl'.*sums of single"),
+        (
+            {"kind": "async_sgd", "optimizer": MOMENTUM},
+            r"optimizer: expected sgd.*clients send gradients.*server_optim",
+        ),
+        ({"kind": "fedasync", "server_optimizer": "adam"}, r"server_optimizer: .*mixes models.*use fedbuff"),
+        ({"kind": "random_walk_sgd", "optimizer": "adam"}, r"optimizer: expected sgd with 'random_walk_sgd'.*Lemma 5"),
+        ({"kind": "decentralized_sgd", "server_optimizer": "adam"}, r"algorithm\.server_optimizer"),
+        (average("fedavg"), r"state\.average: expected the default with 'fedavg', found true.*anew with each round"),
+        (average("sync_sgd"), r"state\.average: expected the default with 'sync_sgd'.*one model"),
+        (average("sgp"), r"state\.average: .*push-sum"),
+        (
+            {"kind": "adpsgd", "optimizer": {"kind": "adam", "state": {"average": True, "travels": False}}},
+            r"state\.travels: expected true or null where states are averaged",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(algorithm, line):
+    with pytest.raises(ScenarioError, match=line) as refused:
+        from_mapping({"algorithm": algorithm})
+    assert "\n" not in str(refused.value) or algorithm["kind"] in ("mapa", "audp")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("my_chain:number", r"optimizer\.kind: expected a gradient transformation .* found int"),
+        ("my_chain:broken", r"optimizer\.kind: the optimiser raised NameError: .*my_chain\.py:8"),
+        ("my_chain:mkae", r"optimizer\.kind: cannot load 'my_chain:mkae'.*make"),
+    ],
+)
+def test_own_chains_that_are_none_are_one_line(own, name, line):
+    with pytest.raises(ScenarioError, match=line) as refused:
+        prepare(scenario({"kind": "adpsgd", "optimizer": name}))
+    assert "\n" not in str(refused.value)
+
+
+def test_options_that_an_own_chain_does_not_take(own):
+    with pytest.raises(ScenarioError, match=r"algorithm\.optimizer\.options: 'my_chain:make' takes .*found rat.*rate"):
+        prepare(scenario({"kind": "adpsgd", "optimizer": {"kind": "my_chain:make", "options": {"rat": 1}}}))
+
+
+def test_a_state_that_begins_with_the_parameters_cannot_begin_anew(own):
+    section = {"kind": "my_chain:remembers", "state": {"crash": "lose"}}
+    with pytest.raises(ScenarioError, match=r"state\.crash: expected keep with 'my_chain:remembers'"):
+        prepare(scenario({"kind": "adpsgd", "optimizer": section}))
+    section["state"] = {}
+    assert prepare(scenario({"kind": "adpsgd", "optimizer": section})).training.optimizer.rows >= 1
+
+
+def test_an_algorithm_of_ones_own_says_that_it_takes_one():
+    algorithm = {"kind": "tests.algorithms.custom:Alone", "optimizer": "adam"}
+    with pytest.raises(ScenarioError, match=r"algorithm\.optimizer: expected sgd .* make its steps with self\.descend"):
+        prepare(scenario(algorithm))
+
+
+def test_optimisers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
+    file = tmp_path / "one.yaml"
+    file.write_text("algorithm: {kind: fedbuff}\n", encoding="utf-8")
+
+    def steps(*assignments):
+        algorithm = load(file, list(assignments)).algorithm
+        return algorithm.step_size.schedule().simplified(), algorithm.server_step
+
+    kinds = {kind: steps(f"algorithm.optimizer.kind={kind}") for kind in ("sgd", "momentum", "nesterov", "adam", "a:b")}
+    assert kinds == {
+        "sgd": (0.4, 1.0), "momentum": (0.4, 1.0), "nesterov": (0.4, 1.0), "adam": (0.001, 1.0), "a:b": (1.0, 1.0),
+    }  # fmt: skip
+    assert steps("algorithm.server_optimizer=yogi") == (0.4, 0.01)
+    assert steps("algorithm.optimizer=adam", "algorithm.step_size=0.1")[0] == 0.1
+    again = from_mapping(load(file, ["algorithm.optimizer=adam"]).resolved())
+    assert again.algorithm.step_size.schedule().simplified() == 0.001
+
+
+def test_step_sizes_of_a_theorem_are_those_of_plain_sgd():
+    algorithm = {"kind": "async_sgd", "step_size": None}
+    assert not any("plain SGD" in line for line in scenario(algorithm).warnings())
+    warned = scenario({**algorithm, "server_optimizer": "momentum"}).warnings()
+    assert any(line.startswith("algorithm.step_size: Table 2's step sizes") for line in warned)
+
+
+# -- what does not depend on numbers ---------------------------------------------------------------
+
+PRIVATE = {
+    "example": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
+    "client": {"mechanism": "gaussian_update", "clipping_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "unit"),
+    [
+        ({"kind": "adpsgd", "optimizer": "adam"}, "example"),
+        ({"kind": "decentralized_sgd", "optimizer": {**MOMENTUM, "clip_norm": 1.0}}, "example"),
+        ({"kind": "async_sgd", "server_optimizer": "adam"}, "example"),
+        ({"kind": "fedavg", "optimizer": "nesterov", "server_optimizer": "momentum"}, "client"),
+        ({"kind": "fedbuff", "buffer_size": 3, "noise": "server", "server_optimizer": "yogi"}, "client"),
+    ],
+)
+def test_what_is_released_and_what_it_costs_is_the_same_with_an_optimiser(without_numbers, tmp_path, algorithm, unit):
+    """Whatever is made of noisy gradients is post-processing: releases, epsilon and times of all updates are equal."""
+    plain = {key: value for key, value in algorithm.items() if not key.endswith("optimizer")}
+    runs = [run(scenario(one, privacy=PRIVATE[unit]), out=tmp_path) for one in (plain, algorithm)]
+    tables = [(each.clients, each.releases, each.metrics.drop(columns="wall_s")) for each in runs]
+    for one, other in zip(*tables, strict=True):
+        assert one.equals(other)
+    assert np.isfinite(runs[1].clients["epsilon"]).all()
+    assert runs[0].manifest.extra["privacy"] == runs[1].manifest.extra["privacy"]
+    for column in ("time_s", "client", "staleness", "noise_std"):
+        assert runs[0].updates[column].equals(runs[1].updates[column])
+
+
+def test_states_that_travel_count_in_bytes(without_numbers, tmp_path):
+    def mean_bytes(**optimizer):
+        found = run(scenario({"kind": "adpsgd", "optimizer": optimizer}, record={"messages": True}), out=tmp_path)
+        return set(found.messages["bytes"])
+
+    size = 4 * 650
+    assert mean_bytes(kind="adam") == {size}
+    assert mean_bytes(kind="adam", state={"travels": True}) == {3 * size}
+    assert mean_bytes(kind="momentum", state={"average": True}) == {2 * size}
+    assert mean_bytes(kind="sgd", weight_decay=0.1, state={"travels": True}) == {size}
+
+
+# -- resumed runs ----------------------------------------------------------------------------------
+
+#: Of the four clients two, in the middle of mini-batches.
+CRASHES = [{"clients": [1, 2], "crash": [{"at": "0.0301 s", "back": "0.05 s"}, {"at": "0.0703 s", "back": "0.08 s"}]}]
+
+RESUMED = {
+    "momentum in gossip": average("adpsgd"),
+    "adam in gossip": {"kind": "decentralized_sgd", "optimizer": {"kind": "adam", "state": {"crash": "lose"}}},
+    "rounds and a server": {"kind": "fedavg", "local_steps": 2, "optimizer": "adam", "server_optimizer": "yogi"},
+    "a server": {"kind": "async_sgd", "server_optimizer": "adam"},
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_that_is_interrupted_anywhere_goes_on_to_the_same_end(tmp_path, name):
+    algorithm = RESUMED[name]
+    whole, events = run_until(prepare(scenario(algorithm, availability=CRASHES)), math.inf, tmp_path)
+    assert whole.status == "done"
+    assert whole.clients["offline_s"].max() > 0
+    cut, _ = run_until(
+        prepare(scenario(algorithm, availability=CRASHES)), random.Random(name).randrange(20, events), tmp_path
+    )
+    assert cut.status == "interrupted"
+    found = resume(cut.folder)
+    assert found.manifest.digest == whole.manifest.digest
+    assert found.manifest.extra["models"] == whole.manifest.extra["models"]
