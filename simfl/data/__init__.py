@@ -6,10 +6,11 @@ Downloading is separate, in `simfl.data.fetch`. scikit-learn is imported when a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simfl.data import cifar, csv, digits, idx, libsvm, npz, synthetic
+from simfl.data import cifar, digits, idx, leaf, libsvm, npz, synthetic, table, text
 from simfl.data.base import Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
@@ -20,7 +21,17 @@ __all__ = ["DATASETS", "PARTITIONS", "SIZES", "Dataset", "Loader", "Partition", 
 
 DATASETS: dict[str, Loader] = {
     loader.kind: loader
-    for loader in (digits.LOADER, idx.LOADER, cifar.LOADER, libsvm.LOADER, npz.LOADER, csv.LOADER, *synthetic.LOADERS)
+    for loader in (
+        digits.LOADER,
+        idx.LOADER,
+        cifar.LOADER,
+        libsvm.LOADER,
+        npz.LOADER,
+        *table.LOADERS,
+        leaf.LOADER,
+        text.LOADER,
+        *synthetic.LOADERS,
+    )
 }
 """The data sets by the word that names them in a scenario; `summary` of each is one line about it."""
 
@@ -44,6 +55,14 @@ def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: A
             others = ", ".join(name for name in takes if option in takes[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
-    dataset = transform(loader.load(root, streams, **options), streams=streams, **changes)
-    check_features(f"data.set: {kind}", dataset.train_x)  # per-example clipping counts on it
+    return changed(f"data.set: {kind}", loader.load(root, streams, **options), streams, changes)
+
+
+def changed(where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any]) -> Dataset:
+    """Return a set as it is trained on: after what `transform` is asked for, checked."""
+    if dataset.tokens and any(value not in (None, "none") for value in changes.values()):
+        asked = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))
+        raise ScenarioError(f"{asked}: expected features that are numbers, found sequences of tokens; leave it out")
+    dataset = transform(dataset, streams=streams, **changes)
+    check_features(where, dataset.train_x)  # per-example clipping counts on it
     return dataset

@@ -10,12 +10,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simfl.errors import DataError, ScenarioError
+from simfl.streams import Streams
+
+if TYPE_CHECKING:
+    from simfl.data.table import Columns
+    from simfl.data.tokens import Vocabulary
 
 FloatArray = npt.NDArray[np.float32]
 Stored = npt.NDArray[Any]
@@ -63,6 +68,16 @@ AS_IS = Scaling()
 """Integers are numbers like others."""
 
 
+def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
+    """Return what multiplies integers by a factor such as 1/255, None for 1: it divides by 255."""
+    if scale is not None and x.dtype.kind == "f":
+        raise DataError(
+            f"{where}: expected integers, which data.scale gives a meaning, found floats; leave scale out, or keep the "
+            "features as uint8"
+        )
+    return AS_IS if scale is None else Scaling(np.float32(1.0 / scale))
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test examples, read-only.
@@ -80,6 +95,9 @@ class Dataset:
         curvature: the diagonal of H, f32 [d], of a quadratic problem.
         labels: what the classes are called where the set comes from, by their numbers; None: as they are numbered.
         groups: whose example each training example is, [n] of any values, where a column of the file was to say so.
+        reader: how features are made of the columns of a table, or of texts, where they were.
+        files: what it was read from, where these are a user's own.
+        tokens: whether features are tokens, 0..num_classes-1, which models of sequences take.
         loaded_shape: shape of an example before the steps; None where there were none.
         steps: what was done to the features since they were loaded, in this order.
         scaling: what integers among the features mean.
@@ -97,6 +115,9 @@ class Dataset:
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None
+    reader: Columns | Vocabulary | None = None
+    files: tuple[Path, ...] = ()
+    tokens: bool = False
     loaded_shape: tuple[int, ...] | None = None
     steps: tuple[Step, ...] = ()
     scaling: Scaling = AS_IS
@@ -151,13 +172,16 @@ class Dataset:
 
         Args:
             x: [n, ...], integers as the file of this set has them, such as bytes of pixels, or floats as models are
-                given them, such as pixels from 0 to 1. An example may also be flat.
+                given them, such as pixels from 0 to 1. An example may also be flat. Of a table also a frame with its
+                columns, of texts also texts.
             where: how messages call them.
 
         Raises:
             DataError: they are of another shape, or not finite.
         """
         shape = self.loaded_shape or self.input_shape
+        if self.reader is not None and self.reader.reads(x):
+            x = self.reader.examples(where, x)
         try:
             found = np.asarray(x)
             found = found if found.dtype.kind in "iu" else found.astype(np.float32)
@@ -166,10 +190,20 @@ class Dataset:
         if found.ndim < 1 or found.size != len(found) * math.prod(shape):
             raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found.shape[1:]}")
         check_features(where, found)
-        found = self.scaling(found.reshape(len(found), *shape))
+        found = found.reshape(len(found), *shape)
+        if self.tokens:
+            return self._as_tokens(where, found)
+        found = self.scaling(found)
         for step in self.steps:
             found = step(found)
         return found
+
+
+    def _as_tokens(self, where: str, x: npt.NDArray[Any]) -> Stored:
+        """Return tokens in the type that the set has; others than it has are refused."""
+        if (x != np.round(x)).any() or x.min() < 0 or x.max() >= self.num_classes:
+            raise DataError(f"{where}: expected tokens, whole numbers from 0 to {self.num_classes - 1}, found others")
+        return x.astype(self.train_x.dtype)
 
 
 @dataclass(frozen=True)
@@ -244,6 +278,84 @@ def class_labels(
 def show_label(label: float | str) -> str:
     """Return a label as a message shows it."""
     return repr(str(label)) if isinstance(label, str) else f"{label:g}"
+
+
+def narrowed(x: npt.NDArray[Any]) -> Stored:
+    """Return features as they are kept: float32, or integers of at most 32 bits, in which no number changes.
+
+    Wider integers that hold numbers of 32 bits become int32, others float32, as all else does: see `Stored`.
+    """
+    if x.dtype.kind == "b":
+        return x.astype(np.uint8)
+    if x.dtype.kind in "iu":
+        if x.dtype.itemsize < 4 or x.dtype == np.int32:
+            return x.astype(x.dtype.newbyteorder("="), copy=False)
+        limits = np.iinfo(np.int32)
+        if x.size and limits.min <= x.min() and x.max() <= limits.max:
+            return x.astype(np.int32)
+    with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which `check_features` refuses
+        return x.astype(np.float32)
+
+
+def assembled(
+    name: str,
+    where: str | Path,
+    x: Stored,
+    y: npt.NDArray[Any],
+    test: tuple[Stored, npt.NDArray[Any]] | None,
+    streams: Streams,
+    *,
+    regression: bool | None,
+    test_fraction: float,
+    groups: npt.NDArray[Any] | None = None,
+    **fields: Any,
+) -> Dataset:
+    """Return a set of features and of labels as they were found.
+
+    Args:
+        name: of the set.
+        where: what the labels are, for messages.
+        x: [n, ...], checked.
+        y: labels [n], numbers or words.
+        test: the test part, likewise; None: a share of the examples is set aside.
+        streams: draws it ("split").
+        regression: whether labels are targets rather than classes; None: floats are, and whatever has several axes, and
+            whole numbers from 0 on are classes as they stand.
+        test_fraction: that share.
+        groups: whose example each one is, [n].
+        fields: further ones of `Dataset`.
+    """
+    found = [y] if test is None else [y, test[1]]
+    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in found)
+    if regression is None:
+        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in found)
+    parts: list[Labels]
+    names: tuple[float | str, ...] = ()
+    if regression:
+        parts = [targets(where, part) for part in found]
+    elif stay:
+        parts = [part.astype(np.int32) for part in found]
+        names = tuple(range(1 + max(int(part.max()) for part in found)))
+    else:
+        classes, names = class_labels(where, *found)
+        parts = list(classes)
+    fields = {"num_classes": len(names), "labels": names or None, **fields}
+    if test is not None:
+        if x.dtype != test[0].dtype:
+            kind = np.float32 if "f" in (x.dtype.kind, test[0].dtype.kind) else np.int32
+            x, test = x.astype(kind), (test[0].astype(kind), test[1])
+        return Dataset(name, x, parts[0], test[0], parts[1], groups=groups, **fields)
+    chosen, rest = split(parts[0], test_fraction, streams.generator("split"), stratify=not regression)
+    groups = None if groups is None else groups[chosen]
+    return Dataset(name, x[chosen], parts[0][chosen], x[rest], parts[0][rest], groups=groups, **fields)
+
+
+def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:
+    """Return the targets of a regression, f32, or int32 where they are whole and have several axes; checked."""
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"{where}: expected numbers, the targets of a regression, found words")
+    check_features(where, y)
+    return y.astype(np.int32 if y.ndim > 1 and y.dtype.kind in "iu" else np.float32)
 
 
 def split(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Labels, Loader, check_features, class_labels, split
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Loader, assembled, check_features
 from simfl.data.files import candidates, first_file, plain_name, read_content
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
@@ -53,19 +53,16 @@ def load_libsvm(
         test_file = first_file([train_file.with_name(plain_name(train_file) + ".t")])
     files = [train_file] if test_file is None else [train_file, test_file]
     parts = _read(files, features)
-    xs = [x for x, _ in parts]
-    ys: list[Labels]
-    names: tuple[float | str, ...] = ()
-    if regression:
-        ys = [y.astype(np.float32) for _, y in parts]
-    else:
-        classes, names = class_labels(train_file, *(y for _, y in parts))
-        ys = list(classes)
-    name = plain_name(train_file)
-    if test_file is not None:
-        return Dataset(name, xs[0], ys[0], xs[1], ys[1], len(names), labels=names)
-    train, test = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
-    return Dataset(name, xs[0][train], ys[0][train], xs[0][test], ys[0][test], len(names), labels=names)
+    return assembled(
+        plain_name(train_file),
+        train_file,
+        *parts[0],
+        None if test_file is None else parts[1],
+        streams,
+        regression=regression,
+        test_fraction=test_fraction,
+        files=tuple(files),
+    )
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:

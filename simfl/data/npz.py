@@ -1,19 +1,19 @@
 """NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`, as `numpy.savez` writes them.
 
 A further array [n] may say whose each training example is (`data.partition: {kind: by_column, column: user}`).
-Values are taken as they are, only converted to float32: scaling is the author's, or `normalize`'s, choice.
+Values are taken as they are, integers of up to 32 bits as such, all else as float32; `scale`, or `normalize`, changes
+what they mean.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Labels, Loader, check_features, class_labels, split
+from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, Loader, Stored, assembled, check_features, narrowed, scaling_by
 from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, ScenarioError, damaged_archive, nearest
 from simfl.streams import Streams
@@ -28,6 +28,7 @@ def load_npz(
     test_fraction: float = 0.2,
     regression: bool = False,
     group: str | None = None,
+    scale: float | None = None,
 ) -> Dataset:
     """Load an .npz archive.
 
@@ -41,6 +42,7 @@ def load_npz(
         test_fraction: share to set aside where there is no test part.
         regression: keep the labels as float targets instead of mapping them to classes.
         group: key of an array [n] that says whose training example each one is.
+        scale: what features are multiplied by, such as 1/255; None: 1.
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of an .npz file, found none")
@@ -48,38 +50,32 @@ def load_npz(
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)
     groups = None if group is None else _groups(file, arrays, group, len(x))
-    test_file: Path | None = None
+    test, test_file = None, file
     if test_path is not None:
         test_file, test_arrays = _read(test_path, root, "data.test_path")
         test_keys = ("x_test", "y_test") if "x_test" in test_arrays else ("x", "y")
         test = _pair(test_file, test_arrays, *test_keys)
     elif "x_test" in arrays or "y_test" in arrays:
-        test_file = file
         test = _pair(file, arrays, "x_test", "y_test")
-    if test_file is not None and test[0].shape[1:] != x.shape[1:]:
+    if test is not None and test[0].shape[1:] != x.shape[1:]:
         raise DataError(f"{test_file}: test examples have shape {test[0].shape[1:]}, training ones {x.shape[1:]}")
-    image_shape = x.shape[1:] if x.ndim >= 3 else None
-    labels = [y] if test_file is None else [y, test[1]]
-    names: tuple[float | str, ...] = ()
-    ys: list[Labels]
-    if regression:
-        for target in labels:
-            check_features(file, target)
-        ys = [target.astype(np.float32) for target in labels]
-    else:
-        classes, names = class_labels(file, *labels)
-        ys = list(classes)
-    if test_file is not None:
-        data = Dataset(file.stem, _flat(x), ys[0], _flat(test[0]), ys[1], len(names), image_shape)
-    else:
-        chosen, rest = split(ys[0], test_fraction, streams.generator("split"), stratify=not regression)
-        x = _flat(x)
-        groups = None if groups is None else groups[chosen]
-        data = Dataset(file.stem, x[chosen], ys[0][chosen], x[rest], ys[0][rest], len(names), image_shape)
-    return replace(data, labels=names or None, groups=groups)
+    return assembled(
+        file.stem,
+        file,
+        _flat(x),
+        y,
+        None if test is None else (_flat(test[0]), test[1]),
+        streams,
+        regression=regression,
+        test_fraction=test_fraction,
+        groups=groups,
+        image_shape=x.shape[1:] if x.ndim >= 3 else None,
+        scaling=scaling_by(file, x, scale),
+        files=tuple(dict.fromkeys((file, test_file))),
+    )
 
 
-def read_examples(path: str | Path, root: Path | None) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
+def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, npt.NDArray[Any]]:
     """Return the file, the features and the labels as they stand there: x_test, y_test or x, y of an archive."""
     file, arrays = _read(path, root, "data")
     keys = ("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ("x", "y")
@@ -120,7 +116,7 @@ def _read(
 
 def _pair(
     file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: str
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+) -> tuple[Stored, npt.NDArray[Any]]:
     """Return the features and labels under two keys, checked."""
     for key in (x_key, y_key):
         if key not in arrays:
@@ -137,8 +133,7 @@ def _pair(
         raise DataError(f"{file}: {x_key}: expected shape [n, features] or images [n, h, w(, c)], found {x.shape}")
     if len(x) != len(y):
         raise DataError(f"{file}: found {len(x)} examples in {x_key} and {len(y)} labels in {y_key}")
-    with np.errstate(over="ignore"):  # beyond float32 becomes infinite, which is refused next
-        x = x.astype(np.float32)
+    x = narrowed(x)
     check_features(f"{file}: {x_key}", x)
     return x, y
 
@@ -153,7 +148,7 @@ def _groups(file: Path, arrays: dict[str, npt.NDArray[Any]], key: str, n: int) -
     return groups
 
 
-def _flat(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _flat(x: Stored) -> Stored:
     """Return grey images flat, as MNIST is; leave vectors and colour images as they are."""
     return x.reshape(len(x), -1) if x.ndim == 3 else x
 

@@ -356,6 +356,28 @@ def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any]
     return _gather(np.arange(len(y)), owners.reshape(-1), len(values))
 
 
+def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], owners: str = "all") -> Partition:
+    """Give the examples of each owner to a client of its own, clients in the sorted order of the owners.
+
+    "drawn" draws K of the owners; the examples of the others are not used.
+    """
+    values, numbers = np.unique(groups, return_inverse=True)
+    numbers, count = numbers.reshape(-1), wanted.num_clients
+    if count > len(values) or (count < len(values) and owners == "all"):
+        drawn = ", or data.partition.owners: drawn for some of them" if count < len(values) else ""
+        raise ScenarioError(
+            f"clients.count: expected {len(values)}, the number of owners of the training examples, found {count}; set "
+            f"clients.count: {len(values)}{drawn}"
+        )
+    if count < len(values):
+        chosen = np.sort(wanted.generator.choice(len(values), count, replace=False))
+        place = np.full(len(values), -1)
+        place[chosen] = np.arange(count)
+        numbers = place[numbers]
+    held = np.flatnonzero(numbers >= 0)
+    return _gather(held, numbers[held], count)
+
+
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": _iid,
     "dirichlet": _dirichlet,
@@ -363,5 +385,6 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "by_label": _by_label,
     "resample": _resample,
     "by_column": _by_column,
+    "natural": _natural,
 }
 """The kinds: (labels, between whom and in which sizes, **options) -> the division."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from simfl.scenario.data import RealData, SyntheticData, TargetKind
+from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import Model, ModelConfig
-from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Resample
+from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
@@ -236,7 +236,11 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
     if isinstance(partition, ByColumn) and not data.columns:
         expected = f"another kind for data set '{data.set}', which has no columns"
-        yield Problem(expected, "'by_column'", "use iid, or a set that is a file: csv or npz", (*at, "kind"))
+        yield Problem(expected, "'by_column'", "use iid, or a set that is a file: csv, table or npz", (*at, "kind"))
+    if isinstance(partition, Natural) and not data.has_owners:
+        expected = f"another kind for data set '{data.set}', which does not say whose its examples are"
+        advice = "name their column: data.owner" if isinstance(data, Table) else "use by_column for csv and npz, or iid"
+        yield Problem(expected, "'natural'", advice, (*at, "kind"))
     if not isinstance(data, SyntheticData):
         return
     if isinstance(partition, Resample):
@@ -277,6 +281,7 @@ def _model(scenario: Scenario) -> Iterator[Problem]:
             "binary": "the two classes",
             "regression": "the real-valued targets",
             "points": "the points",
+            "tokens": "the characters",
             "unknown": "the features",
         }[task]
         models = [member for member in members_of(Model) if issubclass(member, ModelConfig)]

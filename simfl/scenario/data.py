@@ -11,11 +11,32 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from simfl.scenario.fields import ByKind, Config, Count, Index, NonNegative, OpenShare, Positive, Text, Within, variant
+from simfl.scenario.fields import (
+    ByKind,
+    Config,
+    Count,
+    Index,
+    Letters,
+    NonNegative,
+    OpenShare,
+    OwnCode,
+    OwnName,
+    Positive,
+    PositiveFraction,
+    Text,
+    Within,
+    variant,
+)
 from simfl.scenario.partitions import Iid, Partition
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
-TargetKind = Literal["classes", "binary", "regression", "points", "unknown"]
+TargetKind = Literal["classes", "binary", "regression", "points", "tokens", "unknown"]
+
+
+_SCALE = (
+    "what features that are integers are multiplied by, such as 1/255 of pixels; they stay integers until a mini-batch is "
+    "taken. null: they mean themselves"
+)
 
 
 class DataConfig(Config):
@@ -26,7 +47,12 @@ class DataConfig(Config):
     images: ClassVar[bool | None] = False
     """Whether the examples are images, as convolutional models need them; None if only the file knows."""
     columns: ClassVar[bool] = False
-    """Whether the file may say whose each example is."""
+    """Whether a column or array of the file may say whose each example is."""
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether it says by itself whose each example is."""
+        return False
 
     partition: Partition = Field(default=Iid(), description="how the training examples are divided over the clients")
 
@@ -156,10 +182,11 @@ class Npz(SplitData):
     test_path: Text | None = Field(
         default=None, description="archive of the test part; null if the same archive has one"
     )
+    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
 
 
 class Csv(SplitData):
-    """Any CSV file with a line of names, whose columns are features but for the label."""
+    """Any CSV file of numbers with a line of names, whose columns are features but for the label."""
 
     columns: ClassVar[bool] = True
 
@@ -170,6 +197,106 @@ class Csv(SplitData):
     )
     label: Text = Field(default="label", description="the column of labels, or of targets of a regression")
     drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
+
+
+class Table(SplitData):
+    """Any CSV or Parquet file with a target column; numbers are features as they are, words become one-hot features."""
+
+    columns: ClassVar[bool] = True
+
+    set: Literal["table"] = variant("table")
+    path: Text = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
+    test_path: Text | None = Field(
+        default=None, description="file of the test part with the same columns; null means test_fraction"
+    )
+    target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
+    owner: Text | None = Field(
+        default=None, description="the column that says whose each example is, for partition natural; null: nobody's"
+    )
+    drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
+
+    @property
+    def has_owners(self) -> bool:
+        """Where a column says so."""
+        return self.owner is not None
+
+
+class Leaf(SplitData):
+    """A folder in LEAF's JSON layout (FEMNIST, Shakespeare): examples of numbers or of text; users are owners."""
+
+    images: ClassVar[bool | None] = None
+
+    set: Literal["leaf"] = variant("leaf")
+    path: Text = Field(description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA")
+
+    @property
+    def has_owners(self) -> bool:
+        """Its users."""
+        return True
+
+
+class Generated(Config):
+    """Text of speakers, drawn by the seed from one Markov chain of characters: the best possible loss is known."""
+
+    characters: Annotated[int, Within(at_least=2, at_most=53)] = Field(default=8, description="different characters")
+    order: Annotated[int, Within(at_least=1, at_most=3)] = Field(
+        default=2, description="how many characters before it the next one depends on"
+    )
+    speakers: Count = Field(default=16, description="number of owners")
+    length: Count = Field(default=2000, description="characters of each speaker")
+
+
+class TextData(DataConfig):
+    """Characters of any text file, or of generated text: windows, and the character that follows each."""
+
+    task: ClassVar[TargetKind] = "tokens"
+
+    set: Literal["text"] = variant("text")
+    path: Text | None = Field(
+        default=None, description="file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
+    )
+    owners: Literal["speaker", "paragraph", "none"] = Field(
+        default="speaker",
+        description="whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
+        "paragraph of its own, or nobody's",
+    )
+    length: Count = Field(default=32, description="characters of a window")
+    stride: Count | None = Field(default=None, description="characters from one window to the next; null: `length`")
+    vocabulary: Letters | None = Field(
+        default=None, description="all characters that there may be; null: those of the text"
+    )
+    test_fraction: OpenShare = Field(default=0.2, description="share of every owner's text, its end, set aside for testing")
+    generate: Generated = Field(default=Generated(), description="what to generate where there is no file")
+
+    @property
+    def has_owners(self) -> bool:
+        """Speakers or paragraphs."""
+        return self.path is None or self.owners != "none"
+
+
+class ExternalData(SplitData, OwnCode):
+    """Data of your own, from a function of an importable module, or given from Python."""
+
+    images: ClassVar[bool | None] = None
+
+    set: OwnName = Field(
+        description="module and function that returns the data, as in my_data:load: arrays (x, y, x_test, y_test[, owner]), "
+        "a mapping with these names, a frame or a Hugging Face set"
+    )
+    scale: PositiveFraction | None = Field(default=None, description=_SCALE)
+    target: Text | None = Field(
+        default=None, description="of a frame: the column of labels; null: the one called label or target"
+    )
+    owner: Text | None = Field(
+        default=None, description="of a frame: the column that says whose each example is, for partition natural"
+    )
+
+    @property
+    def has_owners(self) -> bool:
+        """It may."""
+        return True
+
+    __hash__ = OwnCode.__hash__
 
 
 class SyntheticData(DataConfig):
@@ -239,6 +366,18 @@ class LinearData(SyntheticData):
 
 
 Data = Annotated[
-    Digits | Mnist | Cifar10 | Libsvm | Npz | Csv | QuadraticData | LogisticData | LinearData,
-    ByKind("set", default="digits"),
+    Digits
+    | Mnist
+    | Cifar10
+    | Libsvm
+    | Npz
+    | Csv
+    | Table
+    | Leaf
+    | TextData
+    | QuadraticData
+    | LogisticData
+    | LinearData
+    | ExternalData,
+    ByKind("set", default="digits", external=ExternalData),
 ]

@@ -7,6 +7,7 @@ The scalars do their own checking, so that a message can say all that a field ex
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -288,12 +289,29 @@ def _number_or_array(**bounds: float) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [number, {"type": "array", "items": number}]})
 
 
+def _letters(value: object) -> str:
+    if not isinstance(value, str) or len(set(value)) < 2 or len(set(value)) < len(value):
+        raise InvalidValueError(Problem("two or more characters, each once", show(value), "list each character once"))
+    return value
+
+
+def _fraction(value: object) -> object:
+    """Return what "1/255" means, and anything else as it is."""
+    match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*/\s*([1-9][0-9]{0,8})\s*", value) if isinstance(value, str) else None
+    return value if match is None else int(match[1]) / int(match[2])
+
+
 Count = Annotated[int, Within(at_least=1)]
 Index = Annotated[int, Within(at_least=0)]
 Number = Annotated[float, Within()]
 NonNegative = Annotated[float, Within(at_least=0)]
 Positive = Annotated[float, Within(above=0)]
 NonNegativeEach = Annotated[float | tuple[float, ...], _one_or_each(Within(at_least=0)), _number_or_array(minimum=0)]
+PositiveFraction = Annotated[
+    float,
+    BeforeValidator(lambda value: Within(above=0).number(_fraction(value))),
+    WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "examples": ["1/255"]}),
+]
 PositiveEach = Annotated[float | tuple[float, ...], _one_or_each(Within(above=0)), _number_or_array(exclusiveMinimum=0)]
 Share = Annotated[float, Within(above=0, at_most=1)]
 OpenShare = Annotated[float, Within(above=0, below=1)]
@@ -302,6 +320,7 @@ Loss = Annotated[float, Within(at_least=0, at_most=0.9999)]
 Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
+Letters = Annotated[str, BeforeValidator(_letters)]
 Clients = Annotated[tuple[Index, ...], _distinct("client", "list clients by number, the first is 0")]
 RegionNames = Annotated[tuple[Text, ...], _distinct("region", "list some of regions.names")]
 Seconds = Annotated[

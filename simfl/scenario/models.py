@@ -15,6 +15,8 @@ class ModelConfig(Config):
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "unknown")
     convolutional: ClassVar[bool] = False
+    tokens: ClassVar[bool] = False
+    """Whether it takes sequences of tokens."""
 
     @property
     def regression(self) -> bool:
@@ -119,7 +121,7 @@ class ResNet(ModelConfig):
 class ExternalModel(ModelConfig, OwnCode):
     """A model of your own, made by a function or class of an importable module."""
 
-    tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "regression", "points", "unknown")
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "regression", "points", "tokens", "unknown")
 
     kind: OwnName = Field(description="module and function (or class) that makes the model, as in my_net:make")
     targets: Literal["classes", "values"] = Field(

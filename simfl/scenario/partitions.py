@@ -119,4 +119,18 @@ class ByColumn(Config):
     )
 
 
-Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample | ByColumn, ByKind(default="iid")]
+class Natural(Config):
+    """One client for each owner that the data name, in the sorted order of the owners."""
+
+    needs_labels: ClassVar[bool] = False
+    sizes: ClassVar[EqualSizes] = EqualSizes()
+
+    kind: Literal["natural"] = variant("natural")
+    owners: Literal["all", "drawn"] = Field(
+        default="all",
+        description="all: `clients.count` has to be the number of owners; drawn: the seed draws so many of them, and the "
+        "others take no part",
+    )
+
+
+Partition = Annotated[Iid | Dirichlet | Shards | ByLabel | Resample | ByColumn | Natural, ByKind(default="iid")]

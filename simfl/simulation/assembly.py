@@ -57,7 +57,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     scenario = opened(scenario, own)
     streams = Streams(scenario.seed)
     kind, algorithm = find_kind(scenario), find_algorithm(scenario.algorithm.kind)
-    dataset = load_data(scenario, streams)
+    dataset = load_data(scenario, streams, own.data)
     shares = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
     start = start_of(scenario, model)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from simfl.data import DATASETS, Dataset, Partition, load_dataset, partition
+from simfl.data import DATASETS, Dataset, Partition, changed, load_dataset, partition
+from simfl.data.arrays import from_object
+from simfl.data.transforms import OPTIONS
 from simfl.errors import DataError, ScenarioError
-from simfl.models import AbstractModel, build_model, model_options
+from simfl.models import MODELS, AbstractModel, build_model, model_options
 from simfl.records import RunFolder
 from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
-from simfl.scenario.models import ExternalModel
+from simfl.scenario.data import ExternalData
+from simfl.scenario.models import ExternalModel, ModelConfig
+from simfl.scenario.own_code import digests_of, make
 from simfl.scenario.partitions import ByColumn
 from simfl.simulation.own import own_model_of
 from simfl.simulation.setup import Start
@@ -29,30 +35,64 @@ def data_root() -> Path | None:
     return Path(named) if named else None
 
 
-def load_data(scenario: Scenario, streams: Streams) -> Dataset:
-    """Return the data set that a scenario names; see `shared_data` for when it is loaded once for several runs."""
+def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Dataset:
+    """Return the data set that a scenario names; see `shared_data` for when it is loaded once for several runs.
+
+    Args:
+        scenario: valid.
+        streams: of its seed.
+        given: data from Python, where the scenario says so.
+    """
     config = scenario.data
     options = config.model_dump(exclude={"set", "partition"})
     # Some sets depend on the model that is trained: the optimum that is known, say, is its optimum.
     model = scenario.model
     told = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
-    if isinstance(config.partition, ByColumn):
-        options["group"] = config.partition.column
-    wanted = DATASETS[config.set].options
-    options.update((name, value) for name, value in told.items() if name in wanted)
-    root = data_root()
-    key = repr((config.set, sorted(options.items()), root, streams.seed))
-    if _shared is not None and key in _shared:
-        return _shared[key]
-    if _shared is not None:
-        _shared.clear()  # one at a time: large ones need not fit side by side
+    if isinstance(config, ExternalData):
+        load = functools.partial(_own_data, config, given, streams, model)
+        digests = digests_of([config.set.partition(":")[0]])
+    else:
+        owner = options.pop("owner", None)
+        group = config.partition.column if isinstance(config.partition, ByColumn) else owner
+        if group is not None:
+            options["group"] = group
+        wanted = DATASETS[config.set].options
+        options.update((name, value) for name, value in told.items() if name in wanted)
+        load = functools.partial(load_dataset, config.set, root=data_root(), streams=streams, **options)
+        digests = {}
+    shared = None if given is not None else _shared
+    key = repr((config.set, sorted(options.items()), told, digests, data_root(), streams.seed))
+    if shared is not None and key in shared:
+        return shared[key]
+    if shared is not None:
+        shared.clear()  # one at a time: large ones need not fit side by side
     try:
-        dataset = load_dataset(config.set, root=root, streams=streams, **options)
+        dataset = load()
     except ValueError as error:
         raise DataError(f"data: {error}") from error
-    if _shared is not None:
-        _shared[key] = dataset
+    if shared is not None:
+        shared[key] = dataset
     return dataset
+
+
+def _own_data(config: ExternalData, given: Any, streams: Streams, model: ModelConfig) -> Dataset:
+    """Return the data set that a user's function returns, or that was given from Python."""
+    where = "data" if given is not None else f"data.set: {config.set!r}"
+    found = make(config.set, config.options, "data.set") if given is None else given
+    any_labels = isinstance(model, ExternalModel) and not model.regression
+    dataset = from_object(
+        found,
+        where,
+        config.set.partition(":")[2],
+        streams,
+        regression=None if any_labels else model.regression,
+        test_fraction=config.test_fraction,
+        scale=config.scale,
+        target=config.target,
+        owner=config.owner,
+        tokens=model.tokens,
+    )
+    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)))
 
 
 _shared: dict[str, Dataset] | None = None
@@ -72,16 +112,52 @@ def shared_data() -> Iterator[None]:
         _shared = before
 
 
+def digest_of_data(dataset: Dataset) -> str:
+    """Return a SHA-256 of what a data set holds."""
+    arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y, *dataset.scaling.arrays
+    owners = () if dataset.groups is None else (dataset.groups.astype(str),)
+    digest = hashlib.sha256()
+    for array in (*arrays, *owners):
+        digest.update(f"{array.shape};{array.dtype};".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, "" where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
+    """Return by which digests it is noticed that data became others: of a user's own files, or of what their code gave.
+
+    Built-in sets do not change: of these there is none.
+    """
+    if isinstance(scenario.data, ExternalData):
+        return {"digest": digest_of_data(dataset)}
+    files = {str(path.absolute()): digest_of_file(path) for path in dataset.files}
+    return {"files": files} if files else {}
+
+
 def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
     """Return which client holds which training examples."""
     options = scenario.data.partition.model_dump()
     kind = options.pop("kind")
+    if kind in ("by_column", "natural"):
+        if dataset.groups is None:
+            raise ScenarioError(
+                f"data.partition.kind: {kind} needs data that say whose each example is, found none of {dataset.name}; "
+                "return owners beside them, or name their column: data.owner"
+            )
+        options["groups"] = dataset.groups
     sizes = options.pop("sizes", None)
     if sizes is not None:
         options["sizes"] = sizes.pop("kind")
         options.update(sizes)
-    if dataset.groups is not None:
-        options["groups"] = dataset.groups
     generator = streams.generator("partition")
     try:
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
@@ -115,6 +191,14 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
     """Return the model that fits the data set's shapes; `given` is one from Python."""
     if isinstance(scenario.model, ExternalModel):
         return own_model_of(scenario, dataset, given)
+    sequences = MODELS[scenario.model.kind].tokens
+    if dataset.tokens != sequences:
+        kinds = [kind for kind, model in MODELS.items() if model.tokens == dataset.tokens]
+        held = "sequences of tokens" if dataset.tokens else "examples that are no sequences of tokens"
+        raise ScenarioError(
+            f"model.kind: expected one of {', '.join(kinds)} for data set '{dataset.name}', which holds {held}, found "
+            f"'{scenario.model.kind}'"
+        )
     options = scenario.model.model_dump(exclude={"kind", "l2"})
     if dataset.curvature is not None and "curvature" in model_options(scenario.model.kind):
         options["curvature"] = tuple(float(c) for c in dataset.curvature)

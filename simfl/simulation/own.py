@@ -15,6 +15,7 @@ from simfl.models import AbstractModel
 from simfl.models.own import OwnModel, Same, own_model
 from simfl.models.trial import EXAMPLES, try_out
 from simfl.scenario import Scenario, from_mapping, load
+from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import hashable
 from simfl.scenario.models import ExternalModel
 from simfl.scenario.own_code import digests_of, make, named_object
@@ -40,11 +41,13 @@ def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Sce
     return from_mapping(changed, scenario.name) if changed != scenario.resolved() else scenario
 
 
-EXTERNAL = {"model": ExternalModel}
+EXTERNAL = {"model": ExternalModel, "data": ExternalData}
 
 
 def _names(own: Own) -> dict[str, str]:
-    return {} if own.model is None else {"model.kind": named_object(own.model)}
+    """Return what stands for each object, by the key where it does."""
+    keys = {"model": "model.kind", "data": "data.set"}
+    return {keys[section]: named_object(value) for section, value in own.given.items()}
 
 
 def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:

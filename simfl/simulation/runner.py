@@ -37,6 +37,7 @@ from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
+from simfl.simulation.data import sources_of
 from simfl.simulation.endings import why_over
 from simfl.simulation.own import opened
 from simfl.simulation.setup import Own, Setup
@@ -257,6 +258,7 @@ class Simulation:
         self._models: dict[str, str] = {}
         self._scenario_text = ""
         self._own_code = source_digests(scenario.resolved())
+        self._data = sources_of(scenario, setup.dataset)
         #: What rows learn at the end, by table.
         self._amendments: dict[str, Amend] = {}
         self._started = 0.0
@@ -689,6 +691,8 @@ class Simulation:
         }
         if self._own_code:
             extra["own_code"] = self._own_code
+        if self._data:
+            extra["data"] = self._data
         if isinstance(model := self.setup.model, OwnModel):
             extra["own_model"] = {"parameters": len(model.layout), "digest": model.own.digest()}
         if self._models:

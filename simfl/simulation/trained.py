@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.data import Dataset, csv, npz
+from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.models import AbstractModel
 from simfl.records import Run, RunFolder
 from simfl.scenario import Scenario, from_mapping
-from simfl.scenario.data import Csv, RealData
+from simfl.scenario.data import RealData
 from simfl.simulation.data import load_data, model_of
 from simfl.streams import Streams
 from simfl.tape.evaluation import Evaluator
@@ -47,7 +47,7 @@ class Trained:
         self.file = RunFolder(run.folder).models_path("model")
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
-        self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed))
+        self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed), run.given.get("data"))
         self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
         self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
         try:
@@ -96,16 +96,17 @@ class Trained:
         if isinstance(data, tuple):
             return self._numbered("data", *data)
         path = Path(data)
-        if path.suffix == ".csv":
+        if path.suffix in (".csv", ".parquet"):
             config = self.scenario.data
-            partition = getattr(config.partition, "column", None)
-            drop = (*getattr(config, "drop", ()), *(() if partition is None else (partition,)))
-            usual = config.label if isinstance(config, Csv) else "label"
-            file, x, y = csv.read_examples(path, None, label or usual, drop)
+            apart = (getattr(config.partition, "column", None), getattr(config, "owner", None))
+            drop = (*getattr(config, "drop", ()), *(name for name in apart if name is not None))
+            usual = getattr(config, "label", None) or getattr(config, "target", None) or "label"
+            columns = own.reader if isinstance(own.reader, table.Columns) else None
+            file, x, y = table.read_examples(path, None, label or usual, drop, columns)
         elif path.suffix == ".npz":
             file, x, y = npz.read_examples(path, None)
         else:
-            raise ScenarioError(f"data: expected test, train, or an .npz or .csv file, found {str(data)!r}")
+            raise ScenarioError(f"data: expected test, train, or an .npz, .csv or .parquet file, found {str(data)!r}")
         return self._numbered(str(file), x, y)
 
     def _numbered(self, where: str, x: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float32], NDArray[Any]]:

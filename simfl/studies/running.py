@@ -211,6 +211,10 @@ def _otherwise(manifest: Manifest) -> bool:
     code = manifest.extra.get("own_code")
     if isinstance(code, dict) and any(now != code[module] for module, now in digests_of(code).items()):
         return True
+    data = manifest.extra.get("data")
+    files = data.get("files") if isinstance(data, dict) else None
+    if isinstance(files, dict) and any(digest_of_file(Path(path)) not in ("", now) for path, now in files.items()):
+        return True
     begun = manifest.extra.get("init")
     if not isinstance(begun, dict) or not (path := Path(str(begun.get("from")))).exists():
         return False

@@ -1,14 +1,15 @@
-"""CSV files."""
+"""Tables: CSV and Parquet files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from simfl.data import Dataset, load_dataset
-from simfl.data.csv import read_examples
+from simfl.data.table import MOST_WORDS, read_examples
 from simfl.errors import DataError
 from simfl.streams import Streams
 
@@ -98,3 +99,81 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "file.csv").write_bytes(b"a,label\n\xff\xfe,1\n")
     with pytest.raises(DataError, match="not a CSV file in UTF-8"):
         load_dataset("csv", root=None, streams=Streams(0), path=tmp_path / "file.csv")
+
+
+FRAME = pd.DataFrame(
+    {
+        "age": [50, 31, 44, 62, 39, 57],
+        "ward": pd.Categorical(["b", "a", "b", "c", "a", "c"]),
+        "smokes": [True, False, False, True, True, False],
+        "site": ["north", "south", "north", "west", "south", "west"],
+        "outcome": ["sick", "well", "well", "sick", "sick", "well"],
+    }
+)
+
+
+def load_table(folder: Path, frame: pd.DataFrame = FRAME, ending: str = "parquet", **options: object) -> Dataset:
+    path = folder / f"file.{ending}"
+    frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    chosen: dict[str, object] = {"path": path, "target": "outcome", "test_fraction": 1 / 3, **options}
+    return load_dataset("table", root=None, streams=Streams(0), **chosen)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_words_become_features_and_a_column_says_who_owns_an_example(tmp_path: Path, ending: str) -> None:
+    data = load_table(tmp_path, ending=ending, group="site")
+    rows = {int(x[0]): x[1:].tolist() for x in np.concatenate([data.train_x, data.test_x])}
+    assert rows == {50: [0, 1, 0, 1], 31: [1, 0, 0, 0], 44: [0, 1, 0, 0], 62: [0, 0, 1, 1], 39: [1, 0, 0, 1], 57: [0, 0, 1, 0]}
+    assert data.reader is not None
+    assert data.reader.features == ["age", "ward=a", "ward=b", "ward=c", "smokes"]  # type: ignore[union-attr]
+    owners = dict(zip(FRAME["age"], FRAME["site"], strict=True))
+    assert data.groups is not None
+    assert data.groups.tolist() == [owners[int(x[0])] for x in data.train_x]
+    assert data.class_labels == ("sick", "well")
+
+
+def test_other_tables_go_the_same_way_and_new_words_are_nobodys(tmp_path: Path) -> None:
+    data = load_table(tmp_path, drop=("site",))
+    other = pd.DataFrame({"outcome": ["well", "sick"], "smokes": [False, True], "ward": ["z", "c"], "age": [20, 30]})
+    np.testing.assert_array_equal(data.prepared(other), [[20, 0, 0, 0, 0], [30, 0, 0, 1, 1]])
+    other.to_csv(tmp_path / "other.csv", index=False)
+    _, x, y = read_examples(tmp_path / "other.csv", None, "outcome", columns=data.reader)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(x, data.prepared(other))
+    assert y.tolist() == ["well", "sick"]
+    with pytest.raises(DataError, match=r"^x: expected the features age, ward, smokes, found no age"):
+        data.prepared(other.drop(columns="age"))
+
+
+def test_a_set_of_numbers_is_the_same_as_csv(tmp_path: Path) -> None:
+    (tmp_path / "file.csv").write_text(TABLE, encoding="utf-8")
+    options = {"path": tmp_path / "file.csv", "drop": ("hospital",), "root": None, "test_fraction": 1 / 3}
+    csv = load_dataset("csv", streams=Streams(0), **options)
+    table = load_dataset("table", streams=Streams(0), target="label", **options)
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        np.testing.assert_array_equal(getattr(csv, name), getattr(table, name))
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "message"),
+    [
+        (["a", None, "b", "c", "a", "b"], {}, r"file\.parquet: extra: example 1: expected a word, found no value"),
+        (pd.to_datetime(["2026-01-01"] * 6), {}, r"extra: expected numbers or words, found datetime64"),
+        ([[1], [2], [3], [4], [5], [6]], {}, r"extra: example 0: expected a word, found \w+ "),
+        ([1, None, 2, 3, 4, 5], {}, "example 1: features must be finite"),
+        ([0] * 6, {"target": "outcom"}, "expected a column 'outcom', which data.target names.*did you mean 'outcome'"),
+        ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner names"),
+    ],
+)
+def test_bad_columns(tmp_path: Path, column: object, options: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message) as refused:
+        load_table(tmp_path, FRAME.assign(extra=column), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_names_are_no_categories_and_damage_is_told(tmp_path: Path) -> None:
+    many = pd.DataFrame({"name": [f"n{k}" for k in range(MOST_WORDS + 1)], "outcome": np.arange(MOST_WORDS + 1) % 2})
+    with pytest.raises(DataError, match=f"name: expected at most {MOST_WORDS} different words, found {MOST_WORDS + 1}"):
+        load_table(tmp_path, many)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"bad\.parquet: not a Parquet file, or damaged"):
+        load_dataset("table", root=None, streams=Streams(0), path=tmp_path / "bad.parquet")

@@ -1,0 +1,273 @@
+"""Data of one's own: what a function or a notebook hands over becomes a data set.
+
+- Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share is
+  set aside; or a mapping, a dataclass or a named tuple with these names.
+- A table: a pandas frame (or Polars, or Arrow: whatever has `to_pandas`), or one for training and one for tests.
+- A Hugging Face `Dataset`, or a `DatasetDict` with `train` and perhaps `test`: of numbers and words in columns it is a
+  table, of images or lists it is arrays.
+
+x is [n, ...]: floats, or integers, which stay what they are (`scale` says what they mean, such as 1/255 of pixels). y is
+[n], class labels (numbers or words) or floats as targets; for a model of one's own also [n, ...], as its losses take it.
+Nothing of these libraries is imported here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import Dataset, assembled, check_features, narrowed, scaling_by
+from simfl.data.table import TARGETS, from_frame
+from simfl.data.tokens import sequences
+from simfl.errors import DataError, nearest
+from simfl.streams import Streams
+
+NAMES = ("x", "y", "x_test", "y_test", "owner")
+TESTS = ("test", "validation")
+"""What the test part of several parts is called, best first."""
+_EXPECTED = "arrays (x, y, x_test, y_test) with perhaps owner, a mapping with these names, a frame or a Hugging Face set"
+
+
+def from_object(
+    given: Any,
+    where: str,
+    name: str,
+    streams: Streams,
+    *,
+    regression: bool | None,
+    test_fraction: float = 0.2,
+    scale: float | None = None,
+    target: str | None = None,
+    owner: str | None = None,
+    tokens: bool = False,
+) -> Dataset:
+    """Return the data set that an object is.
+
+    Args:
+        given: see above.
+        where: what it is called in messages.
+        name: of the set.
+        streams: draws the split where there is no test part.
+        regression: whether labels are targets; None: floats are.
+        test_fraction: share to set aside where there is no test part.
+        scale: what integers among the features are multiplied by; None: 1.
+        target, owner: columns of a table.
+        tokens: whether the model takes tokens, of which y is the next one; they are no labels to be numbered.
+
+    Raises:
+        DataError: it is none of these, or its parts do not fit together.
+    """
+    parts = _parts(given, where)
+    if parts is not None:
+        if target is not None or owner is not None:
+            raise DataError(f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out")
+        return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
+    train, test = _split(given, where)
+    if _columns(train) is None:
+        raise DataError(f"{where}: expected {_EXPECTED}, found {_show(given)}")
+    if _of_arrays(train):
+        parts = _arrays_of(train, where, target, owner)
+        if test is not None:
+            of_test = _arrays_of(test, where, target, None)
+            parts |= {"x_test": of_test["x"], "y_test": of_test["y"]}
+        return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
+    if scale is not None:
+        raise DataError(f"{where}: data.scale is of arrays of integers, found a table; leave it out, or use normalize")
+    return from_frame(
+        name,
+        where,
+        _frame(train),
+        None if test is None else (f"{where}: test", _frame(test)),
+        streams,
+        target=target,
+        test_fraction=test_fraction,
+        regression=regression,
+        group=owner,
+        named={"target": "data.target", "drop": "data.drop", "group": "data.owner"},
+    )
+
+
+def _parts(given: Any, where: str) -> dict[str, Any] | None:
+    """Return arrays by the names above; None of what is no collection of arrays."""
+    found: dict[str, Any]
+    if isinstance(given, Mapping) and not _tables(given):
+        found = {str(key): value for key, value in given.items()}
+        found |= {short: found.pop(long) for short, long in (("x", "x_train"), ("y", "y_train")) if long in found}
+    elif dataclasses.is_dataclass(given) and not isinstance(given, type):
+        found = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+    elif isinstance(given, tuple) and hasattr(given, "_fields"):
+        found = dict(zip(given._fields, given, strict=True))
+    elif isinstance(given, tuple | list) and not any(_columns(part) is not None for part in given):
+        if len(given) not in (2, 4, 5):
+            raise DataError(
+                f"{where}: expected (x, y), (x, y, x_test, y_test) or these with owner, found {len(given)} values"
+            )
+        found = dict(zip(NAMES, given, strict=False))
+    else:
+        return None
+    for key in found:
+        if key not in NAMES:
+            raise DataError(f"{where}: expected {', '.join(NAMES)}, found {key!r}{nearest(key, NAMES)}")
+    found = {key: value for key, value in found.items() if value is not None}
+    for key in ("x", "y", *(("x_test", "y_test") if "x_test" in found or "y_test" in found else ())):
+        if key not in found:
+            raise DataError(f"{where}: expected {key}, found {', '.join(found) or 'nothing'}; add it")
+    return found
+
+
+def _from_arrays(
+    parts: Mapping[str, Any],
+    where: str,
+    name: str,
+    streams: Streams,
+    regression: bool | None,
+    test_fraction: float,
+    scale: float | None,
+    tokens: bool,
+) -> Dataset:
+    """Return the set of arrays by the names above."""
+    x, y = _examples(parts, where, "x", "y")
+    test = _examples(parts, where, "x_test", "y_test") if "x_test" in parts else None
+    if test is not None:
+        for key, one, other in (("x", x, test[0]), ("y", y, test[1])):
+            if one.shape[1:] != other.shape[1:]:
+                raise DataError(
+                    f"{where}: {key}_test: expected shape {other.shape[:1] + one.shape[1:]}, as {key} has, found "
+                    f"{other.shape}"
+                )
+    if regression is not None and y.ndim > 1:
+        raise DataError(f"{where}: y: expected one label per example, [n], found shape {y.shape}")
+    groups = None
+    if "owner" in parts:
+        groups = _array(parts["owner"], where, "owner")
+        if groups.shape != (len(x),):
+            raise DataError(f"{where}: owner: expected one for each of {len(x)} examples, found shape {groups.shape}")
+        if groups.dtype.kind not in "biuUS":
+            raise DataError(f"{where}: owner: expected numbers or words, found {groups.dtype}; name each owner")
+    if tokens:
+        together = [x, y] if test is None else [x, y, *test]
+        if any(part.dtype.kind not in "iu" or part.min() < 0 for part in together):
+            raise DataError(f"{where}: expected x and y that are tokens, whole numbers from 0 on, found others")
+        count = 1 + max(int(part.max()) for part in together)
+        train = (x, y.astype(np.int32))
+        rest = None if test is None else (test[0].astype(x.dtype), test[1].astype(np.int32))
+        return sequences(
+            name, train, rest, streams, num_classes=count, test_fraction=test_fraction, groups=groups
+        )
+    return assembled(
+        name,
+        f"{where}: y",
+        x,
+        y,
+        test,
+        streams,
+        regression=regression,
+        test_fraction=test_fraction,
+        groups=groups,
+        image_shape=x.shape[1:] if x.ndim in (3, 4) else None,
+        scaling=scaling_by(f"{where}: x", x, scale),
+    )
+
+
+def _examples(parts: Mapping[str, Any], where: str, x_key: str, y_key: str) -> tuple[Any, npt.NDArray[Any]]:
+    """Return features as they are kept, and labels, checked."""
+    x, y = (_array(parts[key], where, key) for key in (x_key, y_key))
+    if x.ndim < 2 or x.dtype.kind not in "biuf":
+        found = f"shape {x.shape}" if x.dtype.kind in "biuf" else f"{x.dtype}"
+        raise DataError(f"{where}: {x_key}: expected numbers [n, ...], an example a row, found {found}")
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim < 1 or y.dtype.kind not in "biufUS":
+        raise DataError(f"{where}: {y_key}: expected labels [n], numbers or words, found {_show(parts[y_key])}")
+    if len(x) != len(y):
+        raise DataError(f"{where}: found {len(x)} examples in {x_key} and {len(y)} labels in {y_key}")
+    x = narrowed(x)
+    check_features(f"{where}: {x_key}", x)
+    return x, y
+
+
+def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
+    """Return a value as an array of numbers or words."""
+    try:
+        found = np.asarray(value)
+    except Exception as error:  # whatever the library of the value raises
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(f"{where}: {key}: expected an array, found {_show(value)} ({reason})") from None
+    if found.dtype == object:
+        words = [one for one in found.ravel() if isinstance(one, str)]
+        if not words or len(words) != found.size:
+            raise DataError(
+                f"{where}: {key}: expected an array of numbers, found one of Python objects (examples of different "
+                "shapes, or values that are missing); bring them to one shape"
+            )
+        found = found.astype(str)
+    return found
+
+
+def _columns(given: Any) -> list[str] | None:
+    """Return the names of the columns of what has some: a frame, a table, a Hugging Face set."""
+    for name in ("column_names", "columns"):
+        found = getattr(given, name, None)
+        if found is not None and not isinstance(found, Mapping) and not callable(found):
+            return [str(column) for column in found]
+    return None
+
+
+def _tables(given: Any) -> bool:
+    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, as a `DatasetDict` does."""
+    return isinstance(given, Mapping) and any(_columns(value) is not None for value in given.values())
+
+
+def _split(given: Any, where: str) -> tuple[Any, Any]:
+    """Return the training part, and the test part or None, of one table or of several."""
+    if isinstance(given, tuple | list):
+        if len(given) != 2:
+            raise DataError(f"{where}: expected a table, or one for training and one for tests, found {len(given)}")
+        return given[0], given[1]
+    if not _tables(given):
+        return given, None
+    if "train" not in given:
+        raise DataError(f"{where}: expected a part 'train', found {', '.join(map(str, given))}")
+    return given["train"], next((given[name] for name in TESTS if name in given), None)
+
+
+def _of_arrays(table: Any) -> bool:
+    """Whether a Hugging Face set has columns of images or lists, which are no table."""
+    features = getattr(table, "features", None)
+    return isinstance(features, Mapping) and any(
+        type(feature).__name__ not in ("Value", "ClassLabel") for feature in features.values()
+    )
+
+
+def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) -> dict[str, Any]:
+    """Return the arrays of a Hugging Face set with one column of features beside target and owner."""
+    columns = _columns(table) or []
+    there = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
+    if len(there) != 1:
+        raise DataError(f"{where}: expected data.target, the column of labels, found none; it has {', '.join(columns)}")
+    if owner is not None and owner not in columns:
+        raise DataError(f"{where}: expected a column {owner!r}, which data.owner names, found {', '.join(columns)}")
+    features = [name for name in columns if name not in (there[0], owner)]
+    if len(features) != 1:
+        raise DataError(
+            f"{where}: expected one column of images or lists beside {there[0]}, found {', '.join(features) or 'none'}; "
+            "remove the others (remove_columns)"
+        )
+    arrays = table.with_format("numpy")
+    named = {"x": features[0], "y": there[0], **({} if owner is None else {"owner": owner})}
+    return {key: arrays[:][column] for key, column in named.items()}
+
+
+def _frame(table: Any) -> Any:
+    """Return a table as a pandas frame."""
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
+def _show(value: Any) -> str:
+    """Return what something is, in a few words."""
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")

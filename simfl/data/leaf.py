@@ -1,0 +1,160 @@
+"""LEAF's JSON files: users, their examples, and how many each has; FEMNIST, Shakespeare and others in that layout.
+
+Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds `train/*.json`
+and perhaps `test/*.json`, each with
+
+    {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
+
+Examples of numbers are features. Examples that are texts of one length are sequences of characters, and their labels the
+characters that follow; the vocabulary is what characters the files hold. The user is the owner of an example
+(`data.partition: natural`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simfl.data.base import Dataset, Loader, assembled, check_features, narrowed
+from simfl.data.files import folder_of, read_content
+from simfl.data.tokens import Vocabulary, sequences
+from simfl.errors import DataError, ScenarioError
+from simfl.streams import Streams
+
+_REPLACE = "write it again with LEAF's preprocess.sh"
+
+
+def load_leaf(
+    root: Path | None,
+    streams: Streams,
+    *,
+    path: str | Path | None = None,
+    test_fraction: float = 0.2,
+    regression: bool = False,
+) -> Dataset:
+    """Load a folder in LEAF's layout.
+
+    Args:
+        root: the folder of data sets.
+        streams: draws the split where there is no folder `test`.
+        path: the folder that holds `train`, or a bare name below `root/leaf`.
+        test_fraction: share to set aside where there is no folder `test`.
+        regression: keep the labels as float targets instead of mapping them to classes.
+    """
+    if path is None:
+        raise ScenarioError("data.path: expected a folder in LEAF's layout, found none")
+    folder = folder_of("leaf", path, root)
+    x, y, owners = _part(folder / "train")
+    test = _part(folder / "test") if (folder / "test").is_dir() else None
+    parts = [(x, y)] if test is None else [(x, y), test[:2]]
+    if len({isinstance(xs[0], str) for xs, _ in parts}) > 1:
+        raise DataError(f"{folder}: expected numbers or texts in both parts, found one of each; {_REPLACE}")
+    groups, files = np.asarray(owners), tuple(sorted(folder.glob("t*/*.json")))
+    if isinstance(x[0], str):
+        return _texts(folder, parts, groups, streams, test_fraction, files)
+    arrays = [_numbers(folder, xs, ys) for xs, ys in parts]
+    if len(arrays) > 1 and arrays[0][0].shape[1:] != arrays[1][0].shape[1:]:
+        raise DataError(
+            f"{folder}: test examples have shape {arrays[1][0].shape[1:]}, training ones {arrays[0][0].shape[1:]}"
+        )
+    return assembled(
+        folder.name,
+        folder,
+        *arrays[0],
+        arrays[1] if len(arrays) > 1 else None,
+        streams,
+        regression=regression,
+        test_fraction=test_fraction,
+        groups=groups,
+        files=files,
+    )
+
+
+def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
+    """Return examples, labels and owners of the files of a part, by users as the files list them."""
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise DataError(f"{folder}: expected LEAF's .json files there, found none; {_REPLACE}")
+    x: list[Any] = []
+    y: list[Any] = []
+    owners: list[str] = []
+    for file in files:
+        for user, xs, ys in _users(file):
+            x += xs
+            y += ys
+            owners += [user] * len(xs)
+    if not x:
+        raise DataError(f"{folder}: found no examples; {_REPLACE}")
+    return x, y, owners
+
+
+def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield the users of a file with their examples and labels, checked against each other."""
+    try:
+        found = json.loads(read_content(file, _REPLACE))
+        users, data, counts = found["users"], found["user_data"], found["num_samples"]
+        listed = list(zip(map(str, users), counts, strict=True))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
+        raise DataError(
+            f"{file}: expected users, num_samples and user_data, found something else ({reason}); {_REPLACE}"
+        ) from None
+    for user, count in listed:
+        own = data.get(user) if isinstance(data, dict) else None
+        xs, ys = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
+        if not isinstance(xs, list) or not isinstance(ys, list):
+            raise DataError(f"{file}: user {user!r}: expected lists x and y in user_data, found none; {_REPLACE}")
+        if not len(xs) == len(ys) == count:
+            raise DataError(
+                f"{file}: user {user!r}: expected {count} examples, as num_samples says, found {len(xs)} x and "
+                f"{len(ys)} y; {_REPLACE}"
+            )
+        if not xs:
+            raise DataError(f"{file}: user {user!r}: found no examples; remove the user")
+        yield user, xs, ys
+
+
+def _numbers(folder: Path, x: list[Any], y: list[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return features as they are kept and labels, [n]."""
+    try:
+        features, labels = np.asarray(x), np.asarray(y)
+    except ValueError:
+        features = labels = np.zeros(0, object)
+    if features.ndim < 2 or features.dtype.kind not in "biuf" or labels.ndim != 1 or labels.dtype.kind not in "biufU":
+        raise DataError(
+            f"{folder}: expected examples that are lists of numbers, all as long, or texts, and a label each, found "
+            f"something else; {_REPLACE}"
+        )
+    features = narrowed(features)
+    check_features(folder, features)
+    return features, labels
+
+
+def _texts(
+    folder: Path,
+    parts: list[tuple[list[Any], list[Any]]],
+    groups: npt.NDArray[Any],
+    streams: Streams,
+    test_fraction: float,
+    files: tuple[Path, ...],
+) -> Dataset:
+    """Return the set of texts, each followed by one character."""
+    for xs, ys in parts:
+        if not all(isinstance(text, str) for text in xs) or not all(isinstance(y, str) and len(y) == 1 for y in ys):
+            raise DataError(f"{folder}: expected texts with the character that follows each, found others; {_REPLACE}")
+    vocabulary = Vocabulary.of(text for xs, ys in parts for text in (*xs, *ys))
+    found = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys in parts]
+    if len({x.shape[1] for x, _ in found}) > 1:
+        raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
+    test = found[1] if len(found) > 1 else None
+    return sequences(
+        folder.name, found[0], test, streams, test_fraction=test_fraction, groups=groups, files=files, **vocabulary.fields
+    )
+
+
+LOADER = Loader("leaf", "a folder in LEAF's JSON layout (FEMNIST, Shakespeare), named by path; users are owners", load_leaf)
