@@ -51,7 +51,7 @@ GUESTS = {
     ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
     ("audits", "jax"): "an attacker computes gradients and noise again",
     ("bench", "jax"): "measures the bare kernels",
-    ("data.csv", "pandas"): "reads CSV files",
+    ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",
     ("plots.utility", "theory"): "draws the graph that a calculator returns",
     ("reproduction", "matplotlib"): "each paper has figures of its own",

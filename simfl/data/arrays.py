@@ -1,14 +1,14 @@
 """Data of one's own: what a function or a notebook hands over becomes a data set.
 
-- Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share is
-  set aside; or a mapping, a dataclass or a named tuple with these names.
+- Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share
+  is set aside; or a mapping, a dataclass or a named tuple with these names.
 - A table: a pandas frame (or Polars, or Arrow: whatever has `to_pandas`), or one for training and one for tests.
 - A Hugging Face `Dataset`, or a `DatasetDict` with `train` and perhaps `test`: of numbers and words in columns it is a
   table, of images or lists it is arrays.
 
-x is [n, ...]: floats, or integers, which stay what they are (`scale` says what they mean, such as 1/255 of pixels). y is
-[n], class labels (numbers or words) or floats as targets; for a model of one's own also [n, ...], as its losses take it.
-Nothing of these libraries is imported here.
+x is [n, ...]: floats, or integers, which stay what they are (`scale` says what they mean, such as 1/255 of pixels). y
+is [n], class labels (numbers or words) or floats as targets; for a model of one's own also [n, ...], as its losses take
+it. Nothing of these libraries is imported here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from simfl.streams import Streams
 NAMES = ("x", "y", "x_test", "y_test", "owner")
 TESTS = ("test", "validation")
 """What the test part of several parts is called, best first."""
-_EXPECTED = "arrays (x, y, x_test, y_test) with perhaps owner, a mapping with these names, a frame or a Hugging Face set"
+_EXPECTED = (
+    "arrays (x, y, x_test, y_test) with perhaps owner, a mapping with these names, a frame or a Hugging Face set"
+)
 
 
 def from_object(
@@ -64,7 +66,9 @@ def from_object(
     parts = _parts(given, where)
     if parts is not None:
         if target is not None or owner is not None:
-            raise DataError(f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out")
+            raise DataError(
+                f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out"
+            )
         return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
     train, test = _split(given, where)
     if _columns(train) is None:
@@ -155,9 +159,7 @@ def _from_arrays(
         count = 1 + max(int(part.max()) for part in together)
         train = (x, y.astype(np.int32))
         rest = None if test is None else (test[0].astype(x.dtype), test[1].astype(np.int32))
-        return sequences(
-            name, train, rest, streams, num_classes=count, test_fraction=test_fraction, groups=groups
-        )
+        return sequences(name, train, rest, streams, num_classes=count, test_fraction=test_fraction, groups=groups)
     return assembled(
         name,
         f"{where}: y",
@@ -254,8 +256,8 @@ def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) ->
     features = [name for name in columns if name not in (there[0], owner)]
     if len(features) != 1:
         raise DataError(
-            f"{where}: expected one column of images or lists beside {there[0]}, found {', '.join(features) or 'none'}; "
-            "remove the others (remove_columns)"
+            f"{where}: expected one column of images or lists beside {there[0]}, found "
+            f"{', '.join(features) or 'none'}; remove the others (remove_columns)"
         )
     arrays = table.with_format("numpy")
     named = {"x": features[0], "y": there[0], **({} if owner is None else {"owner": owner})}

@@ -180,8 +180,9 @@ class Dataset:
             DataError: they are of another shape, or not finite.
         """
         shape = self.loaded_shape or self.input_shape
-        if self.reader is not None and self.reader.reads(x):
-            x = self.reader.examples(where, x)
+        reader: Any = self.reader
+        if reader is not None and reader.reads(x):
+            x = reader.examples(where, x)
         try:
             found = np.asarray(x)
             found = found if found.dtype.kind in "iu" else found.astype(np.float32)
@@ -197,7 +198,6 @@ class Dataset:
         for step in self.steps:
             found = step(found)
         return found
-
 
     def _as_tokens(self, where: str, x: npt.NDArray[Any]) -> Stored:
         """Return tokens in the type that the set has; others than it has are refused."""
@@ -355,7 +355,7 @@ def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:
     if y.dtype.kind not in "biuf":
         raise DataError(f"{where}: expected numbers, the targets of a regression, found words")
     check_features(where, y)
-    return y.astype(np.int32 if y.ndim > 1 and y.dtype.kind in "iu" else np.float32)
+    return y.astype(np.int32) if y.ndim > 1 and y.dtype.kind in "iu" else y.astype(np.float32)
 
 
 def split(

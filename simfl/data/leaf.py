@@ -1,12 +1,12 @@
 """LEAF's JSON files: users, their examples, and how many each has; FEMNIST, Shakespeare and others in that layout.
 
-Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds `train/*.json`
-and perhaps `test/*.json`, each with
+Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds
+`train/*.json` and perhaps `test/*.json`, each with
 
     {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
 
-Examples of numbers are features. Examples that are texts of one length are sequences of characters, and their labels the
-characters that follow; the vocabulary is what characters the files hold. The user is the owner of an example
+Examples of numbers are features. Examples that are texts of one length are sequences of characters, and their labels
+the characters that follow; the vocabulary is what characters the files hold. The user is the owner of an example
 (`data.partition: natural`).
 """
 
@@ -153,8 +153,15 @@ def _texts(
         raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
     test = found[1] if len(found) > 1 else None
     return sequences(
-        folder.name, found[0], test, streams, test_fraction=test_fraction, groups=groups, files=files, **vocabulary.fields
+        folder.name,
+        found[0],
+        test,
+        streams,
+        test_fraction=test_fraction,
+        groups=groups,
+        files=files,
+        **vocabulary.fields,
     )
 
 
-LOADER = Loader("leaf", "a folder in LEAF's JSON layout (FEMNIST, Shakespeare), named by path; users are owners", load_leaf)
+LOADER = Loader("leaf", "a folder in LEAF's JSON layout (FEMNIST, Shakespeare); users are owners", load_leaf)

@@ -114,9 +114,7 @@ def _read(
     return file, arrays
 
 
-def _pair(
-    file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: str
-) -> tuple[Stored, npt.NDArray[Any]]:
+def _pair(file: Path, arrays: dict[str, npt.NDArray[Any]], x_key: str, y_key: str) -> tuple[Stored, npt.NDArray[Any]]:
     """Return the features and labels under two keys, checked."""
     for key in (x_key, y_key):
         if key not in arrays:

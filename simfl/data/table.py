@@ -1,8 +1,8 @@
 """Tables: an example a row; one column is the target, all others are features. CSV and Parquet files, and frames.
 
-Columns of numbers are taken as they are, only converted to float32. Of a `table`, a column of words becomes a feature of
-0 or 1 for each of its values in the training file, in sorted order (one-hot); a value that only other files have is 0 in
-all of them. The set `csv` refuses words. Labels may be words, which become classes in their sorted order.
+Columns of numbers are taken as they are, only converted to float32. Of a `table`, a column of words becomes a feature
+of 0 or 1 for each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all
+of them. The set `csv` refuses words. Labels may be words, which become classes in their sorted order.
 
 A further column may say whose each training example is, which is then no feature: `data.owner`, or
 `data.partition: {kind: by_column, column: hospital}`.
@@ -71,7 +71,9 @@ class Columns:
     @property
     def features(self) -> list[str]:
         """What the features are called, in their order."""
-        named = ([name] if words is None else [f"{name}={word}" for word in words] for name, words in self.words.items())
+        named = (
+            [name] if words is None else [f"{name}={word}" for word in words] for name, words in self.words.items()
+        )
         return [feature for some in named for feature in some]
 
     def reads(self, x: Any) -> bool:
@@ -81,7 +83,9 @@ class Columns:
     def examples(self, where: str | Path, table: pd.DataFrame) -> FloatArray:
         """Return the features of a table that has these columns, f32 [n, p]; it may have others."""
         if 4 * len(table) * len(self.features) > MEMORY_LIMIT_BYTES:
-            raise DataError(f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some")
+            raise DataError(
+                f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some"
+            )
         parts: list[FloatArray] = []
         for name, words in self.words.items():
             if name not in table.columns:
@@ -255,7 +259,11 @@ def from_frame(
 
 
 def read_examples(
-    path: str | Path, root: Path | None, label: str = "label", drop: tuple[str, ...] = (), columns: Columns | None = None
+    path: str | Path,
+    root: Path | None,
+    label: str = "label",
+    drop: tuple[str, ...] = (),
+    columns: Columns | None = None,
 ) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
     """Return the file, the features and the labels as they stand there.
 

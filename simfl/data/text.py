@@ -1,8 +1,8 @@
 """Any text as sequences of characters, owned by speakers or paragraphs; or text that is generated.
 
-An owner's text is cut into windows of `length` characters, one every `stride`, each with the character that follows. The
-last part of every owner's text is the test part: no window of it overlaps one for training. An owner whose text is too
-short for a window is left out.
+An owner's text is cut into windows of `length` characters, one every `stride`, each with the character that follows.
+The last part of every owner's text is the test part: no window of it overlaps one for training. An owner whose text is
+too short for a window is left out.
 
 Generated text is a stationary Markov chain of characters, alike for all its speakers: each character is drawn given the
 `order` before it, by probabilities from a flat Dirichlet distribution over all characters. The smallest loss that any
@@ -58,7 +58,7 @@ def load_text(
         streams: generates the text ("text"), where there is no file.
         path: the file, or a bare name below `root/text`; None generates one.
         owners: "speaker": whoever is named by "NAME:" (every word with a capital letter) at the beginning of a line,
-            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": nobody, the text is one.
+            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": nobody.
         length: characters of a window.
         stride: characters from one window to the next; None: `length`.
         vocabulary: all characters that there may be; None: those of the text.
@@ -117,7 +117,9 @@ def _read(path: str | Path, root: Path | None) -> tuple[Path, str]:
     try:
         return file, read_content(file, "write it again").decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: expected a text in UTF-8, found other bytes at {error.start}; write it again") from None
+        raise DataError(
+            f"{file}: expected a text in UTF-8, found other bytes at {error.start}; write it again"
+        ) from None
 
 
 def _by_owner(text: str, owners: str) -> dict[str, str]:
@@ -135,7 +137,9 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
         end = named[number + 1].start() if number + 1 < len(named) else len(text)
         found.setdefault(match[1], []).append(text[match.end() : end].strip())
     if not found:
-        raise DataError("data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none")
+        raise DataError(
+            "data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none"
+        )
     return {name: "\n".join(speech for speech in speeches if speech) for name, speeches in found.items()}
 
 
@@ -174,7 +178,8 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if np.abs(after - states).max() < 1e-15:
             break
         states = after
-    return states / states.sum()
+    found: npt.NDArray[np.float64] = states / states.sum()
+    return found
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:
@@ -191,6 +196,8 @@ def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], l
 
 
 LOADER = Loader(
-    "text", "characters of any text file, owned by speakers or paragraphs; generated, with known entropy", load_text,
+    "text",
+    "characters of any text file, owned by speakers or paragraphs; generated, with known entropy",
+    load_text,
     transforms=False,
 )

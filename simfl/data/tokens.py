@@ -51,7 +51,9 @@ class Vocabulary:
         wrong = known[at] != codes
         if wrong.any():
             found = text[int(np.argmax(wrong))]
-            raise DataError(f"{where}: found {found!r}, which is not among the {len(known)} characters of the vocabulary")
+            raise DataError(
+                f"{where}: found {found!r}, which is not among the {len(known)} characters of the vocabulary"
+            )
         return at.astype(np.int32)
 
     def examples(self, where: str | Path, texts: Sequence[str]) -> npt.NDArray[Any]:

@@ -285,6 +285,15 @@ def combine_digests(digests: dict[str, str]) -> str:
     return hashlib.sha256("".join(f"{name}:{digests[name]};" for name in sorted(digests)).encode()).hexdigest()
 
 
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, "" where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
 def digest_text(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()

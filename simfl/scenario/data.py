@@ -34,8 +34,8 @@ TargetKind = Literal["classes", "binary", "regression", "points", "tokens", "unk
 
 
 _SCALE = (
-    "what features that are integers are multiplied by, such as 1/255 of pixels; they stay integers until a mini-batch is "
-    "taken. null: they mean themselves"
+    "what features that are integers are multiplied by, such as 1/255 of pixels; they stay integers until a mini-batch "
+    "is taken. null: they mean themselves"
 )
 
 
@@ -227,7 +227,9 @@ class Leaf(SplitData):
     images: ClassVar[bool | None] = None
 
     set: Literal["leaf"] = variant("leaf")
-    path: Text = Field(description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA")
+    path: Text = Field(
+        description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA"
+    )
 
     @property
     def has_owners(self) -> bool:
@@ -265,7 +267,9 @@ class TextData(DataConfig):
     vocabulary: Letters | None = Field(
         default=None, description="all characters that there may be; null: those of the text"
     )
-    test_fraction: OpenShare = Field(default=0.2, description="share of every owner's text, its end, set aside for testing")
+    test_fraction: OpenShare = Field(
+        default=0.2, description="share of every owner's text, its end, set aside for testing"
+    )
     generate: Generated = Field(default=Generated(), description="what to generate where there is no file")
 
     @property
@@ -280,8 +284,8 @@ class ExternalData(SplitData, OwnCode):
     images: ClassVar[bool | None] = None
 
     set: OwnName = Field(
-        description="module and function that returns the data, as in my_data:load: arrays (x, y, x_test, y_test[, owner]), "
-        "a mapping with these names, a frame or a Hugging Face set"
+        description="module and function that returns the data, as in my_data:load: arrays (x, y, x_test, y_test[, "
+        "owner]), a mapping with these names, a frame or a Hugging Face set"
     )
     scale: PositiveFraction | None = Field(default=None, description=_SCALE)
     target: Text | None = Field(

@@ -63,6 +63,10 @@ def variant(name: T) -> T:
     return Field(default=name, description="names this variant")
 
 
+_OWN_NAMES = {"set": "my_data:load"}
+"""What own code may be called, by the key that names it."""
+
+
 @dataclass(frozen=True)
 class ByKind:
     """Marks a union of `Config` classes that differ in one key: exactly the chosen class's keys are then valid.
@@ -105,7 +109,7 @@ class ByKind:
 
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a known kind in it."""
-        valid = list(kinds) + (["my_module:MyClass"] if self.external else [])
+        valid = list(kinds) + ([_OWN_NAMES.get(self.key, "my_module:MyClass")] if self.external else [])
         if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):

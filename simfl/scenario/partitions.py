@@ -128,8 +128,8 @@ class Natural(Config):
     kind: Literal["natural"] = variant("natural")
     owners: Literal["all", "drawn"] = Field(
         default="all",
-        description="all: `clients.count` has to be the number of owners; drawn: the seed draws so many of them, and the "
-        "others take no part",
+        description="all: `clients.count` has to be the number of owners; drawn: the seed draws so many of them, and "
+        "the others take no part",
     )
 
 

@@ -18,6 +18,7 @@ from simfl.data.transforms import OPTIONS
 from simfl.errors import DataError, ScenarioError
 from simfl.models import MODELS, AbstractModel, build_model, model_options
 from simfl.records import RunFolder
+from simfl.records.folder import digest_of_file
 from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
 from simfl.scenario.data import ExternalData
@@ -121,15 +122,6 @@ def digest_of_data(dataset: Dataset) -> str:
         digest.update(f"{array.shape};{array.dtype};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, "" where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:

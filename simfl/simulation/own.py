@@ -16,7 +16,7 @@ from simfl.models.own import OwnModel, Same, own_model
 from simfl.models.trial import EXAMPLES, try_out
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.data import ExternalData
-from simfl.scenario.fields import hashable
+from simfl.scenario.fields import Config, hashable
 from simfl.scenario.models import ExternalModel
 from simfl.scenario.own_code import digests_of, make, named_object
 from simfl.scenario.own_code import load as load_own
@@ -41,7 +41,7 @@ def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Sce
     return from_mapping(changed, scenario.name) if changed != scenario.resolved() else scenario
 
 
-EXTERNAL = {"model": ExternalModel, "data": ExternalData}
+EXTERNAL: dict[str, type[Config]] = {"model": ExternalModel, "data": ExternalData}
 
 
 def _names(own: Own) -> dict[str, str]:

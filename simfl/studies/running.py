@@ -20,6 +20,7 @@ from typing import Any
 from simfl import signals
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import Manifest, RunFolder
+from simfl.records.folder import digest_of_file
 from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun

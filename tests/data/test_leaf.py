@@ -71,7 +71,11 @@ def test_without_a_test_part_a_share_is_set_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("users", "changes", "message"),
     [
-        (FEMNIST, {"num_samples": [2, 2]}, r"train/a\.json: user 'f0_02': expected 2 examples, as num_samples says, found 1 x"),
+        (
+            FEMNIST,
+            {"num_samples": [2, 2]},
+            r"train/a\.json: user 'f0_02': expected 2 examples, as num_samples says, found 1 x",
+        ),
         (FEMNIST, {"num_samples": [2]}, r"a\.json: expected users, num_samples and user_data, found something else"),
         (FEMNIST, {"users": ["f1_07", "nobody"]}, r"a\.json: user 'nobody': expected lists x and y in user_data"),
         ({**FEMNIST, "empty": ([], [])}, {}, r"a\.json: user 'empty': found no examples; remove the user"),

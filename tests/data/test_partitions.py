@@ -229,3 +229,23 @@ def test_each_group_is_a_client_in_the_order_of_its_name() -> None:
         ScenarioError, match=r"^clients\.count: expected 3, .* column 'hospital' .*set clients\.count: 3"
     ):
         partition("by_column", np.zeros(6, np.int32), 4, np.random.default_rng(0), groups=groups, column="hospital")
+
+
+def test_each_owner_is_a_client_or_some_are_drawn() -> None:
+    owners = np.array(["dan", "ann", "cem", "ann", "bob", "cem"])
+    whole = partition("natural", np.zeros(6, np.int32), 4, rng(), groups=owners)
+    assert [whole.of(client).tolist() for client in range(4)] == [[1, 3], [4], [2, 5], [0]]
+    some = partition("natural", np.zeros(6, np.int32), 2, rng(), groups=owners, owners="drawn")
+    held = [{owners[example] for example in some.of(client)} for client in range(2)]
+    assert all(len(names) == 1 for names in held)
+    assert max(held[0]) < max(held[1])  # in the order of their names
+    assert {example for client in range(2) for example in some.of(client)} == set(
+        np.flatnonzero(np.isin(owners, [max(names) for names in held])).tolist()
+    )
+    for count, options, advice in (
+        (3, {}, "drawn for some"),
+        (5, {}, "set clients.count: 4$"),
+        (5, {"owners": "drawn"}, "4$"),
+    ):
+        with pytest.raises(ScenarioError, match=rf"^clients\.count: expected 4, the number of owners .*{advice}"):
+            partition("natural", np.zeros(6, np.int32), count, rng(), groups=owners, **options)

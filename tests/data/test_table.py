@@ -123,7 +123,14 @@ def load_table(folder: Path, frame: pd.DataFrame = FRAME, ending: str = "parquet
 def test_words_become_features_and_a_column_says_who_owns_an_example(tmp_path: Path, ending: str) -> None:
     data = load_table(tmp_path, ending=ending, group="site")
     rows = {int(x[0]): x[1:].tolist() for x in np.concatenate([data.train_x, data.test_x])}
-    assert rows == {50: [0, 1, 0, 1], 31: [1, 0, 0, 0], 44: [0, 1, 0, 0], 62: [0, 0, 1, 1], 39: [1, 0, 0, 1], 57: [0, 0, 1, 0]}
+    assert rows == {
+        50: [0, 1, 0, 1],
+        31: [1, 0, 0, 0],
+        44: [0, 1, 0, 0],
+        62: [0, 0, 1, 1],
+        39: [1, 0, 0, 1],
+        57: [0, 0, 1, 0],
+    }
     assert data.reader is not None
     assert data.reader.features == ["age", "ward=a", "ward=b", "ward=c", "smokes"]  # type: ignore[union-attr]
     owners = dict(zip(FRAME["age"], FRAME["site"], strict=True))

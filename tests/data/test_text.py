@@ -56,7 +56,9 @@ def test_speakers_own_what_they_say_and_the_end_of_it_is_for_tests(tmp_path: Pat
 
 
 def test_paragraphs_or_nobody_strides_and_a_vocabulary_that_is_given(tmp_path: Path) -> None:
-    data = load(tmp_path, "abcabcabc\n\n \nbcabcabca\r\n\r\nab", owners="paragraph", stride=3, length=2, test_fraction=0.4)
+    data = load(
+        tmp_path, "abcabcabc\n\n \nbcabcabca\r\n\r\nab", owners="paragraph", stride=3, length=2, test_fraction=0.4
+    )
     assert data.groups is not None
     assert data.groups.tolist() == ["paragraph 1", "paragraph 2"]  # the third is too short
     assert [spelled(data, x) for x in data.train_x] == ["ab", "bc"]

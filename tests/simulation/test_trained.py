@@ -99,7 +99,7 @@ def test_other_data_has_the_labels_of_the_file(trained, digits, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("tset", "data: expected test, train, or an .npz or .csv file, found 'tset'"),
+        ("tset", "data: expected test, train, or an .npz, .csv or .parquet file, found 'tset'"),
         ("nothing.npz", r"data: nothing\.npz: no such file"),
         ((np.zeros((2, 64)), [1, 2, 3]), "data: expected one label for each of 2 examples, found shape"),
         ((np.zeros((2, 64)), [4, 5]), "data: expected labels 7, 1, 3, as in digits, found 4; remove such examples"),
