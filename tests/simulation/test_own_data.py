@@ -10,7 +10,7 @@ import pytest
 
 import simfl
 from simfl.errors import DataError, ScenarioError
-from simfl.scenario import from_mapping, loads
+from simfl.scenario import loads
 from simfl.simulation.data import digest_of_data, load_data, share_out, sources_of
 from simfl.simulation.runner import prepare, resume, run
 from simfl.streams import Streams
@@ -67,8 +67,7 @@ def test_a_function_gives_the_data_and_owners_are_clients(module, tmp_path):
     # The same numbers as floats from Python give the same run, bit for bit.
     made = run(scenario, out=tmp_path)
     parts = (data.floats().train_x, data.train_y, data.floats().test_x, data.test_y, data.groups)
-    plain = from_mapping({**scenario.resolved(), "data": {"partition": "natural"}})
-    given = run(plain, data=parts, out=tmp_path)
+    given = run({**scenario.resolved(), "data": {"partition": "natural"}}, data=parts, out=tmp_path)
     assert made.manifest.digest == given.manifest.digest
     assert given.scenario["data"]["set"] == "object:tuple"
     assert made.manifest.extra["data"]["digest"] != given.manifest.extra["data"]["digest"]
@@ -83,7 +82,7 @@ def test_a_function_gives_the_data_and_owners_are_clients(module, tmp_path):
 def test_what_changed_is_noticed(module, tmp_path):
     cut = run_until(prepare(loads(TEXT, "own")), 20, tmp_path)[0].folder
     module.write_text(MODULE.replace("128", "127"))
-    with pytest.raises(simfl.SimflError, match="source of the user's own modules|data"):
+    with pytest.raises(simfl.SimflError, match=r"source of the user's own modules|data"):
         resume(cut)
     module.write_text(MODULE)
     assert resume(cut).manifest.status in ("done", "finished", "completed")
@@ -99,7 +98,7 @@ def test_frames_are_given_with_their_columns(tmp_path):
     setup = prepare(mapping, data=frame)
     assert (setup.scenario.data.set, setup.model.input_shape) == ("object:DataFrame", (3,))
     assert setup.dataset.train_x.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-6)
-    with pytest.raises(DataError, match="data: expected a column 'sit', which data.owner names"):
+    with pytest.raises(DataError, match=r"data: expected a column 'sit', which data.owner names"):
         prepare(mapping | {"data": {"target": "sick", "owner": "sit"}}, data=frame)
 
 
@@ -124,7 +123,7 @@ def test_a_file_that_changed_is_another_run(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("load", "broken"), r"^data\.set: 'own_data_of_a_test:broken' raised ValueError: .* in .*own_data_of_a_test\.py:11$"),
+        (("load", "broken"), r"^data\.set: 'own_data_of_a_test:broken' raised ValueError: .*own_data_of_a_test\.py:11$"),
         (("count: 48", "cuont: 48"), r"^data\.options: .* takes \(count=40, shift=0\), found cuont .*mean 'count'"),
         ((":load", ":laod"), r"^data\.set: cannot load 'own_data_of_a_test:laod'"),
         (("count: 4}", "count: 5}"), r"^clients\.count: expected 4, the number of owners .* set clients\.count: 4$"),
