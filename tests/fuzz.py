@@ -1,10 +1,12 @@
 """Valid scenarios drawn from the whole schema of the world and the algorithms, small and short enough to run.
 
-Plain draws from a seed, so that a number says which scenario it was: `drawn(17)`.
+Plain draws from a seed, so that a number says which scenario it was: `drawn(17, folder)`; the folder is for the files
+that some read.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,13 @@ class Drawer:
 
     Args:
         seed: of all draws.
+        folder: for files.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
+        self._seed, self._folder = seed, folder
         self._random = np.random.default_rng(seed)
+        self._regions: list[str] = []
 
     def chance(self, probability: float) -> bool:
         return bool(self._random.random() < probability)
@@ -83,6 +88,8 @@ class Drawer:
         if kind == "mapa":
             found["privacy"] = {"mechanism": "laplace_l2", "epsilon_per_release": 1.0, "clipping_norm": 1.0}
             found["privacy"]["neighbors"] = "replace_one"
+        self._random = np.random.default_rng([self._seed, 1])  # what is above stays as it is
+        self.differ(found, count, served, horizon)
         return found
 
     def algorithm(self, kind: str, count: int) -> dict[str, Any]:
@@ -193,7 +200,156 @@ class Drawer:
             ),
         }
 
+    # -- links, devices and graphs that differ, and change -----------------------------------------
 
-def drawn(seed: int) -> dict[str, Any]:
-    """Return the scenario of a number, as a mapping."""
-    return Drawer(seed).scenario()
+    def differ(self, found: dict[str, Any], count: int, served: bool, horizon: float) -> None:
+        """Let links differ, devices come from files, and the graph change."""
+        links, clients = found["links"], found["clients"]
+        if count > 1 and self.chance(0.3):
+            found["regions"] = self.regions(count)
+            if served and self.chance(0.5):
+                found["server"] = {**found.get("server", {}), "region": self.one(*self._regions)}
+            for section in ("slowdowns", "availability"):
+                for rule in found[section]:
+                    if "fraction" in rule and self.chance(0.5):
+                        del rule["fraction"]
+                        rule["regions"] = [self.one(*self._regions)]
+            for rule in links["partitions"]:
+                if "groups" in rule and self.chance(0.5):
+                    rule["groups"] = [[self.one(*self._regions)]]
+        links["rules"] = [self.link_rule(count, served, horizon) for _ in range(self.one(0, 0, 1, 2, 3))]
+        links |= self.maybe(
+            0.2, overhead=40, sharing=lambda: self.one("fair", "by_latency"),
+            startup=lambda: {"kind": "tcp", "window": self.one(100, 14_600), "pause": self.between(1e-3, 1.0)},
+        )  # fmt: skip
+        if self.chance(0.25):
+            found["underlay"] = self.underlay(count)
+        clients |= self.maybe(
+            0.2,
+            seconds_per_batch=lambda: self.between(1e-4, 5e-3),
+            devices=lambda: self.file(
+                "devices.csv", "name,seconds_per_example,seconds_per_batch,uplink,downlink,share",
+                "slow,5 ms,1 ms,1 Mbit/s,,2", "fast,100 us,,,50 Mbit/s,1", "odd,1 ms,,10 Mbit/s,10 Mbit/s,",
+            ),
+            trace=lambda: {
+                "path": self.file("speeds.csv", "time,client,factor", "0,all,2", f"0.1,{count - 1},0.5", "0.4,all,1"),
+                "every": self.one(None, 0.5),
+            },
+        )  # fmt: skip
+        if self.chance(0.15):
+            path = self.file("there.csv", "client,from,to", "a,0,0.2", "a,0.3,0.45", "b,0.1,0.5")
+            found["availability"].append({"fraction": 0.5, "trace": {"path": path, "draw": True}, "every": 0.5})
+        if count > 1 and self.chance(0.3):
+            found["topology"] = self.changing(count, horizon)
+
+    def file(self, name: str, *lines: str) -> str:
+        """Write a file, and return its path."""
+        path = self._folder / f"{self._seed}-{name}"
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    def regions(self, count: int) -> dict[str, Any]:
+        """Two regions, with what lies between them."""
+        self._regions = ["here", "there"]
+        first = int(self._random.integers(count + 1))
+        where = self.one(
+            {"counts": [first, count - first]},
+            {"shares": [0.5, 0.5]},
+            {"clients": [self.one(*self._regions) for _ in range(count)]},
+        )
+        return {
+            "names": list(self._regions),
+            **where,
+            **self.maybe(0.7, latency=[["100 us", "20 ms"], ["30 ms", None]]),
+            **self.maybe(0.4, bandwidth=[[None, "1 Mbit/s"], ["2 Mbit/s", "100 Mbit/s"]]),
+        }
+
+    def link_rule(self, count: int, served: bool, horizon: float) -> dict[str, Any]:
+        """Some links are different, perhaps at some times."""
+        nodes: list[Any] = [*range(count), *(["server"] if served else []), *self._regions]
+        who = self.one(
+            {"all": True},
+            {"clients": [self.one(*nodes)]},
+            {"fraction": 0.5},
+            {"between": [self.one(*nodes), self.one(*nodes)]},
+            {"regions": [self.one(*self._regions)]} if self._regions else {"all": True},
+        )
+        one_way = self.chance(0.2)
+        paces = ["bandwidth"] if one_way or "between" in who else ["bandwidth", "uplink", "downlink"]
+        values = {name: self.pace(name) for name in paces if self.chance(0.4)}
+        values |= self.maybe(0.5, latency=self.latency, loss=self.loss)
+        window: dict[str, Any] = {}
+        if self.chance(0.4):
+            begin, length = self.between(0.01, horizon), self.between(1e-2, 0.5)
+            window = {"from": begin, "until": begin + length, **self.maybe(0.5, every=1.5 * length)}
+        way = {"direction": self.one("out", "in")} if one_way else {}
+        return {**who, **way, **(values or {"latency": "3 ms"}), **window}
+
+    def pace(self, name: str) -> Any:
+        """A bandwidth, an uplink or a downlink."""
+        drawn = self.one("link", "client", "message") if name == "bandwidth" else "client"
+        return self.one(
+            "2 Mbit/s",
+            {"kind": "lognormal", "mean": "5 Mbit/s", "sigma": 1, "drawn": drawn},
+            {"kind": "uniform", "low": "1 Mbit/s", "high": "9 Mbit/s", "drawn": drawn},
+            {
+                "kind": "trace", "every": 0.9,
+                "path": self.file("paces.csv", "time,value", "0,20 Mbit/s", "0.2,200 kbit/s", "0.6,5 Mbit/s"),
+            },
+        )  # fmt: skip
+
+    def latency(self) -> Any:
+        """A latency, or its law."""
+        drawn = self.one("link", "client", "message")
+        return self.one(
+            0, "4 ms",
+            {"kind": "exponential", "mean": "5 ms", "drawn": drawn},
+            {"kind": "uniform", "low": 0, "high": "20 ms", "drawn": drawn},
+            {"kind": "trace", "path": self.file("ways.csv", "time,client,value", "0.1,0,15 ms", "0.5,0,0")},
+        )  # fmt: skip
+
+    def loss(self) -> Any:
+        """A loss, or its law."""
+        return self.one(
+            0.2,
+            {"kind": "uniform", "low": 0, "high": 0.5, "drawn": self.one("link", "client", "message")},
+            {"kind": "gilbert_elliott", "good": "200 ms", "bad": "50 ms", "drawn": self.one("link", "client")},
+        )
+
+    def underlay(self, count: int) -> dict[str, Any]:
+        """A network beneath."""
+        names = [f"switch{self.one(0, 1)}" for _ in range(count)]
+        shape = self.one(
+            {"kind": "star", "switches": 2, **self.maybe(0.5, clients={"kind": "nodes", "nodes": names})},
+            {"kind": "two_level", "racks": 2, "trunk": self.one(None, "20 Mbit/s")},
+            {"kind": "fat_tree"},
+            {"kind": "graph", "nodes": 5, "graph": self.one("ring", "star", {"kind": "regular", "degree": 2})},
+        )
+        return {
+            "clients": self.one("round_robin", "random"), **shape,
+            **self.maybe(0.5, latency=lambda: self.one(0, "2 ms"), paths="hops", bandwidth=self.one(None, "5 Mbit/s")),
+        }  # fmt: skip
+
+    def changing(self, count: int, horizon: float) -> dict[str, Any]:
+        """Graphs that change."""
+        every = self.between(0.01, horizon)
+        middle = self.between(0.05, 0.5)
+        met = [f"{begin},{begin + 0.3},{k},{(k + 1) % count}" for k in range(count) for begin in (0.1 * k, 0.1 * k + 1)]
+        return self.one(
+            {"kind": "one_peer", "redraw_every": every},
+            {"kind": "peer_sampling", "peers": 1, "redraw_every": every},
+            {"kind": "erdos_renyi", "redraw_every": every},
+            {
+                "kind": "sequence", "graphs": [{"graph": "ring"}, {"from": middle, "graph": "complete"}],
+                **self.maybe(0.5, every=2 * middle),
+            },
+            {
+                "kind": "contacts", "path": self.file("meetings.csv", "from,until,a,b", *met),
+                **self.maybe(0.5, every=0.1 * count + 2.0),
+            },
+        )  # fmt: skip
+
+
+def drawn(seed: int, folder: Path) -> dict[str, Any]:
+    """Return the scenario of a number, as a mapping; what it reads is written into the folder."""
+    return Drawer(seed, folder).scenario()

@@ -62,7 +62,7 @@ def check(run: Run, simulation: runner.Simulation) -> None:
 
 def one(seed: int, folder) -> bool:
     """Draw a scenario, run it and look at it; false if it was refused."""
-    scenario = from_mapping(drawn(seed))
+    scenario = from_mapping(drawn(seed, folder))
     try:
         setup = runner.prepare(scenario)
     except (ScenarioError, DataError):
@@ -99,5 +99,5 @@ def _named(seed, folder):
     try:
         return one(seed, folder)
     except BaseException as error:
-        error.add_note(f"tests.fuzz.drawn({seed})")
+        error.add_note(f"tests.fuzz.drawn({seed}, {folder})")
         raise

@@ -63,26 +63,39 @@ class Draws:
         streams: the run's streams.
         purpose: name of the stream.
         sampler: draws a block.
+        kept: most blocks that are kept; those of the others are drawn again.
     """
 
-    def __init__(self, streams: Streams, purpose: str, sampler: Sampler) -> None:
+    def __init__(self, streams: Streams, purpose: str, sampler: Sampler, kept: float = math.inf) -> None:
         self._streams = streams
         self._purpose = purpose
         self._sampler = sampler
         self._generator = streams.generator(purpose)
+        self._kept = kept
         self._blocks: dict[int, list[float]] = {}
         self._counts: dict[int, int] = {}
+        self._left: dict[int, int] = {}  # of blocks that were not kept
 
     def next(self, client: int) -> float:
         """Return the client's next draw."""
         block = self._blocks.get(client)
         if not block:
-            count = self._counts.get(client, 0)
-            self._counts[client] = count + 1
-            self._streams.reseat(self._generator, self._purpose, client, count)
-            block = self._sampler(self._generator, _DRAWS).tolist()[::-1]
-            self._blocks[client] = block
+            block = self._draw(client)
         return block.pop()
+
+    def _draw(self, client: int) -> list[float]:
+        """Draw the client's next block, or what was left of one that was not kept."""
+        if len(self._blocks) >= self._kept:
+            self._left |= {other: len(block) for other, block in self._blocks.items() if block}
+            self._blocks.clear()
+        left = self._left.pop(client, 0)
+        count = self._counts.get(client, 0) - (left > 0)
+        self._counts[client] = count + 1
+        self._streams.reseat(self._generator, self._purpose, client, count)
+        block: list[float] = self._sampler(self._generator, _DRAWS).tolist()[::-1]
+        del block[left or _DRAWS :]
+        self._blocks[client] = block
+        return block
 
 
 @dataclass(frozen=True)

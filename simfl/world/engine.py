@@ -43,7 +43,7 @@ class Clock:
     @property
     def now(self) -> float:
         """Virtual time in seconds."""
-        return self.env.now  # type: ignore[no-any-return]
+        return self.env._now  # type: ignore[no-any-return] # its property would be a second call, often in an event
 
     @property
     def pending(self) -> int:
@@ -95,7 +95,8 @@ class Clock:
             except BaseException as error:
                 self._fail(error, None)
 
-        self.env.timeout(max(0.0, time - self.env.now)).callbacks.append(run)
+        wait_s = time - self.env._now
+        self.env.timeout(wait_s if wait_s > 0.0 else 0.0).callbacks.append(run)
 
     def stop(self) -> None:
         """End the run: nothing that is scheduled after now happens."""

@@ -152,7 +152,7 @@ class Flows(Carrier):
         if isinstance(capacity, float):
             if found is None or found.capacity != capacity:
                 found = self._resources[place] = Resource(capacity)
-        elif found is None or self._changing.get(found) is not capacity:
+        elif found is None or self._changing.get(found) != capacity:
             found = self._resources[place] = Resource(self._now(capacity))
             self._changing[found] = capacity
             self._await_change(capacity)

@@ -30,6 +30,8 @@ Ways = Literal["message", "link", "client"]
 
 #: Changes of a capacity during one message, beyond which something is wrong with the trace, or with the message.
 MOST_CHANGES = 100_000
+#: Blocks of draws of links that are kept: some 70 MB.
+KEPT_BLOCKS = 2**16
 
 
 class Changing(Protocol):
@@ -347,19 +349,26 @@ class _Each:
         return math.inf
 
 
+@dataclass(slots=True, eq=False)
 class _Chain:
-    """The losses of one two-state chain."""
+    """The losses of one two-state chain; what it went through does not follow from the seed: it is always kept."""
 
-    def __init__(self, law: TwoState, draw: Callable[[], float]) -> None:
-        self._law, self._draw, self.mean = law, draw, law.mean
-        self._bad: bool | None = None
-        self._time = 0.0
+    law: TwoState
+    draws: Draws
+    number: int
+    bad: bool | None = None
+    time: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The loss over a long time."""
+        return self.law.mean
 
     def at(self, time: float) -> float:
         """Return the loss at a time; times come in order, but for those of clients whose messages queue."""
-        self._bad = self._law.bad(self._bad, time - self._time, self._draw())
-        self._time = max(self._time, time)
-        return self._law.loss_bad if self._bad else self._law.loss_good
+        self.bad = self.law.bad(self.bad, time - self.time, self.draws.next(self.number))
+        self.time = max(self.time, time)
+        return self.law.loss_bad if self.bad else self.law.loss_good
 
     def next_change(self, time: float) -> float:
         """Nobody knows."""
@@ -555,9 +564,9 @@ class Lookup:
         if chain is None:
             draws = self._each.get(value.purpose)
             if draws is None:
-                draws = self._each[value.purpose] = Draws(self._streams, value.purpose, lambda g, n: g.random(n))
-            found = draws
-            chain = self._chains[value.purpose, number] = _Chain(value, lambda: found.next(number))
+                uniform: Sampler = lambda g, n: g.random(n)  # noqa: E731
+                draws = self._each[value.purpose] = Draws(self._streams, value.purpose, uniform, KEPT_BLOCKS)
+            chain = self._chains[value.purpose, number] = _Chain(value, draws, number)
         return chain
 
 

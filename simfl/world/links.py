@@ -32,6 +32,10 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
 from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
 
+#: Links of which something is kept that could be found anew, or says nothing more: where pairs are many, most of them
+#: are idle.
+KEPT_LINKS = 2**19
+
 
 @dataclass(frozen=True)
 class LinkModel:
@@ -179,13 +183,6 @@ class Message:
     started: bool = False  # has waited for its connection
 
 
-def _paced_s(size: int, one: float | None, other: float | None) -> float:
-    """Return how long so many bytes take at the slower of two paces in bytes per second; None is infinite."""
-    if not one:
-        return size / other if other else 0.0
-    return size / (other if other and other < one else one)
-
-
 class Carrier(ABC):
     """How the bytes of messages get from source to target, and which of them wait for others.
 
@@ -254,43 +251,61 @@ class Queues(Carrier):
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
+        self._most_links = KEPT_LINKS
 
-    def carry(self, message: Message, now: float) -> None:
-        """Take the next free time of the link and the uplink."""
-        self._queue(message, now, self._bandwidth, self._uplinks.get(message.source, self._uplink))
-
-    def _queue(self, message: Message, begin: float, bandwidth: float | None, uplink: float | None) -> None:
-        source = message.source
+    def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
+        """Take the next free time of the link and the uplink; `paces`: theirs, where they are not everybody's."""
+        source, size, begin, link = message.source, message.size, now, (message.source, message.target)
+        bandwidth, uplink = paces or (self._bandwidth, self._uplinks.get(source, self._uplink))
+        paced_s = 0.0
         if bandwidth:
-            begin = max(begin, self._link_free.get((source, message.target), 0.0))
+            paced_s = size / bandwidth
+            free = self._link_free.get(link)
+            if free is None:
+                self._forget_idle(now)
+            elif free > begin:
+                begin = free
         if uplink:
-            begin = max(begin, self._uplink_free.get(source, 0.0))
+            free = self._uplink_free.get(source, 0.0)
+            if free > begin:
+                begin = free
+            need = size / uplink
             # A slow link leaves the rest of the uplink to other links.
-            self._uplink_free[source] = begin + message.size / uplink
-        message.paced_s = _paced_s(message.size, bandwidth, uplink)
-        end = begin + message.paced_s
+            self._uplink_free[source] = begin + need
+            if need > paced_s:
+                paced_s = need
+        message.paced_s = paced_s
+        end = begin + paced_s
         if bandwidth:
-            self._link_free[source, message.target] = end
-        self.network.sent(message, begin, end, self.network.launch(message, begin))
+            self._link_free[link] = end
+        network = self.network
+        network.sent(message, begin, end, network.launch(message, begin))
+
+    def _forget_idle(self, now: float) -> None:
+        """Where pairs are many: forget those links that are free."""
+        if len(self._link_free) >= self._most_links:
+            self._link_free = {link: free for link, free in self._link_free.items() if free > now}
+            self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
 
     def reach(self, message: Message) -> None:
         """Queue for the target's downlink: who uses it first is known when the bytes get there."""
-        self._pass(message, self._downlinks.get(message.target, self._downlink))
-
-    def _pass(self, message: Message, downlink: float | None) -> None:
+        downlink = self._downlinks.get(message.target, self._downlink)
         if downlink:
-            # Bytes that came at a slower pace have already passed it.
-            now, need = self.clock.now, message.size / downlink
-            begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
-            end = self._downlink_free[message.target] = max(begin + need, now)
-            self.clock.call_at(end, lambda: self.network.arrive(message))
+            self._pass(message, downlink)
         else:
             self.network.arrive(message)
 
+    def _pass(self, message: Message, downlink: float) -> None:
+        # Bytes that came at a slower pace have already passed it.
+        now, need = self.clock.now, message.size / downlink
+        begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
+        end = self._downlink_free[message.target] = max(begin + need, now)
+        self.clock.call_at(end, lambda: self.network.arrive(message))
+
     def paced_s(self, source: int, target: int, size: int) -> float:
         """The slowest on the way paces them."""
-        out_s = _paced_s(size, self._bandwidth, self._uplinks.get(source, self._uplink))
-        return max(out_s, _paced_s(size, self._downlinks.get(target, self._downlink), None))
+        paces = self._bandwidth, self._uplinks.get(source, self._uplink), self._downlinks.get(target, self._downlink)
+        return max(size / pace if pace else 0.0 for pace in paces)
 
     def backlog_s(self) -> float:
         """The end of the longest queue."""
@@ -416,6 +431,7 @@ class Network:
         self._latency_s, self._lost = self.values.latency_s, self.values.lost
         self._cuts, self._starting = bool(links.cuts), links.startup is not None
         self._clients = num_clients
+        self._trivial = availability.trivial
         #: Attempts that were delivered, and those that were lost or given up; the others are under way.
         self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
@@ -427,6 +443,7 @@ class Network:
         self._held: dict[tuple[int, int, int], Message] = {}
         #: Of each connection: when its last message could begin and was through, and its window.
         self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
+        self._most_connections = KEPT_LINKS
         self._on_delivery = on_delivery
         self.carrier = (carrier or links.carrier)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
@@ -510,6 +527,9 @@ class Network:
         if startup is None:
             return now
         values, link = self.values, (source, target)
+        if link not in self._connections and len(self._connections) >= self._most_connections:
+            kept = {one: state for one, state in self._connections.items() if now - state[1] <= startup.pause_s}
+            self._connections, self._most_connections = kept, max(KEPT_LINKS, 2 * len(kept))
         began, ended, window = self._connections.get(link, (-math.inf, -math.inf, 0.0))
         round_trip_s = values.mean_latency_s(*link, now) + values.mean_latency_s(target, source, now)
         round_trip_s += self.carrier.beneath_s(*link) + self.carrier.beneath_s(target, source)
@@ -675,13 +695,15 @@ class Network:
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
             self._arrived[link] = ready.number + 1
+            if ready.number + 1 == self._sent[link]:  # nothing is under way: numbers begin anew
+                del self._sent[link], self._arrived[link]
             if ready.deliver is not None:
                 self._reach(ready)
 
     def arrive(self, message: Message) -> None:
         """The whole message is at the target, which may be away."""
         now = self.clock.now
-        outage = self.availability.outage(message.target, now)
+        outage = None if self._trivial else self.availability.outage(message.target, now)
         if outage is None:
             self.delivered += 1
             if self._on_delivery is not None:

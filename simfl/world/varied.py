@@ -21,10 +21,9 @@ from simfl.world.link_values import (
     ever,
     finish_s,
     mean_of,
-    mean_of_sampler,
     settled,
 )
-from simfl.world.links import Carrier, LinkModel, Message, Network, Queues, Values
+from simfl.world.links import KEPT_LINKS, Carrier, LinkModel, Message, Network, Queues, Values
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,22 @@ class VariedLinks(LinkModel):
         return VariedQueues(network)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a link is like.
+
+    Attributes:
+        latency, loss: numbers, or what has them at any time.
+        bandwidth: of the link.
+        paces: its bandwidth and its source's uplink, where both are numbers for good.
+    """
+
+    latency: float | Changing
+    loss: float | Changing
+    bandwidth: Capacity
+    paces: tuple[float | None, float | None] | None
+
+
 class VariedValues(Values):
     """What each link is like, found in the layers when it is asked for first.
 
@@ -61,9 +76,8 @@ class VariedValues(Values):
         self._base = Base(_base(links), num_clients)
         self._lookup = Lookup((self._base, *links.layers), streams, num_clients)
         self._losing = Draws(streams, "loss", lambda g, n: g.random(n))
-        self._latencies: dict[tuple[int, int], float | Changing] = {}
-        self._losses: dict[tuple[int, int], float | Changing] = {}
-        self._bandwidths: dict[tuple[int, int], Capacity] = {}
+        #: What links are like, of those that were asked for last: drawn values follow again from seed and ends.
+        self.known: dict[tuple[int, int], Known] = {}
         self._uplinks: dict[int, Capacity] = {}
         self._downlinks: dict[int, Capacity] = {}
         quantities: tuple[Quantity, ...] = get_args(Quantity)
@@ -94,22 +108,45 @@ class VariedValues(Values):
 
     def bandwidth_of(self, source: int, target: int) -> Capacity:
         """Look it up, without drawing what is drawn for each message."""
-        link = source, target
-        if link not in self._bandwidths:
-            self._bandwidths[link] = self._lookup.of_link("bandwidth", source, target)
-        return self._bandwidths[link]
+        return self.of(source, target).bandwidth
+
+    def of(self, source: int, target: int) -> Known:
+        """Return all that is known of a link."""
+        found = self.known.get((source, target))
+        return self.look_up(source, target) if found is None else found
+
+    def look_up(self, source: int, target: int) -> Known:
+        """Find out, and keep, what a link is like."""
+        of_link = self._lookup.of_link
+        latency, loss = of_link("latency", source, target), of_link("loss", source, target)
+        bandwidth, uplink = of_link("bandwidth", source, target), self.uplink(source)
+        numbers = all(capacity is None or isinstance(capacity, float) for capacity in (bandwidth, uplink))
+        found = Known(
+            0.0 if latency is None else latency,
+            0.0 if loss is None else loss,
+            bandwidth,
+            (bandwidth, uplink) if numbers else None,  # type: ignore[arg-type]
+        )
+        if len(self.known) >= KEPT_LINKS:
+            self.known.clear()
+        self.known[source, target] = found
+        return found
 
     def uplink(self, node: int) -> Capacity:
         """Look it up."""
-        if node not in self._uplinks:
-            self._uplinks[node] = self._lookup.of_node("uplink", node)
-        return self._uplinks[node]
+        try:
+            return self._uplinks[node]
+        except KeyError:
+            found = self._uplinks[node] = self._lookup.of_node("uplink", node)
+            return found
 
     def downlink(self, node: int) -> Capacity:
         """Look it up."""
-        if node not in self._downlinks:
-            self._downlinks[node] = self._lookup.of_node("downlink", node)
-        return self._downlinks[node]
+        try:
+            return self._downlinks[node]
+        except KeyError:
+            found = self._downlinks[node] = self._lookup.of_node("downlink", node)
+            return found
 
     def next_change(self, time: float) -> float:
         """Ask all layers."""
@@ -119,7 +156,7 @@ class VariedValues(Values):
         """Look it up, where a layer says something about it."""
         if quantity not in self._said and max(source, target) < self._num_clients:
             value = self._base.values.get(quantity)
-            return (mean_of_sampler(value.sampler) if isinstance(value, Drawn) else value,)  # type: ignore[return-value]
+            return (value if value is None or isinstance(value, float) else self.mean_latency_s(source, target, 0.0),)
         if quantity in ("uplink", "downlink"):
             part = self._lookup.of_node(quantity, source if quantity == "uplink" else target)
         else:
@@ -128,34 +165,20 @@ class VariedValues(Values):
 
     def mean_latency_s(self, source: int, target: int, time: float) -> float:
         """Take the mean of what holds."""
-        return mean_of(self._latency_of(source, target), time) or 0.0
+        return mean_of(self.of(source, target).latency, time) or 0.0
 
     def mean_loss(self, source: int, target: int, time: float) -> float:
         """Take the mean of what holds."""
-        return mean_of(self._loss_of(source, target), time) or 0.0
-
-    def _latency_of(self, source: int, target: int) -> float | Changing:
-        found = self._lookup.of_link("latency", source, target)
-        found = self._latencies[source, target] = 0.0 if found is None else found
-        return found
-
-    def _loss_of(self, source: int, target: int) -> float | Changing:
-        found = self._lookup.of_link("loss", source, target)
-        found = self._losses[source, target] = 0.0 if found is None else found
-        return found
+        return mean_of(self.of(source, target).loss, time) or 0.0
 
     def _latency(self, source: int, target: int, time: float) -> float:
-        found = self._latencies.get((source, target))
-        if found.__class__ is float:
-            return found
-        found = found or self._latency_of(source, target)
-        return found if isinstance(found, float) else found.at(time) or 0.0
+        found = (self.known.get((source, target)) or self.look_up(source, target)).latency
+        return found if found.__class__ is float else found.at(time) or 0.0  # type: ignore[union-attr]
 
     def _is_lost(self, source: int, target: int, time: float) -> bool:
-        found = self._losses.get((source, target))
-        if found is None:
-            found = self._loss_of(source, target)
-        chance = found if isinstance(found, float) else found.at(time)
+        chance = (self.known.get((source, target)) or self.look_up(source, target)).loss
+        if chance.__class__ is not float:
+            chance = chance.at(time)  # type: ignore[union-attr, assignment]
         return bool(chance) and self._losing.next(source) < chance  # type: ignore[operator]
 
 
@@ -171,10 +194,6 @@ def _base(links: VariedLinks) -> dict[Quantity, Value]:
     return found | {name: float(pace) for name, pace in capacities.items() if pace is not None}
 
 
-#: Of a link whose bandwidth or uplink is not the same number for every message.
-_CHANGING = (math.nan, math.nan)
-
-
 class VariedQueues(Queues):
     """Queues whose capacities differ, and may change while a message passes.
 
@@ -185,20 +204,21 @@ class VariedQueues(Queues):
     def __init__(self, network: Network) -> None:
         super().__init__(network)
         assert isinstance(network.values, VariedValues), "links and their values are of a kind"
-        self._values = network.values
-        #: Bandwidth and uplink of the links on which both are numbers for good.
-        self._fixed: dict[tuple[int, int], tuple[float | None, float | None]] = {}
+        self._values, self._known = network.values, network.values.known
+        self._queue = super().carry
 
-    def carry(self, message: Message, now: float) -> None:
+    def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
         """Take the next free time of the link and the uplink, as long as it takes at the paces of each time."""
-        fixed = self._fixed.get((message.source, message.target)) or self._look_up(message.source, message.target)
-        if fixed is not _CHANGING:
-            self._queue(message, now, *fixed)
+        link = message.source, message.target
+        paces = (self._known.get(link) or self._values.look_up(*link)).paces
+        if paces is not None:
+            self._queue(message, now, paces)
             return
         network, values = self.network, self._values
         source, size, begin = message.source, message.size, now
         bandwidth, uplink = values.bandwidth(source, message.target), values.uplink(source)
         if bandwidth is not None:
+            self._forget_idle(now)
             begin = max(begin, self._link_free.get((source, message.target), 0.0))
         if uplink is not None:
             begin = max(begin, self._uplink_free.get(source, 0.0))
@@ -209,19 +229,14 @@ class VariedQueues(Queues):
             self._link_free[source, message.target] = end
         network.sent(message, begin, end, network.launch(message, begin))
 
-    def _look_up(self, source: int, target: int) -> tuple[float | None, float | None]:
-        """Keep the bandwidth and the uplink of a link, if they are numbers for good."""
-        bandwidth, uplink = self._values.bandwidth_of(source, target), self._values.uplink(source)
-        numbers = (bandwidth is None or isinstance(bandwidth, float)) and (uplink is None or isinstance(uplink, float))
-        found = (bandwidth, uplink) if numbers else _CHANGING
-        self._fixed[source, target] = found  # type: ignore[assignment]
-        return found  # type: ignore[return-value]
-
     def reach(self, message: Message) -> None:
         """Queue for the target's downlink, which bytes that came at a slower pace have passed already."""
         downlink = self._values.downlink(message.target)
-        if downlink is None or isinstance(downlink, float):
+        if downlink.__class__ is float:
             self._pass(message, downlink)
+            return
+        if downlink is None:
+            self.network.arrive(message)
             return
         now = self.clock.now
         begin = max(now - message.paced_s, self._downlink_free.get(message.target, 0.0))

@@ -31,6 +31,17 @@ def test_jitter_multiplies_every_batch_by_a_draw_of_its_own():
     assert make_compute([1.0], jitter=constant(3.0)).duration(0, 10, 0.0) == pytest.approx(0.03)
 
 
+@given(st.lists(st.integers(0, 9), min_size=100, max_size=400))
+@settings(max_examples=10)
+def test_draws_that_are_not_kept_are_drawn_again(clients):
+    def uniform(generator, count):
+        return generator.random(count)
+
+    all_kept, some = Draws(Streams(1), "some", uniform), Draws(Streams(1), "some", uniform, kept=3)
+    assert [some.next(client) for client in clients] == [all_kept.next(client) for client in clients]
+    assert len(some._blocks) <= 3
+
+
 def test_a_clients_draws_do_not_depend_on_who_else_draws():
     alone = make_compute([1.0] * 4, jitter=lognormal(0.5), slowdowns=[Slowdown(2.0, random=1)])
     expected = [alone.duration(2, 8, 0.0) for _ in range(700)]

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network, link_values
+from simfl.world import links as links_module
+from simfl.world import varied as varied_module
 from simfl.world.availability import Outage
+from simfl.world.compute import Law
 from simfl.world.cuts import Cut, Cuts
+from simfl.world.flows import Flows
 from simfl.world.link_values import (
     Base,
     Drawn,
@@ -316,6 +320,56 @@ def test_whatever_differs_every_message_comes_once(seed, fifo, startup, cut, awa
 
 
 # -- TCP -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fair", [False, True])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
+    """Twelve clients talk in random pairs: whatever is kept of four pairs alone is found anew, bit for bit."""
+    uniform = Law(lambda g, n: g.uniform(0.01, 0.05, n), 0.03)
+    bytes_per_s = Law(lambda g, n: g.uniform(0.5 * MB, 2 * MB, n), 1.25 * MB)
+    layers = (
+        Rule({"latency": Drawn(uniform, "link", "a"), "bandwidth": Drawn(bytes_per_s, "link", "b"),
+              "loss": TwoState(0.5, 0.2, 0.0, 0.8, "link", "c"), "uplink": Drawn(bytes_per_s, "client", "d")}),
+        Rule({"bandwidth": Drawn(bytes_per_s, "message", "e")}, (((frozenset({0}), None)),)),
+        Rule({"latency": Drawn(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Window(0.2, 0.5, 0.7)),
+        Rule({"bandwidth": Traced({(3, 4): Steps((0.0, 0.4), (1.0 * MB, 0.2 * MB), 1.0)})}),
+        Rule({"bandwidth": 0.3 * MB}, ((frozenset({5}), None),), window=Window(0.1, 0.3, 0.5)),
+    )  # fmt: skip
+    generator = np.random.default_rng(5)
+    sends = [
+        (float(at), int(one), int((one + hop) % 12), int(size))
+        for at, one, hop, size in zip(
+            np.sort(generator.uniform(0, 4, 400)), generator.integers(0, 12, 400), generator.integers(1, 12, 400),
+            generator.integers(1_000, 60_000, 400), strict=True,
+        )
+    ]  # fmt: skip
+
+    def told():
+        rows, clock, streams = [], Clock(), Streams(0)
+        startup = TcpStartup(window=10_000, pause_s=0.2)
+        links = VariedLinks(layers=layers, startup=startup, resend_timeout_s=0.03, fifo=fifo, bandwidth=3.0 * MB)
+        carrier = Flows if fair else None
+        network = Network(clock, links, 12, streams, Availability(streams), rows.append, carrier)
+        for at, one, other, size in sends:
+            clock.call_at(at, lambda to=(one, other, size): network.send(*to, lambda: None))
+        clock.run()
+        return rows, network
+
+    expected, network = told()
+    assert len(expected) == 400
+    assert len(network.values.known) > 100
+    for module, name in ((links_module, "KEPT_LINKS"), (varied_module, "KEPT_LINKS"), (link_values, "KEPT_BLOCKS")):
+        monkeypatch.setattr(module, name, 4)
+    found, network = told()
+    assert found == expected
+    kept = [network.values.known]
+    if not fair:
+        kept.append(network.carrier._link_free)
+    assert max(map(len, kept)) <= 24  # twice of what is in use at most
+    assert len(network._connections) <= 48
+    assert not network._sent
+    assert not network._arrived
 
 
 def test_slow_start_takes_its_round_trips_after_a_pause_alone():
