@@ -26,6 +26,7 @@ from simfl.version import __version__
 
 if TYPE_CHECKING:
     from simfl.audits.audit import audit
+    from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, compare, read
     from simfl.scenario import Scenario, load
@@ -45,6 +46,9 @@ __all__ = [
     "audit",
     "compare",
     "evaluate",
+    "from_equinox",
+    "from_flax",
+    "from_haiku",
     "load",
     "plot",
     "predict",
@@ -63,6 +67,9 @@ _HOMES = {
     "audit": "simfl.audits.audit",
     "compare": "simfl.records",
     "evaluate": "simfl.simulation.trained",
+    "from_equinox": "simfl.models.libraries",
+    "from_flax": "simfl.models.libraries",
+    "from_haiku": "simfl.models.libraries",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
     "predict": "simfl.simulation.trained",

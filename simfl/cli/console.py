@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,21 +14,21 @@ from rich.table import Table
 from rich.text import Text
 
 from simfl.errors import printable
-from simfl.plots.curves import Y_AXES
+from simfl.plots.curves import measure_label
 from simfl.plots.style import name_of
-from simfl.records.comparison import explain, speed_up_of
+from simfl.records.comparison import FINAL, explain, speed_up_of
 from simfl.records.display import (
     NOTHING,
     show_bytes,
     show_count,
     show_ending,
     show_factor,
+    show_measure,
     show_number,
     show_points,
     show_share,
     show_time,
 )
-from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,9 +236,9 @@ def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
         cells["test accuracy"] = _column(table, "test_accuracy", show_share)
     else:
         cells["test loss"] = _column(table, "test_loss", show_number)
-    for column in METRICS:
-        if column in table:
-            cells[Y_AXES[column]] = _column(table, column, show_share)
+    for column in table.columns[: list(table.columns).index("target")]:
+        if f"{column}_low" in table and column not in FINAL:
+            cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
         if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did

@@ -40,14 +40,16 @@ def evaluate(
     if aside(json):
         return
     from simfl.cli import console
-    from simfl.plots import Y_AXES
-    from simfl.records.display import show_count, show_number, show_share
+    from simfl.plots import measure_label
+    from simfl.records.display import show_count, show_measure, show_number, show_share
 
     cells: dict[str, list[str]] = {"run": [entry["run"] for entry in found], "data": [data] * len(found)}
     cells["examples"] = [show_count(entry["examples"]) for entry in found]
     cells["loss"] = [show_number(entry["loss"]) for entry in found]
     if any(entry["accuracy"] == entry["accuracy"] for entry in found):
         cells["accuracy"] = [show_share(entry["accuracy"]) for entry in found]
-    cells |= {Y_AXES[name]: [show_share(entry[name]) for entry in found] for name in names}
+    usual = {"run", "data", "examples", "loss", "accuracy"}
+    further = [name for name in found[0] if name not in usual and all(name in entry for entry in found)]
+    cells |= {measure_label(name): [show_measure(name, entry[name]) for entry in found] for name in further}
     screen = console.output()
     console.show_parts(console.tables_of(cells, screen.width, text={"run", "data"}), screen)

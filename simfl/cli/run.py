@@ -139,11 +139,9 @@ def _draw_comparison(runs: Sequence[Run], out: Path) -> Path:
 
 def result_of(run: Run) -> dict[str, Any]:
     """Return a run as `--json` writes it: its summary, how it ended, its folder and digests."""
-    from simfl.scenario.control import METRICS
-
     manifest, further = run.manifest, run.manifest.extra
     row = dict(run.summary().iloc[0])
     last: Mapping[str, Any] = dict(run.metrics.iloc[-1]) if len(run.metrics) else {}
-    row |= {name: last[name] for name in METRICS if name in last}
+    row |= {name: last[name] for name in run.measures} if len(run.metrics) else {}
     about = {"reason": manifest.reason, "privacy": further.get("privacy"), "warnings": further.get("warnings", [])}
     return {**row, **about, "folder": str(run.folder), "digest": manifest.digest, "models": further.get("models", {})}

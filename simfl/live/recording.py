@@ -81,11 +81,11 @@ def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Pa
     with folder.table("metrics") as table:
         for looked in outcome.looked:
             mark = looked.mark
-            train_loss, test_loss = evaluator.measure(looked.mean, train)[0], evaluator.measure(looked.mean, test)
+            train_loss, of_test = evaluator.measure(looked.mean, train)[0], evaluator.measure(looked.mean, test)[:2]
             share = mark.time_s / outcome.time_s if outcome.time_s else 0.0
             epochs = mark.updates * per_update / float(training.sizes.sum())
             so_far = (mark.time_s, mark.updates, epochs, mark.updates // count)
-            numbers = (train_loss, *test_loss, looked.consensus_distance, *np.floor(share * sent).tolist())
+            numbers = (train_loss, *of_test, looked.consensus_distance, *np.floor(share * sent).tolist())
             table.append((*so_far, *numbers, nan, mark.time_s))
     if scenario.record.updates:
         with folder.table("updates") as table:

@@ -42,8 +42,9 @@ def _refusals(setup: Setup) -> Iterator[str]:
         yield "links.partitions: live: expected [], found a partition: real links are not cut"
     if scenario.server.offline:
         yield "server.offline: live: expected [], found an outage"
-    if scenario.stop.accuracy is not None:
-        yield "stop.accuracy: live: expected null, found a target: models are evaluated after the run"
+    for name in ("accuracy", "metric"):
+        if getattr(scenario.stop, name) is not None:
+            yield f"stop.{name}: live: expected null, found a target: models are evaluated after the run"
     if setup.tasks > 1:
         yield f"model.kind: live: expected a single model, found {setup.tasks} tasks"
     there = availability(scenario, setup.streams)

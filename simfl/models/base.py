@@ -69,6 +69,9 @@ class AbstractModel(ABC):
     metric_names: ClassVar[tuple[str, ...]] = ()
     """What `metrics` returns."""
 
+    fits_targets: ClassVar[bool] = False
+    """Whether `predict` says targets, so that their errors can be measured."""
+
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)
         if not shape or any(side < 1 for side in shape):

@@ -24,6 +24,7 @@ class Linear(AbstractNetwork):
 
     kind: ClassVar[str] = "linear"
     summary: ClassVar[str] = "linear regression by least squares, convex"
+    fits_targets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

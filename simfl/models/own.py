@@ -109,6 +109,7 @@ class OwnModel(AbstractModel):
         identity: as above.
         all_metrics: what its `metrics` returns.
         has_convolutions: whether there are any in its losses.
+        says_targets: whether its predictions have as many numbers as the targets, and there are no classes.
         given: the user's object.
         own: its parameters.
         key: the key that they were drawn with, uint32[2].
@@ -118,15 +119,21 @@ class OwnModel(AbstractModel):
     identity: Hashable = field(kw_only=True)
     all_metrics: tuple[str, ...] = field(kw_only=True)
     has_convolutions: bool = field(kw_only=True)
+    says_targets: bool = field(kw_only=True)
     given: Any = field(kw_only=True, compare=False, repr=False)
     own: Parameters = field(kw_only=True, compare=False, repr=False)
     key: NDArray[np.uint32] = field(kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         named = tuple(name for name in self.all_metrics if name != "accuracy")
-        of_classes = {"kind": self.name, "metric_names": named, "convolutional": self.has_convolutions}
-        # What is the class's with other models is this one's own.
-        for attribute, value in {**of_classes, "tokens": _takes_tokens(self.given)}.items():
+        of_classes = {
+            "kind": self.name,
+            "metric_names": named,
+            "convolutional": self.has_convolutions,
+            "fits_targets": self.says_targets,
+            "tokens": _takes_tokens(self.given),
+        }
+        for attribute, value in of_classes.items():  # what is the class's with other models is this one's own
             object.__setattr__(self, attribute, value)
         super().__post_init__()
 
@@ -296,10 +303,19 @@ def own_model(
         identity=(identity, own.digest()),
         all_metrics=_metrics(given, tree, x, y, name),
         has_convolutions="conv_general_dilated" in program,
+        says_targets=num_classes == 0 and _predicted(given, tree, x, name) == y.size,
         given=given,
         own=own,
         key=np.asarray(key),
     )
+
+
+def _predicted(given: Any, tree: Any, x: NDArray[Any], name: str) -> int:
+    """Return how many numbers the user's `predict` returns, 0 where there is none."""
+    if not callable(getattr(given, "predict", None)):
+        return 0
+    with in_one_line("model", f"{name}: predict"):
+        return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(given.predict, tree, x)))
 
 
 def _takes_tokens(given: Any) -> bool:

@@ -1,6 +1,16 @@
 """Figures from tables."""
 
-from simfl.plots.curves import X_AXES, Y_AXES, describe_noise, label_runs, plot, save, save_and_close, thumbnail
+from simfl.plots.curves import (
+    X_AXES,
+    Y_AXES,
+    describe_noise,
+    label_runs,
+    measure_label,
+    plot,
+    save,
+    save_and_close,
+    thumbnail,
+)
 from simfl.plots.groups import plot_groups
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
@@ -13,6 +23,7 @@ __all__ = [
     "color_of",
     "describe_noise",
     "label_runs",
+    "measure_label",
     "name_of",
     "plot",
     "plot_claims",

@@ -53,8 +53,17 @@ Y_AXES = {
     "auc": "area under the ROC curve",
     "worst_decile": "accuracy on own data, worst tenth of clients",
     "worst_decile_models": "accuracy of own models, worst tenth of clients",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
+    "r2": "R²",
 }
 """Column of metrics -> label."""
+
+
+def measure_label(y: str) -> str:
+    """Return the label of a column of metrics; those of a user's own model are called what they are."""
+    return Y_AXES.get(y, y.replace("_", " "))
+
 
 BOUND = "largest ε over clients, before the end an upper bound"
 """Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""
@@ -96,12 +105,10 @@ def plot(
         raise ScenarioError("plot: expected at least one run, found none")
     if x not in X_AXES:
         raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
-    if y not in Y_AXES:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, found {y!r}{nearest(y, Y_AXES)}")
+    check_y(y, opened)
     if labels is not None and len(labels) != len(opened):
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
     column, x_label = X_AXES[x]
-    check_measured(opened, y)
     frames = [run.metrics for run in opened]
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
@@ -123,7 +130,7 @@ def plot(
                 label=label + (" (not certified)" if y == "epsilon" and frame[y].isna().all() else ""),
             )
         ax.set_xlabel(describe_epsilon(opened) if column == "epsilon" else with_unit(x_label, x_scale))
-        ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(Y_AXES[y], y_scale))
+        ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(measure_label(y), y_scale))
         arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
 
@@ -141,12 +148,17 @@ def thumbnail(run: Run) -> bytes:
     return written.getvalue()
 
 
-def check_measured(runs: Iterable[Run], y: str) -> None:
-    """Refuse runs whose metrics lack a column that is only there where it was asked for."""
-    for run in runs:
+def check_y(y: str, runs: Iterable[Run]) -> None:
+    """Refuse what is no column of metrics, and runs that lack one which is only there where it was asked for."""
+    opened = list(runs)
+    known = dict.fromkeys([*Y_AXES, *(name for run in opened for name in run.measures)])
+    if y not in known:
+        raise ScenarioError(f"plot: y: expected one of {', '.join(known)}, found {y!r}{nearest(y, known)}")
+    for run in opened:
         if y not in run.metrics.columns:
-            how = f"evaluate.metrics: [{y}]" if y in METRICS else "evaluate.gradients: 1000"
-            raise DataError(f"{run.folder}: this run measured no {Y_AXES[y]}; set {how}")
+            how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
+            how = how if y in Y_AXES else "its model has no such metric"
+            raise DataError(f"{run.folder}: this run measured no {measure_label(y)}; {how}")
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
@@ -278,7 +290,7 @@ def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
     if all(curve.empty for curve in curves):
-        what = "certified ε" if y == "epsilon" else Y_AXES[y]
+        what = "certified ε" if y == "epsilon" else measure_label(y)
         ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])
     ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.plots.curves import X_AXES, Y_AXES, arrange, check_measured, describe_epsilon, scale_of, with_unit
+from simfl.plots.curves import X_AXES, arrange, check_y, describe_epsilon, measure_label, scale_of, with_unit
 from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.sweeps import Group
@@ -159,10 +159,8 @@ def plot_groups(
     """
     if x not in X_AXES:
         raise ScenarioError(f"plot: x: expected one of {', '.join(X_AXES)}, found {x!r}{nearest(x, X_AXES)}")
-    if y not in Y_AXES:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(Y_AXES)}, found {y!r}{nearest(y, Y_AXES)}")
     column, x_label = X_AXES[x]
-    check_measured((run for group in groups for run in group.good.values()), y)
+    check_y(y, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
     if y == "consensus_distance":  # where there is one model, it is zero and has no place on a logarithmic axis
         groups = [g for g in groups if any((run.metrics[y] > 0).any() for run in g.good.values())] or groups
@@ -194,7 +192,7 @@ def plot_groups(
                 drawstyle=drawn,
             )  # fmt: skip
         ax.set_xlabel(describe_epsilon(runs) if column == "epsilon" else with_unit(x_label, x_scale))
-        ax.set_ylabel(describe_epsilon(runs) if y == "epsilon" else with_unit(Y_AXES[y], y_scale))
+        ax.set_ylabel(describe_epsilon(runs) if y == "epsilon" else with_unit(measure_label(y), y_scale))
         if target is not None and y == "test_accuracy" and math.isfinite(target):
             ax.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1.5)
         _finish(ax, y, known)

@@ -16,7 +16,6 @@ from simfl.errors import ScenarioError, nearest
 from simfl.records.display import show_share
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
-from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +46,11 @@ def common_accuracy(runs: Sequence[Run]) -> float:
     """Return the best test accuracy that every one of the runs reached, NaN where one has none."""
     best = [run.metrics["test_accuracy"].max() for run in runs]
     return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
+
+
+def shared_measures(runs: Sequence[Run]) -> list[str]:
+    """Return the further measures (`Run.measures`) that all runs have."""
+    return [name for name in runs[0].measures if all(name in run.measures for run in runs)] if runs else []
 
 
 def time_to_accuracy(run: Run, accuracy: float) -> float:
@@ -225,13 +229,13 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
             and is like it otherwise.
 
     Returns:
-        label, the settings, `runs`, `diverged`; for each x of `FINAL`, and of the `evaluate.metrics` that all runs
-        measured, the columns x, x_low, x_high; `target`, `reached` (runs that did), `evaluations` (how many it took,
-        from the start to the first that shows the target, least over runs: of few of them the costs are read off
-        coarsely), and for each cost x: to_target_x, _low, _high, NaN unless every run reached it. With a baseline also
-        `baseline`, `pairs` (seeds that both have), `speedup` (how many times less virtual time to the target; with
-        _least and _most the smallest and largest of a pair), `byte_saving`, and
-        `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
+        label, the settings, `runs`, `diverged`; for each x of `FINAL`, and of the further measures that all runs have,
+        the columns x, x_low, x_high; `target`, `reached` (runs that did), `evaluations` (how many it took, from the
+        start to the first that shows the target, least over runs: of few of them the costs are read off coarsely), and
+        for each cost x: to_target_x, _low, _high, NaN unless every run reached it. With a baseline also `baseline`,
+        `pairs` (seeds that both have), `speedup` (how many times less virtual time to the target; with _least and _most
+        the smallest and largest of a pair), `byte_saving`, and `accuracy_difference`, each with _low and _high, over
+        pairs of equal seeds.
 
     Raises:
         ScenarioError: no group has the baseline's label.
@@ -244,7 +248,7 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
     costs = {group.label: {seed: cost_of_accuracy(run, wanted) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
     good = [run for group in groups for run in group.good.values()]
-    further = [name for name in METRICS if good and all(name in run.metrics.columns for run in good)]
+    further = shared_measures(good)
     rows = []
     for group in groups:
         own = costs[group.label]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simfl.scenario.control import METRICS, OF_REGRESSIONS
+
 NOTHING = "–"
 """In the place of a value that does not exist."""
 
@@ -74,6 +76,12 @@ def show_points(difference: float, half: float = math.nan) -> str:
 def show_count(value: float, half: float = math.nan) -> str:
     """Write a whole number with its thousands apart."""
     return f"{value:,.0f}" + ("" if math.isnan(half) else f" ± {half:,.0f}") if math.isfinite(value) else NOTHING
+
+
+def show_measure(name: str, value: float) -> str:
+    """Write a further measure: a share of what there is, or a number."""
+    is_share = name in METRICS and name not in OF_REGRESSIONS
+    return show_share(value) if is_share else show_number(value)
 
 
 def show_number(value: float, half: float = math.nan) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfl.errors import DataError, ScenarioError
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
-from simfl.records.tables import MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
+from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +99,12 @@ class Run:
     def metrics(self) -> pd.DataFrame:
         """One row per evaluation of the average model."""
         return self._table("metrics")
+
+    @property
+    def measures(self) -> list[str]:
+        """Columns of `metrics` that were asked for, or are the model's own, but for those about gradients."""
+        usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
+        return [name for name in self.metrics.columns if name not in usual]
 
     @functools.cached_property
     def updates(self) -> pd.DataFrame:

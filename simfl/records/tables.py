@@ -57,8 +57,12 @@ updates, and examples are not clipped: clipped_share is NaN.
 """
 
 
+TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target", "reached", "evaluations", "baseline")
+"""What no metric of a user's own may be called: it is something else, here or in comparisons."""
+
+
 def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
-    """Return the columns of `metrics` beside its own: `GRADIENTS`, and those of `evaluate.metrics`, by their names."""
+    """Return the columns of `metrics` beside its own: `GRADIENTS`, those of the model, and of `evaluate.metrics`."""
     return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
 
 

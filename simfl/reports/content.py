@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from simfl.errors import SimflError
-from simfl.plots.curves import BOUND, X_AXES, Y_AXES, describe_noise
+from simfl.plots.curves import BOUND, X_AXES, describe_noise, measure_label
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
@@ -24,6 +24,7 @@ from simfl.records.comparison import (
     explain,
     find_baselines,
     interval_of,
+    shared_measures,
     speed_up_of,
     target_of,
 )
@@ -282,7 +283,7 @@ def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     """
     found: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
-        for measure in MEASURES:
+        for measure in (*MEASURES, *shared_measures(runs)):
             if measure == column:
                 continue
             curves = []
@@ -430,9 +431,10 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
     return [*lines, "simfl report RUN... -o report.html"]
 
 
-def axis_labels() -> dict[str, dict[str, str]]:
+def axis_labels(content: Content) -> dict[str, dict[str, str]]:
     """Return the names of axes and measures, for the page's menus."""
+    drawn = [measure for part in content.parts for curves in part.curves.values() for measure in curves]
     return {
         "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"epsilon": BOUND},
-        "y": {measure: Y_AXES[measure] for measure in MEASURES} | {"epsilon": BOUND},
+        "y": {measure: measure_label(measure) for measure in dict.fromkeys([*MEASURES, *drawn])} | {"epsilon": BOUND},
     }

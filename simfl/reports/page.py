@@ -131,7 +131,7 @@ def _paler(color: str) -> str:
 
 def _data(content: Content) -> dict[str, Any]:
     return {
-        "labels": axis_labels(),
+        "labels": axis_labels(content),
         "series": [{"label": part.label, "dash": part.dash, "curves": part.curves} for part in content.parts],
     }
 

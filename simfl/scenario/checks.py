@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from simfl.scenario.control import OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
-from simfl.scenario.models import Model, ModelConfig
+from simfl.scenario.models import ExternalModel, Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
@@ -45,9 +46,14 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
-    if scenario.evaluate.metrics and not _has_accuracy(scenario):
-        expected, found = f"none with model '{scenario.model.kind}', which has no classes", scenario.evaluate.metrics[0]
-        yield Problem(expected, repr(found), "remove it", ("evaluate", "metrics"))
+    if isinstance(scenario.model, ExternalModel):
+        return  # what it has is known when it was made
+    lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
+    for name in scenario.evaluate.metrics:
+        if (name in OF_REGRESSIONS) == (lacking == "targets"):
+            expected = f"none with model '{scenario.model.kind}', which has no {lacking}"
+            yield Problem(expected, repr(name), "remove it", ("evaluate", "metrics"))
+            break
 
 
 def warnings(scenario: Scenario) -> Iterator[str]:

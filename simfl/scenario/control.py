@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Config, Count, Flag, Index, Positive, PositiveSeconds, Share, Text, Within
+from simfl.scenario.fields import Config, Count, Flag, Index, Number, Positive, PositiveSeconds, Share, Text, Within
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 
 
@@ -29,10 +29,29 @@ class Stop(Config):
         default=None, description="test accuracy at which the run ends, looked at in each evaluation"
     )
 
+    metric: Text | None = Field(
+        default=None,
+        description="a column of metrics, such as test_loss or one of a model of your own, that ends the run when it "
+        "is `at_least`, or `at_most`, so much in an evaluation",
+    )
+    at_least: Number | None = Field(default=None, description="the value of `metric` from which on the run ends")
+    at_most: Number | None = Field(default=None, description="the value of `metric` down to which the run goes on")
+
+    @model_validator(mode="after")
+    def _a_bound(self) -> Self:
+        given = [name for name in ("at_least", "at_most") if getattr(self, name) is not None]
+        if self.metric is None and given:
+            raise InvalidValueError(Problem("a metric beside it", "none", "add metric, or remove it", (given[0],)))
+        if self.metric is not None and len(given) != 1:
+            found = "both" if given else "neither"
+            raise InvalidValueError(Problem("at_least or at_most beside it", found, "give one of them", ("metric",)))
+        return self
+
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.time is None and self.updates is None and self.epochs is None:
-            found = "none of them" if self.accuracy is None else "only accuracy, which may never be reached"
+            goal = "accuracy" if self.accuracy is not None else self.metric
+            found = "none of them" if goal is None else f"only {goal}, which may never be reached"
             raise InvalidValueError(
                 Problem("at least one of time, updates and epochs", found, "add for example epochs: 20")
             )
@@ -68,8 +87,10 @@ def _metrics(value: object) -> object:
     return value
 
 
-Metric = Literal["macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models"]
+Metric = Literal["macro_f1", "balanced_accuracy", "auc", "worst_decile", "worst_decile_models", "mae", "rmse", "r2"]
 METRICS: tuple[str, ...] = get_args(Metric)
+OF_REGRESSIONS = ("mae", "rmse", "r2")
+"""Those that are of targets; all others are of classes."""
 """What evaluations may measure beside loss and accuracy; `simfl.tape.measures` says what each is."""
 
 
@@ -87,7 +108,8 @@ class Evaluate(Config):
         default=(),
         description="further columns of metrics, of classifiers: macro_f1, balanced_accuracy, auc (one against the "
         "rest), worst_decile (accuracy on own training examples, mean of the lowest tenth of clients), "
-        "worst_decile_models (the same of clients' own models on the test set, with `clients`)",
+        "worst_decile_models (the same of clients' own models on the test set, with `clients`); of regressions: mae, "
+        "rmse, r2. The metrics of a model of your own are columns in any case",
     )
 
     @model_validator(mode="after")

@@ -160,7 +160,7 @@ def nothing_loaded() -> Iterator[None]:
 
 def named_object(value: object) -> str:
     """Return how an object that was given from Python stands in a scenario."""
-    return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', type(value).__name__)}"
+    return f"{OBJECT}:{re.sub(r'[^0-9a-zA-Z_]', '_', getattr(value, '__name__', type(value).__name__))}"
 
 
 def modules_of(scenario: Any) -> list[str]:

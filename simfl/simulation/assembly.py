@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.data import Dataset, Partition
-from simfl.errors import RunError, ScenarioError, SimflError
+from simfl.errors import RunError, ScenarioError, SimflError, nearest
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel
+from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
+from simfl.scenario.control import OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
 from simfl.simulation.data import load_data, model_of, share_out, start_of
 from simfl.simulation.devices import check_memory
@@ -105,6 +107,7 @@ def _check(setup: Setup) -> None:
             f"stop.accuracy: expected a model with an accuracy, found '{setup.model.kind}'; give it a predict, or a "
             "metric of this name"
         )
+    _check_measures(setup)
     asked, there = scenario.evaluate.gradients, len(setup.dataset.train_x)
     if asked > there:
         raise ScenarioError(
@@ -141,6 +144,28 @@ def _optimise(setup: Setup) -> None:
     setup.training = dataclasses.replace(setup.training, optimizer=found.client, server_optimizer=found.server)
     if found.rows:
         _check_memory(setup, found.rows)
+
+
+def _check_measures(setup: Setup) -> None:
+    """Refuse metrics that the model cannot have, and a goal that nothing measures."""
+    model, stop, asked = setup.model, setup.scenario.stop, setup.scenario.evaluate.metrics
+    taken = next((name for name in model.metric_names if name in {*TAKEN, *asked}), None)
+    if taken is not None:
+        raise ScenarioError(f"model: {model.kind}: metrics: {taken}: expected another name, this one is in use already")
+    for name in asked:
+        if not isinstance(model, OwnModel):
+            break  # that of a scenario was checked with it
+        fits = model.fits_targets if name in OF_REGRESSIONS else model.has_accuracy and setup.dataset.num_classes
+        if not fits:
+            what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
+            raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
+    further = further_metrics(bool(setup.scenario.evaluate.gradients), (*model.metric_names, *asked))
+    columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
+    if stop.metric is not None and stop.metric not in columns:
+        raise ScenarioError(
+            f"stop.metric: expected a column of metrics, one of {', '.join(columns)}, found {stop.metric!r}"
+            f"{nearest(stop.metric, columns)}"
+        )
 
 
 def _problem(setup: Setup) -> LearningProblem:

@@ -32,6 +32,7 @@ from simfl.records.watching import watching
 from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.checks import MOST_EVALUATIONS
+from simfl.scenario.control import Stop
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
@@ -336,7 +337,8 @@ class Simulation:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
             names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
         measured = setup.problem.measured
-        further = {"metrics": further_metrics(bool(measured.gradient_examples), measured.further)}
+        named = (*setup.model.metric_names, *measured.further)
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
         if setup.devices is not None:
             further["clients"] = DEVICE
         self._tables = {name: folder.table(name, further=further.get(name)) for name in ("metrics", *names)}
@@ -516,16 +518,17 @@ class Simulation:
         own = self._each_client and self.tape.forms(algorithm.client_models())
         future = self.journal.evaluate(rows, coefs, own, algorithm.clipping_norm)
         self._evaluations.append((row, future))
-        target = self.setup.scenario.stop.accuracy
+        goals = goals_of(self.setup.scenario.stop)
         # A target needs the number now. Divergence is looked for one evaluation later, always at the
         # same one, so that the device can lag behind the world and the run still ends at the same event.
-        while len(self._evaluations) > (1 if target is None else 0):
+        while len(self._evaluations) > (0 if goals else 1):
             evaluated_s = self._evaluations[0][0][0]
-            evaluation = self._collect_one()
+            evaluation, measured = self._collect_one()
             if not evaluation.finite:
                 self._end("diverged", f"the loss was not finite at {evaluated_s:.6g} s of virtual time")
-            elif target is not None and evaluation.test_accuracy >= target:
-                self._end("done", "accuracy")
+            for reason, reached in goals.items():
+                if reached(measured):
+                    self._end("done", reason)
 
     def account(self) -> Releases:
         """What clients have released: the algorithm's account, held against what the tape saw.
@@ -588,8 +591,8 @@ class Simulation:
 
         self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
 
-    def _collect_one(self) -> Evaluation:
-        """Wait for the oldest evaluation and write its row."""
+    def _collect_one(self) -> tuple[Evaluation, dict[str, float]]:
+        """Wait for the oldest evaluation and write its row; return it by column, too."""
         row, future = self._evaluations.popleft()
         evaluation = future.result()
         time_s, updates, epochs, rounds, sent, messages, epsilon, norm = row
@@ -613,7 +616,8 @@ class Simulation:
         ]
         table = self._tables["metrics"]
         table.append(values)
-        self.audience.evaluated(dict(zip(table.schema.names, map(float, values), strict=True)))
+        measured = dict(zip(table.schema.names, map(float, values), strict=True))
+        self.audience.evaluated(measured)
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
             count = len(evaluation.client_loss)
             self._tables["client_metrics"].extend_columns(
@@ -628,14 +632,14 @@ class Simulation:
         if not np.isnan(evaluation.test_accuracy):
             self._accuracy = evaluation.test_accuracy
         self._tell(force=True)
-        return evaluation
+        return evaluation, measured
 
     def _collect(self, wait: bool) -> None:
         """Write the rows of evaluations under way."""
         while self._evaluations:
             if not wait and not self._evaluations[0][1].done():
                 return
-            evaluation = self._collect_one()
+            evaluation, _ = self._collect_one()
             if not evaluation.finite and self.status == "done":
                 self.status = "diverged"
                 self.reason = "the loss was not finite at the end"
@@ -774,6 +778,20 @@ class Simulation:
                 yield
             finally:
                 clock.relent()
+
+
+def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
+    """Return what ends a run when an evaluation shows it: a reason -> whether a row of metrics does."""
+    goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
+    if (accuracy := stop.accuracy) is not None:
+        goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy
+    if (metric := stop.metric) is not None:
+        least, most = stop.at_least, stop.at_most
+        words = f"at least {least:g}" if least is not None else f"at most {most:g}"
+        goals[f"{metric} {words}"] = lambda row: (
+            row[metric] >= least if least is not None else most is not None and row[metric] <= most
+        )
+    return goals
 
 
 def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:

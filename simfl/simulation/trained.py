@@ -18,6 +18,7 @@ from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.models import AbstractModel
+from simfl.models.own import OwnModel
 from simfl.records import Run, RunFolder
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.data import RealData
@@ -25,7 +26,7 @@ from simfl.simulation.data import load_data, model_of
 from simfl.streams import Streams
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.executor import choose_device
-from simfl.tape.measures import OF_SCORES, measure
+from simfl.tape.measures import OF_SCORES, OF_TARGETS, measure
 
 PARTS = ("test", "train")
 """The parts of a run's own data set."""
@@ -57,6 +58,8 @@ class Trained:
 
     def predict(self, x: ArrayLike, scores: bool = False) -> NDArray[Any]:
         """Return what the model says about examples; see `predict`."""
+        if isinstance(self.model, OwnModel) and not self.model.predicts:
+            raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
         found = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
         if scores or not self.dataset.num_classes:
@@ -72,16 +75,14 @@ class Trained:
         label: str | None = None,
     ) -> dict[str, float]:
         """Return how good the model is; see `evaluate`."""
+        known = OF_SCORES if self.dataset.num_classes else OF_TARGETS if self.model.fits_targets else {}
         for name in metrics:
-            if name not in OF_SCORES:
-                raise ScenarioError(
-                    f"metrics: expected some of {', '.join(OF_SCORES)}, found {name!r}{nearest(name, OF_SCORES)}"
-                )
-        if metrics and not self.dataset.num_classes:
-            raise ScenarioError(f"metrics: expected none with model '{self.model.kind}', found {metrics[0]!r}")
+            if name not in known:
+                expected = f"some of {', '.join(known)}" if known else f"none with model '{self.model.kind}'"
+                raise ScenarioError(f"metrics: expected {expected}, found {name!r}{nearest(name, known)}")
         x, y = self._examples(data, label)
-        loss, accuracy = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
-        found = {"examples": len(x), "loss": loss, "accuracy": accuracy}
+        loss, accuracy, own = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
+        found = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
         if metrics:
             found |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
         return found
@@ -180,10 +181,11 @@ def evaluate(
         run: a run that kept its model.
         data: "test" or "train", the parts of the run's own data set; an .npz file with x_test and y_test or x and y, a
             .csv file; or (x, y). Features are as in `predict`, labels as they stand in the run's data.
-        metrics: further measures, of classifiers: macro_f1, balanced_accuracy, auc.
+        metrics: further measures, of classifiers: macro_f1, balanced_accuracy, auc; of regressions: mae, rmse, r2.
         label: the column of labels of a .csv file; that of the scenario by default, or "label".
 
     Returns:
-        examples, loss (with the penalty), accuracy (NaN where there are no classes), and the further measures.
+        examples, loss (with the penalty), accuracy (NaN where there are no classes), the metrics of a model of your
+        own, and the further measures.
     """
     return open_trained(run).evaluate(data, metrics, label)

@@ -52,12 +52,12 @@ class Evaluator:
         examples: Examples = jax.device_put((inputs, y[take], weight), self.device)
         return examples
 
-    def measure(self, params: Params, examples: Examples) -> tuple[float, float]:
-        """Return the mean loss, with the penalty, and the share of right answers."""
+    def measure(self, params: Params, examples: Examples) -> tuple[float, float, dict[str, float]]:
+        """Return the mean loss, with the penalty, the share of right answers, and the model's own metrics."""
         x, y, weight = examples
         program = kernels.evaluation_program(weight.shape, self.model, min(self.chunk, len(weight)))
-        loss, correct = program(params, x, y, weight)
-        return float(loss), float(correct)
+        loss, correct, metrics = program(params, x, y, weight)
+        return float(loss), float(correct), {name: float(metrics[name]) for name in self.model.metric_names}
 
     def answers(
         self, params: Params, x: NDArray[Any], y: NDArray[Any]

@@ -79,7 +79,8 @@ class Evaluation:
         client_loss, client_accuracy: float [K] of each model, or None when not asked for.
         gradient_norm, clipped_share: of gradients at the mean model, as `simfl.records.tables.GRADIENTS` says; NaN when
             not asked for.
-        further: the further measures that were asked for (`simfl.tape.problem.Measured.further`), by name.
+        further: the model's own metrics on the test set, and the further measures that were asked for
+            (`simfl.tape.problem.Measured.further`), by name.
     """
 
     train_loss: float
@@ -409,8 +410,8 @@ class Executor:
     ) -> Evaluation:
         mean, distance = self._mean(rows, coefs)
         self._evaluated = rows, coefs, mean
-        train_loss, _ = self._evaluator.measure(mean, self._train)
-        test_loss, accuracy = self._evaluator.measure(mean, self._test)
+        train_loss, *_ = self._evaluator.measure(mean, self._train)
+        test_loss, accuracy, own = self._evaluator.measure(mean, self._test)
         client_loss = client_accuracy = None
         if clients is not False:
             rows, coefs = (rows, coefs) if clients is True else clients
@@ -418,12 +419,12 @@ class Executor:
             count = len(rows) // tasks
             client_loss, client_accuracy = np.empty(count), np.empty(count)
             for k in range(count):
-                own = slice(k * tasks, (k + 1) * tasks)
-                model = self._joined(rows[own], coefs[own])[0]
-                client_loss[k], client_accuracy[k] = self._evaluator.measure(model, self._test)
+                part = slice(k * tasks, (k + 1) * tasks)
+                model = self._joined(rows[part], coefs[part])[0]
+                client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
         nan = float("nan")
         norm, share = (nan, nan) if self._gradients is None else self._gradients(mean, clipping_norm)
-        further = self._further(mean, client_accuracy) if self.problem.measured.further else {}
+        further = own | (self._further(mean, client_accuracy) if self.problem.measured.further else {})
         return Evaluation(
             train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further
         )
@@ -432,7 +433,7 @@ class Executor:
         """Return the further measures that were asked for; NaN where clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
         found = {}
-        if any(name in measures.OF_SCORES for name in names):
+        if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
             found = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
             right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]

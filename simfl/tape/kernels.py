@@ -524,24 +524,40 @@ def probe_program(operation: Operation, reads: int) -> Any:
     return jax.jit(run)
 
 
+def in_chunks(x: Inputs, y: jax.Array, chunk: int) -> tuple[Inputs, jax.Array]:
+    """Return examples [n, ...] and their labels [n, ...] as [n / chunk, chunk, ...]."""
+    return x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk, *y.shape[1:])
+
+
 @kept
 def evaluation_program(model: AbstractModel, chunk: int) -> Any:
-    """Return (params, x, y, weight) -> (loss, share correct) over a set padded to a multiple of `chunk`."""
+    """Return (params, x, y, weight) -> (loss, share correct, metrics) over a set padded to a multiple of `chunk`.
 
-    def run(params: jax.Array, x: Inputs, y: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
+    Metrics are the means of those of the model, by name.
+    """
+
+    def run(
+        params: jax.Array, x: Inputs, y: jax.Array, weight: jax.Array
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        xs, ys = in_chunks(x, y, chunk)
         ws = weight.reshape(-1, chunk)
 
-        def add(i: jax.Array, totals: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            loss, correct = totals
+        Totals = tuple[jax.Array, jax.Array, dict[str, jax.Array]]
+
+        def add(i: jax.Array, totals: Totals) -> Totals:
+            loss, correct, metrics = totals
             # where, not a product: a padded example may have a loss that is not finite
             losses = jnp.where(ws[i] > 0, model.losses(params, xs[i], ys[i]), 0.0)
             right = jnp.where(ws[i] > 0, model.correct(params, xs[i], ys[i]), 0.0)
-            return loss + losses.sum(), correct + right.sum()
+            more = model.metrics(params, xs[i], ys[i])
+            sums = {name: metrics[name] + jnp.where(ws[i] > 0, more[name], 0.0).sum() for name in metrics}
+            return loss + losses.sum(), correct + right.sum(), sums
 
-        loss, correct = jax.lax.fori_loop(0, len(xs), add, (jnp.float32(0.0), jnp.float32(0.0)))
+        nothing = jnp.float32(0.0), jnp.float32(0.0), dict.fromkeys(model.metric_names, jnp.float32(0.0))
+        loss, correct, metrics = jax.lax.fori_loop(0, len(xs), add, nothing)
         count = weight.sum()
-        return loss / count + 0.5 * model.l2 * jnp.sum(params**2), correct / count
+        means = {name: total / count for name, total in metrics.items()}
+        return loss / count + 0.5 * model.l2 * jnp.sum(params**2), correct / count, means
 
     return jax.jit(run)
 
@@ -551,7 +567,7 @@ def answers_program(model: AbstractModel, chunk: int) -> Any:
     """Return (params, x, y) -> (what the model predicts [m, ...], f32[m] what is right) of a padded set of m."""
 
     def run(params: jax.Array, x: Inputs, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
+        xs, ys = in_chunks(x, y, chunk)
 
         def answer(i: jax.Array) -> tuple[jax.Array, jax.Array]:
             return model.predict(params, xs[i]), model.correct(params, xs[i], ys[i])
@@ -587,7 +603,7 @@ def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int 
     def run(
         params: jax.Array, x: Inputs, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        xs, ys = x.reshape(-1, chunk, *x.shape[1:]), y.reshape(-1, chunk)
+        xs, ys = in_chunks(x, y, chunk)
         ws = weight.reshape(-1, chunk)
 
         def add(i: jax.Array, totals: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

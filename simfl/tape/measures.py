@@ -1,4 +1,4 @@
-"""What evaluations may measure beside loss and accuracy: how well classes are told apart, and for whom worst.
+"""What evaluations may measure beside loss and accuracy: how well classes or targets are told, and for whom worst.
 
 Of labels y [m] in 0..c-1 and scores z [m, c], what the model predicts; of two classes z may be [m], the score of
 class 1. A class that the examples do not have is left out of a mean over classes.
@@ -10,6 +10,8 @@ class 1. A class that the examples do not have is left out of a mean over classe
   with p = softmax(z).
 - `worst_decile`: accuracy of the evaluated model on each client's own training examples, the mean over that tenth of
   the clients for whom it is lowest (at least one).
+- Of a regression, with targets y [m] and predictions z [m]: `mae`, the mean of |z - y|; `rmse`, the root of the mean of
+  (z - y)^2; `r2` = 1 - sum (z - y)^2 / sum (y - mean y)^2.
 - `worst_decile_models`: accuracy of each client's own model on the test set, the mean over the lowest tenth likewise.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +34,14 @@ def worst_decile(accuracy: NDArray[np.float64]) -> float:
     return float(np.sort(accuracy)[:count].mean())
 
 
-def measure(names: tuple[str, ...], y: Classes, scores: Scores) -> dict[str, float]:
-    """Return those of `OF_SCORES` that are named; NaN where a score is not finite."""
-    wanted = [name for name in names if name in OF_SCORES]
+def measure(names: tuple[str, ...], y: NDArray[Any], scores: Scores) -> dict[str, float]:
+    """Return those of `OF_SCORES` and `OF_TARGETS` that are named; NaN where a score is not finite."""
+    wanted = [name for name in names if name in OF_SCORES or name in OF_TARGETS]
     if not np.isfinite(scores).all():
         return dict.fromkeys(wanted, float("nan"))
+    if any(name in OF_TARGETS for name in wanted):
+        targets, error = y.astype(np.float64), scores.reshape(y.shape).astype(np.float64) - y
+        return {name: OF_TARGETS[name](targets, error) for name in wanted}
     each = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
     return {name: OF_SCORES[name](y, each) for name in wanted}
 
@@ -75,6 +81,19 @@ OF_SCORES: dict[str, Callable[[Classes, Scores], float]] = {
     "auc": _auc,
 }
 """Measures of labels int32 [m] and finite scores f32 [m, c]."""
+
+
+def _r2(y: NDArray[np.float64], error: NDArray[np.float64]) -> float:
+    spread = float(np.sum((y - y.mean(axis=0)) ** 2))
+    return 1.0 - float(np.sum(error**2)) / spread if spread > 0 else float("nan")
+
+
+OF_TARGETS: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], float]] = {
+    "mae": lambda y, error: float(np.abs(error).mean()),
+    "rmse": lambda y, error: float(np.sqrt(np.mean(error**2))),
+    "r2": _r2,
+}
+"""Measures of targets [m] and errors [m] of finite predictions."""
 
 OF_CLIENTS = ("worst_decile", "worst_decile_models")
 """Measures of all clients' accuracies."""

@@ -201,8 +201,8 @@ BROKEN = [
     Broken(
         "unknown_metric",
         ADPSGD + "evaluate: {every: {epochs: 1}, metrics: [makro_f1]}\n",
-        "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile or worst_decile_models, "
-        "found 'makro_f1'; did you mean 'macro_f1'?",
+        "{file}: evaluate.metrics: expected macro_f1, balanced_accuracy, auc, worst_decile, worst_decile_models, mae, "
+        "rmse or r2, found 'makro_f1'; did you mean 'macro_f1'?",
     ),
     Broken(
         "metrics_of_no_classes",
@@ -423,6 +423,27 @@ BROKEN = [
         ADPSGD + "stop: {accuracy: 0.9}\n",
         "{file}: stop: expected at least one of time, updates and epochs, found only accuracy, which may never "
         "be reached; add for example epochs: 20",
+    ),
+    Broken(
+        "only_a_metric",
+        ADPSGD + "stop: {metric: test_loss, at_most: 0.5}\n",
+        "{file}: stop: expected at least one of time, updates and epochs, found only test_loss, which may never "
+        "be reached; add for example epochs: 20",
+    ),
+    Broken(
+        "metric_without_bound",
+        ADPSGD + "stop: {epochs: 2, metric: test_loss}\n",
+        "{file}: stop.metric: expected at_least or at_most beside it, found neither; give one of them",
+    ),
+    Broken(
+        "bound_without_metric",
+        ADPSGD + "stop: {epochs: 2, at_most: 0.5}\n",
+        "{file}: stop.at_most: expected a metric beside it, found none; add metric, or remove it",
+    ),
+    Broken(
+        "error_of_classes",
+        ADPSGD + "evaluate: {metrics: [mae]}\n",
+        "{file}: evaluate.metrics: expected none with model 'softmax', which has no targets, found 'mae'; remove it",
     ),
     Broken(
         "two_cadences",

@@ -11,6 +11,7 @@ import pytest
 
 import simfl
 from simfl.errors import ScenarioError
+from simfl.models.libraries import Network
 from simfl.models.own import Parameters
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
@@ -151,3 +152,67 @@ def test_what_is_asked_of_a_model_that_cannot():
     stop = {"stop": {"epochs": 1, "accuracy": 0.9}}
     with pytest.raises(ScenarioError, match=r"^stop\.accuracy: expected a model .*, found 'object:Silent'; give it"):
         prepare(mapping | stop, model=Silent())
+
+
+def regression(**metrics):
+    """Return a linear regression with metrics."""
+    return Network("line", lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: x @ w, "squared", metrics)
+
+
+def test_own_metrics_are_columns_and_end_the_run(tmp_path, simfl_):
+    mapping = {"data": {"set": "linear", "samples": 80, "dimension": 5}, "name": "own"}
+    mapping |= {"algorithm": {"kind": "adpsgd", "batch_size": 8, "step_size": 0.05}, "clients": {"count": 2}}
+    mapping["evaluate"] = {"every": {"updates": 5}, "metrics": ["mae"]}
+    net, said = regression(error="mae", near=lambda z, y: (abs(z - y) < 0.5).astype(jnp.float32)), []
+    stop = {"epochs": 40, "metric": "error", "at_most": 0.5}
+
+    class Listening(simfl.callbacks.Callback):
+        def evaluated(self, metrics):
+            said.append(metrics["near"])
+
+    run_of = run(mapping | {"stop": stop}, model=net, out=tmp_path, callbacks=[Listening()])
+    error = run_of.metrics["error"]
+    np.testing.assert_allclose(error, run_of.metrics["mae"], rtol=1e-5)
+    assert (error.iloc[:-1] > 0.5).all()
+    assert error.iloc[-1] <= 0.5 < error.iloc[0]
+    assert run_of.manifest.reason == "error at most 0.5"
+    assert said == run_of.metrics["near"].tolist()
+    assert run_of.measures == ["error", "near", "mae"]
+    assert run_of.evaluate(metrics=["r2"])["near"] == pytest.approx(said[-1])
+    assert simfl.compare(run_of)["near"].tolist() == said[-1:]
+    assert simfl.plot(run_of, y="near").get_ylabel() == "near"
+    with pytest.raises(ScenarioError, match=r"^plot: y: expected one of .*, found 'nera'; did you mean 'near'"):
+        simfl.plot(run_of, y="nera")
+    code, shown, _ = simfl_("compare", run_of.folder)
+    assert code == 0
+    assert "near" in shown
+    page = simfl.report(run_of, out=tmp_path / "report.html").read_text()
+    assert '"near": "near"' in page
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"stop": {"epochs": 1, "metric": "eror", "at_most": 1}},
+            r"^stop\.metric: expected .* mean 'error'\?$",
+        ),
+        ({"stop": {"epochs": 1, "metric": "wall_s", "at_most": 1}}, r"^stop\.metric: expected a column"),
+        (
+            {"evaluate": {"metrics": ["auc"]}},
+            r"^evaluate\.metrics: expected classes and predictions with model",
+        ),
+        ({"evaluate": {"metrics": ["error"]}}, r"evaluate\.metrics: expected macro_f1"),
+    ],
+)
+def test_measures_that_are_none(change, message):
+    mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
+    with pytest.raises(ScenarioError, match=message):
+        prepare(mapping | change, model=regression(error="mae"))
+
+
+def test_a_metric_takes_no_name_that_is_in_use():
+    mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
+    for name, evaluate in (("test_loss", {}), ("mae", {"metrics": ["mae"]})):
+        with pytest.raises(ScenarioError, match=rf"^model: object:line: metrics: {name}: expected another name"):
+            prepare(mapping | {"evaluate": evaluate}, model=regression(**{name: "mae"}))

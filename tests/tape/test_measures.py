@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from simfl.scenario.control import METRICS
-from simfl.tape.measures import OF_CLIENTS, OF_SCORES, measure, worst_decile
+from simfl.scenario.control import METRICS, OF_REGRESSIONS
+from simfl.tape.measures import OF_CLIENTS, OF_SCORES, OF_TARGETS, measure, worst_decile
 
 GENERATOR = np.random.default_rng(3)
 Y = GENERATOR.integers(0, 4, 60).astype(np.int32)
@@ -19,7 +20,17 @@ def ranked_above(scores, positive):
 
 
 def test_the_names_are_those_of_scenarios():
-    assert {*OF_SCORES, *OF_CLIENTS} == set(METRICS)
+    assert {*OF_SCORES, *OF_CLIENTS, *OF_TARGETS} == set(METRICS)
+    assert set(OF_TARGETS) == set(OF_REGRESSIONS)
+
+
+def test_errors_of_a_regression_are_those_of_scikit_learn():
+    y, z = GENERATOR.normal(size=50).astype(np.float32), GENERATOR.normal(size=50).astype(np.float32)
+    found = measure(("mae", "rmse", "r2"), y, z)
+    wanted = {"mae": mean_absolute_error(y, z), "rmse": mean_squared_error(y, z) ** 0.5, "r2": r2_score(y, z)}
+    assert found == pytest.approx(wanted, rel=1e-5)
+    assert measure(("mae",), y, z[:, None]) == pytest.approx({"mae": wanted["mae"]}, rel=1e-5)
+    assert np.isnan(measure(("r2",), np.ones(50, np.float32), z)["r2"])
 
 
 def test_classes_count_alike():

@@ -1,0 +1,222 @@
+"""Networks of Flax (Linen and NNX), Equinox and Haiku as models: their parameters as a pytree, and a loss by name.
+
+    simfl.run("scenario.yaml", model=simfl.from_flax(Net(), loss="cross_entropy"))
+
+A loss belongs to each example and is the same in every call, so a network has neither state nor draws of its own:
+dropout is off (Linen and Haiku: as the network's own arguments say; NNX and Equinox: switched to evaluation), and batch
+normalisation, which mixes examples and keeps means, is refused. No library is imported before its adapter is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from simfl.errors import ScenarioError
+from simfl.models.losses import LOSSES, METRICS, USUAL, OfOutputs, named
+
+NORMALISE = "use GroupNorm or LayerNorm in place of batch normalisation, and no other state"
+
+Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
+"""Names of `simfl.models.losses.METRICS`, or names with functions (outputs, y) -> f32 [b]."""
+
+
+class Network:
+    """A network of some library, with a loss: what a user's own model has to be.
+
+    Args:
+        name: what messages call it.
+        init: (key, x) -> parameters, x [1, ...] an example.
+        apply: (parameters, x) -> outputs [b, ...].
+        loss: a name of `simfl.models.losses.LOSSES`, or a function (outputs, y) -> f32 [b].
+        metrics: what evaluations measure beside the loss; None: the accuracy, where the loss is one of classes.
+        trained: a pytree of bools, or a function of the parameters that returns one; None: all are trained.
+        tokens: whether examples are integers, such as tokens.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        init: Callable[[Any, Any], Any],
+        apply: Callable[[Any, Any], Any],
+        loss: str | OfOutputs,
+        metrics: Metrics | None = None,
+        trained: Any = None,
+        tokens: bool = False,
+    ) -> None:
+        self.__name__ = name
+        self._init, self._apply = init, apply
+        self._loss = named("loss", loss, LOSSES)
+        if metrics is None:
+            metrics = USUAL.get(loss, ()) if isinstance(loss, str) else ()
+        asked = metrics if isinstance(metrics, Mapping) else {name: name for name in metrics}
+        self._metrics = {name: named("metrics", one, METRICS) for name, one in asked.items()}
+        self.tokens = tokens
+        if trained is not None:
+            self.trained = trained
+
+    def init(self, key: Any, x: Any) -> Any:
+        """Return the parameters."""
+        return self._init(key, x)
+
+    def predict(self, params: Any, x: Any) -> Any:
+        """Return the outputs."""
+        return self._apply(params, x)
+
+    def losses(self, params: Any, x: Any, y: Any) -> Any:
+        """Return the loss of each example."""
+        return self._loss(self._apply(params, x), y)
+
+    def metrics(self, params: Any, x: Any, y: Any) -> dict[str, Any]:
+        """Return the metrics of each example."""
+        outputs = self._apply(params, x)
+        return {name: one(outputs, y) for name, one in self._metrics.items()}
+
+
+def from_flax(
+    module: Any,
+    loss: str | OfOutputs,
+    *,
+    metrics: Metrics | None = None,
+    trained: Any = None,
+    tokens: bool = False,
+    params: Any = None,
+    **arguments: Any,
+) -> Network:
+    """Return a network of Flax as a model.
+
+    Args:
+        module: a module of Linen; one of NNX, whose parameters are begun with as they are; or a function of
+            `nnx.Rngs` that makes one, whose parameters then follow from the run's seed.
+        loss: a name (cross_entropy, binary, multi_label, squared, huber, ranking), or a function of outputs and y that
+            returns f32 [b].
+        metrics: names (accuracy, mae, mse, exact_match, bits, ndcg), or names with functions; None: the accuracy, where
+            the loss is one of classes.
+        trained: a pytree of bools like the parameters, or a function of them that returns one; None: all.
+        tokens: whether examples are integers, such as tokens.
+        params: of Linen, what to begin with, such as those of a pretrained network; None: drawn from the run's seed.
+        arguments: passed with every call, such as train=False or deterministic=True.
+
+    Raises:
+        ScenarioError: the network has state, such as that of batch normalisation.
+    """
+    from flax import linen, nnx
+
+    if isinstance(module, linen.Module):
+
+        def draw(key: Any, x: Any) -> Any:
+            if params is not None:
+                return params
+            found = module.init({"params": key, "dropout": key}, x, **arguments)
+            _refuse_state("from_flax", sorted(set(found) - {"params"}))
+            return found["params"]
+
+        def apply(params: Any, x: Any) -> Any:
+            return module.apply({"params": params}, x, **arguments)
+
+        return Network(type(module).__name__, draw, apply, loss, metrics, trained, tokens)
+
+    def opened(key: Any) -> Any:
+        net = module if isinstance(module, nnx.Module) else module(nnx.Rngs(key))
+        net.eval()
+        split: Any = nnx.split
+        graph, values, rest = split(net, nnx.Param, ...)
+        kinds = {type(leaf).__name__ for _, leaf in nnx.to_flat_state(rest)}
+        _refuse_state("from_flax", sorted(kinds - {"RngKey", "RngCount"}))
+        return graph, values, rest
+
+    # What is no parameter is the same whatever is drawn.
+    graph, shapes, rest = opened(jax.random.key(0))
+
+    def call(params: Any, x: Any) -> Any:
+        values = jax.tree.map(lambda leaf: leaf, shapes)  # a copy, whose values are replaced
+        nnx.replace_by_pure_dict(values, params)
+        return nnx.merge(graph, values, rest)(x, **arguments)
+
+    def begin(key: Any, x: Any) -> Any:
+        return nnx.to_pure_dict(opened(key)[1])
+
+    return Network(_name(module), begin, call, loss, metrics, trained, tokens)
+
+
+def _name(module: Any) -> str:
+    """Return the name of a class or function, or of an object's class."""
+    return str(getattr(module, "__name__", type(module).__name__))
+
+
+def from_equinox(
+    module: Any,
+    loss: str | OfOutputs,
+    *,
+    metrics: Metrics | None = None,
+    trained: Any = None,
+    tokens: bool = False,
+) -> Network:
+    """Return a network of Equinox as a model; it is called with single examples, and mapped over the batch.
+
+    Args:
+        module: the network, whose parameters are begun with as they are; or a function of a key that makes one, whose
+            parameters then follow from the run's seed.
+        loss, metrics, trained, tokens: as of `from_flax`; of `trained`, the pytree is the network's own.
+
+    Raises:
+        ScenarioError: the network has state, such as that of batch normalisation.
+    """
+    import equinox as eqx
+
+    def opened(key: Any) -> tuple[Any, Any]:
+        made = module if isinstance(module, eqx.Module) else module(key)
+        found = jax.tree.leaves(made, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
+        _refuse_state("from_equinox", ["StateIndex"] * any(isinstance(leaf, eqx.nn.StateIndex) for leaf in found))
+        parts: tuple[Any, Any] = eqx.partition(eqx.nn.inference_mode(made), eqx.is_inexact_array)
+        return parts
+
+    static = opened(jax.random.key(0))[1]
+
+    def apply(params: Any, x: Any) -> Any:
+        return jax.vmap(eqx.combine(params, static))(x)
+
+    return Network(_name(module), lambda key, x: opened(key)[0], apply, loss, metrics, trained, tokens)
+
+
+def from_haiku(
+    function: Callable[..., Any],
+    loss: str | OfOutputs,
+    *,
+    metrics: Metrics | None = None,
+    trained: Any = None,
+    tokens: bool = False,
+    params: Any = None,
+    **arguments: Any,
+) -> Network:
+    """Return a network of Haiku as a model.
+
+    Args:
+        function: of examples, which calls Haiku's modules: what `hk.transform` takes.
+        loss, metrics, trained, tokens, params, arguments: as of `from_flax`.
+
+    Raises:
+        ScenarioError: the network has state, such as that of batch normalisation.
+    """
+    import haiku as hk
+
+    net = hk.transform_with_state(function)
+
+    def draw(key: Any, x: Any) -> Any:
+        if params is not None:
+            return params
+        found, state = net.init(jax.random.key_data(key), x, **arguments)
+        _refuse_state("from_haiku", sorted(state))
+        return found
+
+    def apply(params: Any, x: Any) -> Any:
+        return net.apply(params, {}, None, x, **arguments)[0]
+
+    return Network(_name(function), draw, apply, loss, metrics, trained, tokens)
+
+
+def _refuse_state(adapter: str, found: Sequence[str]) -> None:
+    if found:
+        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(found)}; {NORMALISE}")
