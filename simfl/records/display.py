@@ -78,10 +78,10 @@ def show_count(value: float, half: float = math.nan) -> str:
     return f"{value:,.0f}" + ("" if math.isnan(half) else f" ± {half:,.0f}") if math.isfinite(value) else NOTHING
 
 
-def show_measure(name: str, value: float) -> str:
-    """Write a further measure: a share of what there is, or a number."""
+def show_measure(name: str, value: float, half: float = math.nan) -> str:
+    """Write a further measure, a share or a number, with half its interval where there is one."""
     is_share = name in METRICS and name not in OF_REGRESSIONS
-    return show_share(value) if is_share else show_number(value)
+    return show_share(value, half) if is_share else show_number(value, half)
 
 
 def show_number(value: float, half: float = math.nan) -> str:

@@ -167,7 +167,7 @@ def test_own_metrics_are_columns_and_end_the_run(tmp_path, simfl_):
     stop = {"epochs": 40, "metric": "error", "at_most": 0.5}
 
     class Listening(simfl.callbacks.Callback):
-        def evaluated(self, metrics):
+        def on_evaluation(self, metrics):
             said.append(metrics["near"])
 
     run_of = run(mapping | {"stop": stop}, model=net, out=tmp_path, callbacks=[Listening()])
@@ -187,7 +187,7 @@ def test_own_metrics_are_columns_and_end_the_run(tmp_path, simfl_):
     assert code == 0
     assert "near" in shown
     page = simfl.report(run_of, out=tmp_path / "report.html").read_text()
-    assert '"near": "near"' in page
+    assert '"near":"near"' in page
 
 
 @pytest.mark.parametrize(
