@@ -30,10 +30,14 @@ def calibrate(
 ) -> None:
     """Measure how long mini-batches of the scenario's model take here, and write it into a copy of the scenario.
 
+    The copy is the scenario's own text, in which nothing else changes.
+
     With --links, how long messages between two processes take (simfl live sends them so); on a cluster under mpirun or
     srun, between the first two. With --log, how fast the clients of a log were.
     """
     from simfl.scenario import load
+    from simfl.scenario.editing import edited
+    from simfl.scenario.loading import file_text
 
     if links and log is not None:
         raise ScenarioError("calibrate: expected --links or --log, found both")
@@ -43,10 +47,14 @@ def calibrate(
         return  # another process writes
     settings, about = changes
     named = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
-    copy = load(scenario, [*(overrides or []), *settings])
+    every = [*(overrides or []), *settings]
+    text = edited(file_text(scenario), every, scenario.stem)
+    if text is None:
+        text = load(scenario, every).to_yaml()
+        about.append(f"{scenario} could not be changed in place: this is all of it, resolved, without its comments")
     today = time.strftime("%Y-%m-%d")
     lines = [f"# {line}" for line in (f"simfl calibrate, {today}: {about[0]}", *about[1:])]
-    write_text(named, "\n".join([*lines, copy.to_yaml()]))
+    write_text(named, "\n".join([*lines, text]))
     if not aside(named):
         for line in about:
             say(line)

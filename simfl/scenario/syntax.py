@@ -56,11 +56,12 @@ for _name, _pattern, _first in _RESOLVERS:
         _class.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
-def write(values: Any) -> str:
-    """Return plain values as YAML, short lists and mappings on one line."""
+def write(values: Any, one_line: bool = False) -> str:
+    """Return plain values as YAML, short lists and mappings on one line, or all of it."""
     text: str = yaml.dump(
-        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
-    )
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True if one_line else None,
+        width=2**31 - 1 if one_line else 120,
+    )  # fmt: skip
     return text
 
 

@@ -108,12 +108,15 @@ def test_what_was_measured_is_written_into_a_copy(simfl_, tmp_path, monkeypatch)
     pace = fit_pace(SIZES, (2e-3 + SIZES * 1e-4) * jittered(0.1, len(SIZES)))
     measured = Measured(pace, [(8, 1e-3), (16, 2e-3)])
     monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
-    (tmp_path / "a.yaml").write_text(SCENARIO + "data: {set: digits}\n")
+    (tmp_path / "a.yaml").write_text("# mine\n" + SCENARIO + "data: {set: digits}  # few\n")
     code, said, about = simfl_("calibrate", "a.yaml")
     assert (code, said.split(":")[0]) == (0, "a-calibrated.yaml")
     text = (tmp_path / "a-calibrated.yaml").read_text()
     assert text.startswith("# simfl calibrate, ")
     assert "#   8 examples: 1 ms" in text
+    assert "\n# mine\n" in text
+    assert "data: {set: digits}  # few\n" in text
+    assert "seed" not in text, "what was not said is not said"
     assert "jax" in about
     copy = load(tmp_path / "a-calibrated.yaml")
     assert copy.clients.jitter.sigma == pytest.approx(0.1, rel=0.1)
