@@ -118,6 +118,35 @@ class ResNet(ModelConfig):
     blocks: Count = Field(default=1, description="residual blocks in each of the three stages: 6 blocks + 2 layers")
 
 
+class SequenceModel(ModelConfig):
+    """Base of the models of sequences of tokens."""
+
+    tasks: ClassVar[tuple[TargetKind, ...]] = ("tokens", "unknown")
+    tokens: ClassVar[bool] = True
+
+    positions: Literal["all", "last"] = Field(
+        default="all",
+        description="whether the loss of an example is the mean over all places of its window, or that of the last one",
+    )
+
+
+class Lstm(SequenceModel):
+    """Long short-term memory over the characters of a text, which predicts the next one."""
+
+    kind: Literal["lstm"] = variant("lstm")
+    width: Count = Field(default=64, description="units of each layer")
+    layers: Count = Field(default=1, description="layers, one above the other")
+
+
+class Transformer(SequenceModel):
+    """A small transformer over the characters of a text, which predicts the next one."""
+
+    kind: Literal["transformer"] = variant("transformer")
+    width: Count = Field(default=32, description="of the embeddings")
+    layers: Count = Field(default=1, description="blocks of attention and of a perceptron with 4 width hidden units")
+    heads: Count = Field(default=2, description="heads of attention; they divide the width")
+
+
 class ExternalModel(ModelConfig, OwnCode):
     """A model of your own, made by a function or class of an importable module."""
 
@@ -138,6 +167,18 @@ class ExternalModel(ModelConfig, OwnCode):
 
 
 Model = Annotated[
-    Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | ExternalModel,
+    Linear
+    | Quadratic
+    | Logistic
+    | OneVsAll
+    | Softmax
+    | Svm
+    | Mlp
+    | Cnn
+    | LeNet5
+    | ResNet
+    | Lstm
+    | Transformer
+    | ExternalModel,
     ByKind(default="softmax", external=ExternalModel),
 ]

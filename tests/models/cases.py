@@ -36,6 +36,8 @@ MODELS: dict[str, AbstractModel] = {
     "cnn": build_model("cnn", input_shape=(8, 8), num_classes=10, activation="tanh"),
     "lenet5": build_model("lenet5", input_shape=(64,), num_classes=10),
     "resnet": build_model("resnet", input_shape=(8, 8, 3), num_classes=10),
+    "lstm": build_model("lstm", input_shape=(4,), num_classes=5, width=3, layers=2, positions="last", l2=0.01),
+    "transformer": build_model("transformer", input_shape=(4,), num_classes=5, width=4),
 }
 DENSE = [name for name, model in MODELS.items() if not model.convolutional]
 
@@ -123,6 +125,9 @@ def params_of(model: AbstractModel, seed: int = 0) -> np.ndarray:
 def batch_of(model: AbstractModel, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels (or targets)."""
     generator = np.random.default_rng(seed)
+    if model.tokens:
+        x, y = (generator.integers(0, model.num_classes, shape) for shape in ((size, *model.input_shape), size))
+        return x.astype(np.int32), y.astype(np.int32)
     x = generator.normal(size=(size, *model.input_shape)).astype(np.float32)
     if model.num_classes:
         return x, generator.integers(0, model.num_classes, size).astype(np.int32)

@@ -153,7 +153,10 @@ def test_predictions_have_the_promised_shape(name: str) -> None:
     assert losses.shape == correct.shape == (6,)
     if model.num_classes:
         labels = predictions.argmax(axis=1) if predictions.ndim == 2 else predictions > 0
-        np.testing.assert_array_equal(correct, labels == y)
+        if getattr(model, "positions", "last") == "last":
+            np.testing.assert_array_equal(correct, labels == y)
+        else:  # the share of the places
+            np.testing.assert_allclose(correct * model.input_shape[0] % 1, 0, atol=1e-6)
     else:
         assert np.isnan(correct).all()
 
@@ -173,11 +176,14 @@ def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(na
     model = MODELS[name]
     params = params_of(model)
     x, y = batch_of(model, len(WEIGHT))
-    x[1], x[4] = 1e20 * x[1], 3e38 * np.sign(x[4])
-    x[2] = 3e38  # padding, which does not count
+    if not model.tokens:
+        x[1], x[4] = 1e20 * x[1], 3e38 * np.sign(x[4])
+        x[2] = 3e38  # padding, which does not count
     norms = all_gradients(model, params, x, y, WEIGHT, np.float32(0.3))[2]
     unbounded = ~np.isfinite(norms) & (WEIGHT != 0)
-    assert unbounded[[1, 4]].all() or model.convolutional, "tanh and normalising saturate: no gradient there"
+    assert unbounded[[1, 4]].all() or model.convolutional or model.tokens, (
+        "tanh and normalising saturate: no gradient there"
+    )
     expected, _ = all_clipped(model, params, x, y, np.where(unbounded, np.float32(0), WEIGHT), np.float32(0.3))
     found, count = all_clipped(model, params, x, y, WEIGHT, np.float32(0.3))
     np.testing.assert_array_equal(found, expected)

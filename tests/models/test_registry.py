@@ -22,6 +22,8 @@ def test_options_are_those_of_the_classes() -> None:
         "resnet": ("blocks",),
         "svm": ("intercept", "loss_kind"),
         "cnn": ("filters", "activation"),
+        "lstm": ("positions", "width", "layers"),
+        "transformer": ("positions", "width", "layers", "heads"),
     }
 
 
@@ -35,8 +37,8 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     (
         "sofmax",
         {},
-        "model: kind: expected one of cnn, lenet5, linear, logistic, mlp, one_vs_all, quadratic, resnet, softmax, svm, "
-        "found 'sofmax'; did you mean 'softmax'?",
+        "model: kind: expected one of cnn, lenet5, linear, logistic, lstm, mlp, one_vs_all, quadratic, resnet, "
+        "softmax, svm, transformer, found 'sofmax'; did you mean 'softmax'?",
     ),
     ("mlp", {"hiden": (3,)}, "model: mlp has no option 'hiden'; it takes hidden, activation; did you mean 'hidden'?"),
     ("lenet5", {"hidden": (3,)}, "model: lenet5 has no option 'hidden'; it takes activation"),
@@ -87,6 +89,18 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         "resnet: input_shape: expected a side divisible by 4, found 30; use kind: lenet5",
     ),
     ("resnet", {"input_shape": (32, 32, 3), "blocks": 0}, "resnet: blocks: expected an integer >= 1, found 0"),
+    ("lstm", {"width": 0}, "lstm: width: expected an integer >= 1, found 0"),
+    ("lstm", {"positions": "lst"}, "lstm: positions: expected all or last, found 'lst'; did you mean 'last'?"),
+    (
+        "lstm",
+        {"input_shape": (8, 8)},
+        "lstm: expected sequences of tokens, [length], of 2 or more different ones, found shape (8, 8) and 10 tokens",
+    ),
+    (
+        "transformer",
+        {"heads": 5},
+        "transformer: heads: expected a divisor of the width, 32, found 5; change one",
+    ),
     (
         "quadratic",
         {"curvature": (1.0, 0.0)},

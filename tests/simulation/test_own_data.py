@@ -123,8 +123,9 @@ def test_a_file_that_changed_is_another_run(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("load", "broken"), r"^data\.set: 'own_data_of_a_test:broken' raised ValueError: .*own_data_of_a_test\.py:11$"),
+        (("load", "broken"), r"^data\.set: '.*:broken' raised ValueError: .*_of_a_test\.py:11$"),
         (("count: 48", "cuont: 48"), r"^data\.options: .* takes \(count=40, shift=0\), found cuont .*mean 'count'"),
+        (("softmax", "cnn"), r"^cnn: input_shape: expected a side >= 4, found 2 "),
         ((":load", ":laod"), r"^data\.set: cannot load 'own_data_of_a_test:laod'"),
         (("count: 4}", "count: 5}"), r"^clients\.count: expected 4, the number of owners .* set clients\.count: 4$"),
     ],
@@ -134,6 +135,18 @@ def test_mistakes_are_one_line(module, change, message):
     with pytest.raises(simfl.SimflError, match=message) as refused:
         prepare(loads(text.replace("{count: 48}", "{}") if "broken" in change else text, "own"))
     assert "\n" not in str(refused.value)
+
+
+def test_texts_are_for_models_of_sequences_alone(tmp_path):
+    for text in ("data: text\nmodel: softmax\nalgorithm: adpsgd", "data: digits\nmodel: lstm\nalgorithm: adpsgd"):
+        with pytest.raises(
+            ScenarioError, match=r"model\.kind: expected .* data set '(text|digits)', found '(softm|lst)"
+        ):
+            loads(text)
+    np.savez(tmp_path / "some.npz", x=np.zeros((40, 8), np.uint8), y=np.arange(40) % 2)
+    mapping = {"data": {"set": "npz", "path": str(tmp_path / "some.npz")}, "model": "lstm", "algorithm": "adpsgd"}
+    with pytest.raises(ScenarioError, match="which holds examples that are no sequences of tokens, found 'lstm'"):
+        prepare(mapping)
 
 
 def test_a_set_that_says_nothing_of_owners():

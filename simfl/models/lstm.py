@@ -1,0 +1,139 @@
+"""A recurrent network: long short-term memory cells over the tokens of a sequence.
+
+Hochreiter and Schmidhuber 1997, with the forget gate of Gers, Schmidhuber and Cummins 2000:
+
+    (i, f, g, o) = W u_t + R h_{t-1} + b,   c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g),   h_t = sigmoid(o) tanh(c_t),
+
+with u_t the token (one-hot) in the first layer and the h_t of the layer below in the others. Each layer is linear in
+its parameters at every place, so the errors e_t = d loss / d (i, f, g, o), from one backward pass through time, are all
+that gradients need: that of W is sum_t e_t u_t^T, that of R sum_t e_t h_{t-1}^T. They are products of large matrices,
+and nothing is added up in the loop over time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from simfl.models.base import Array, Layout, masked
+from simfl.models.layers import PRECISION
+from simfl.models.sequence import AbstractSequenceModel
+
+
+@dataclass(frozen=True)
+class LSTM(AbstractSequenceModel):
+    """LSTM; layout: per layer input [4 width, in], recurrent [4 width, width] and bias [4 width], then the output's.
+
+    The four gates lie one after the other: input, forget, cell, output. Initial biases are 0, but for 1 of forget gates
+    (Jozefowicz et al. 2015).
+
+    Args:
+        width: units of each layer.
+        layers: one above the other.
+    """
+
+    width: int = 64
+    layers: int = 1
+
+    kind: ClassVar[str] = "lstm"
+    summary: ClassVar[str] = "long short-term memory over sequences of characters, for the next one"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"lstm: {name}: expected an integer >= 1, found {getattr(self, name)}")
+
+    @property
+    def layout(self) -> Layout:
+        """As the class says."""
+        gates, parts = 4 * self.width, []
+        for layer in range(self.layers):
+            inputs = self.num_classes if layer == 0 else self.width
+            parts += [
+                (f"layer{layer + 1}.input", (gates, inputs)),
+                (f"layer{layer + 1}.recurrent", (gates, self.width)),
+                (f"layer{layer + 1}.bias", (gates,)),
+            ]
+        output = (("output.weights", (self.num_classes, self.width)), ("output.bias", (self.num_classes,)))
+        return (*parts, *output)
+
+    def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
+        """As all models of sequences; 1 for biases of forget gates."""
+        drawn = super().first(name, shape, key)
+        return drawn.at[self.width : 2 * self.width].set(1.0) if name.startswith("layer") and len(shape) == 1 else drawn
+
+    def logits(self, params: Array, x: Array) -> Array:
+        """Return the logits at every place, f32 [b, length, tokens]."""
+        return self._pass(params, x, None)[0]
+
+    def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return sum_i weight_i g_i, f32[d]; the weights scale the errors at the outputs."""
+        x = masked(x, weight)
+        parts = []
+        for error, inputs in self._backward(params, x, y, weight):
+            parts += [jnp.einsum("blo,bli->oi", error, u, precision=PRECISION).reshape(-1) for u in inputs]
+            parts.append(error.sum(axis=(0, 1)))
+        return jnp.concatenate(parts)
+
+    def _gradients(self, params: Array, x: Array, y: Array) -> Array:
+        """Return g_i of every example, f32[b, d]."""
+        b, parts = x.shape[0], []
+        for error, inputs in self._backward(params, x, y, jnp.ones(b)):
+            parts += [jnp.einsum("blo,bli->boi", error, u, precision=PRECISION).reshape(b, -1) for u in inputs]
+            parts.append(error.sum(axis=1))
+        return jnp.concatenate(parts, axis=1)
+
+    def _pass(self, params: Array, x: Array, taps: list[Array] | None) -> tuple[Array, list[list[Array]]]:
+        """Return the logits, and what the matrices of each layer multiply, [b, length, in] each.
+
+        Args:
+            params: f32[d].
+            x: int32 [b, length].
+            taps: added to the gates of each layer, [b, length, 4 width], and to the logits; None adds nothing.
+        """
+        named, b = self.named(params), x.shape[0]
+        u = jax.nn.one_hot(x, self.num_classes)
+        inputs: list[list[Array]] = []
+        for layer in range(self.layers):
+            own = f"layer{layer + 1}"
+            if layer == 0:
+                gates = named[f"{own}.input"].T[x]  # the product with a one-hot vector
+            else:
+                gates = jnp.einsum("bli,oi->blo", u, named[f"{own}.input"], precision=PRECISION)
+            gates = gates + named[f"{own}.bias"]
+            gates = gates if taps is None else gates + taps[layer]
+            recurrent = named[f"{own}.recurrent"].T
+
+            def step(
+                carried: tuple[Array, Array], gates: Array, recurrent: Array = recurrent
+            ) -> tuple[tuple[Array, Array], Array]:
+                h, c = carried
+                gates = gates + jnp.matmul(h, recurrent, precision=PRECISION)
+                i, f, g, o = jnp.split(gates, 4, axis=1)
+                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                h = jax.nn.sigmoid(o) * jnp.tanh(c)
+                return (h, c), h
+
+            rest = jnp.zeros((b, self.width))
+            _, found = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
+            h = jnp.moveaxis(found, 0, 1)
+            inputs.append([u, jnp.concatenate([rest[:, None], h[:, :-1]], axis=1)])
+            u = h
+        logits = jnp.einsum("bli,oi->blo", u, named["output.weights"], precision=PRECISION) + named["output.bias"]
+        return logits if taps is None else logits + taps[-1], [*inputs, [u]]
+
+    def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> list[tuple[Array, list[Array]]]:
+        """Return the errors of each layer's outputs, scaled by weight, and what its matrices multiplied."""
+
+        def tapped(taps: list[Array]) -> tuple[Array, list[list[Array]]]:
+            logits, inputs = self._pass(params, x, taps)
+            return jnp.sum(weight * self.losses_of(logits, x, y)), inputs
+
+        shape = (x.shape[0], self.length)
+        taps = [jnp.zeros((*shape, 4 * self.width))] * self.layers + [jnp.zeros((*shape, self.num_classes))]
+        errors, inputs = jax.grad(tapped, has_aux=True)(taps)
+        return list(zip(errors, inputs, strict=True))
