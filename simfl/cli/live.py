@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.shared import Json, Overrides, Quiet, Results, Seed, aside, say
-from simfl.errors import ScenarioError
+from simfl.cli.shared import BAD_INPUT, Json, Overrides, Quiet, Results, Seed, aside, say
+from simfl.errors import ScenarioError, SimflError
 
 
 def live(
@@ -35,9 +35,35 @@ def live(
     process more counts updates, and is the server where there is one. On a cluster: mpirun or srun with one process
     more than clients, and this command.
     """
+    from simfl import signals
     from simfl.cli.run import show_and_exit
-    from simfl.live import launching, support
+    from simfl.live import launching
     from simfl.records import read
+
+    try:
+        folder = _run(scenario, processes, compute, overrides, seed, out, quiet or aside(json))
+    except launching.NothingToKeepError as error:
+        say(str(error))
+        raise typer.Exit(signals.exit_code()) from None
+    except SimflError:
+        if not launching.speaks():
+            raise typer.Exit(BAD_INPUT) from None
+        raise
+    if folder is not None:
+        show_and_exit([read(folder)], False, out, json)
+
+
+def _run(
+    scenario: Path,
+    processes: int | None,
+    compute: str,
+    overrides: list[str] | None,
+    seed: int | None,
+    out: Path,
+    quiet: bool,
+) -> str | None:
+    """Return the folder that was written, if it is for this process to say so."""
+    from simfl.live import launching, support
     from simfl.scenario import load
     from simfl.simulation.runner import prepare
 
@@ -53,13 +79,10 @@ def live(
             f"{scenario}: expected {needed} processes, one for each of clients.count and one that counts, found {there}"
         )
     job = {"kind": "run", "scenario": chosen.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
-    if there:
-        launching.take_part(job)
-        return
     setup = prepare(chosen, "cpu")
     support.check(setup)
-    if not quiet and not aside(json):
+    if not quiet and launching.speaks():
         for line in support.left_out(setup):
             say(line)
-    (folder,) = launching.launch([job], needed)
-    show_and_exit([read(folder)], False, out, json)
+    found = launching.take_part(job) if there else launching.launch([job], needed)
+    return None if found is None else str(found[0])

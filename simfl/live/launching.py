@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,15 @@ ONE_THREAD = {
     "PJRT_NPROC": "1",
     "JAX_PLATFORMS": "cpu",
 }
+#: Files beside that of the jobs: a run has begun, it is to end, all have ended.
+BEGUN, STOP, DONE = ".begun", ".stop", ".done"
 #: How processes that mpirun or srun started know of each other.
 STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
-#: How long processes have to end by themselves when they are asked to.
-PATIENCE_S = 15.0
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+
+class NothingToKeepError(RunError):
+    """Ctrl-C came before a run had begun."""
 
 
 def check_mpi() -> str:
@@ -48,10 +52,16 @@ def check_mpi() -> str:
 
 def started_already() -> int:
     """Return how many MPI processes mpirun or srun has started, of which this is one; 0: it is none."""
-    for name in STARTED[:2]:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+    return _number(STARTED[:2]) or 0
+
+
+def speaks() -> bool:
+    """Whether what this process says is not said by others, too: of those that mpirun or srun started, the first."""
+    return not _number(RANKS)
+
+
+def _number(names: Sequence[str]) -> int | None:
+    return next((int(value) for name in names if (value := os.environ.get(name, "")).isdigit()), None)
 
 
 def take_part(job: dict[str, Any]) -> list[Any] | None:
@@ -68,10 +78,11 @@ def take_part(job: dict[str, Any]) -> list[Any] | None:
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
     """Do jobs in so many MPI processes, and return what came of each.
 
-    Ctrl-C ends the run that is under way, which is written; a second one ends the processes.
+    Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once.
 
     Raises:
         ScenarioError: MPI is missing.
+        NothingToKeepError: Ctrl-C came before a run had begun.
         RunError: a process failed.
     """
     mpirun = check_mpi()
@@ -90,29 +101,24 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             text=True,
             start_new_session=True,
         )
-        asked: list[float] = []
+        asked = 0
 
         def ask(number: int) -> None:
-            if asked:
+            nonlocal asked
+            if asked or not path.with_suffix(BEGUN).exists():
                 child.send_signal(signal.SIGTERM)
-            asked.append(time.monotonic())
-            path.with_suffix(".stop").touch()
+            asked = number
+            path.with_suffix(STOP).touch()
 
         try:
             with signals.handled(ask):
-                while True:
-                    try:
-                        _, errors = child.communicate(timeout=0.5)
-                        break
-                    except subprocess.TimeoutExpired:
-                        if asked and time.monotonic() - asked[0] > PATIENCE_S:
-                            child.send_signal(signal.SIGTERM)
+                _, errors = child.communicate()
         finally:
             if child.poll() is None:
                 child.kill()
-        done = path.with_suffix(".done")
+        done = path.with_suffix(DONE)
         if asked and not done.exists():
-            raise RunError("live: interrupted before anything could be written")
+            raise NothingToKeepError(f"live: {signals.describe(asked)} before anything could be written")
         if child.returncode or not done.exists():
             lines = [line for line in errors.splitlines() if line.startswith("simfl live: ")]
             said = lines[0].removeprefix("simfl live: ") if lines else (errors.strip().splitlines() or ["no word"])[-1]

@@ -23,6 +23,7 @@ from mpi4py import MPI
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
+from simfl.live.launching import BEGUN, DONE, STOP
 from simfl.live.measuring import measure_gradients
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Looked, Outcome, write
@@ -42,9 +43,14 @@ LEAD_S = 0.2
 
 def main(path: Path) -> None:
     """Do all jobs of a file, and write what came of them beside it."""
-    results = take_part(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".stop").exists)
+
+    def interrupted() -> bool:
+        path.with_suffix(BEGUN).touch()  # who asks counts the updates of a run
+        return path.with_suffix(STOP).exists()
+
+    results = take_part(json.loads(path.read_text(encoding="utf-8")), interrupted)
     if results is not None:
-        path.with_suffix(".done").write_text(json.dumps(results), encoding="utf-8")
+        path.with_suffix(DONE).write_text(json.dumps(results), encoding="utf-8")
 
 
 def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = lambda: False) -> list[Any] | None:

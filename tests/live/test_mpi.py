@@ -2,9 +2,15 @@
 
 import importlib.util
 import json
+import os
+import signal
+import sys
+import threading
+import time
 
 import pytest
 
+from simfl import signals
 from simfl.errors import ScenarioError
 from simfl.live import launching, support
 from simfl.records import read
@@ -62,6 +68,64 @@ def test_processes_run_two_scenarios_and_write_what_a_simulated_run_writes(tmp_p
 
 def simulated(scenario, root):
     return run(scenario, out=root).folder
+
+
+PROCESSES = """\
+import pathlib, sys, time
+jobs = pathlib.Path(sys.argv[-1])
+if {begins}:
+    jobs.with_suffix(launching.BEGUN).touch()
+    pathlib.Path("{ready}").touch()
+    while not jobs.with_suffix(launching.STOP).exists():
+        time.sleep(0.01)
+    time.sleep(0.1)  # what was recorded is written
+    jobs.with_suffix(launching.DONE).write_text('["folder"]')
+else:
+    pathlib.Path("{ready}").touch()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("begins", [True, False])
+def test_ctrl_c_ends_a_run_well_and_what_has_not_begun_at_once(begins, number, tmp_path, monkeypatch):
+    program, ready = tmp_path / "mpirun", tmp_path / "ready"
+    text = PROCESSES.format(begins=begins, ready=ready)
+    for name in ("BEGUN", "STOP", "DONE"):
+        text = text.replace(f"launching.{name}", repr(getattr(launching, name)))
+    program.write_text(f"#!{sys.executable}\n{text}")
+    program.chmod(0o700)
+    monkeypatch.setattr(launching, "check_mpi", lambda: str(program))
+
+    def press():
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    presses = threading.Thread(target=press)
+    presses.start()
+    begun = time.monotonic()
+    if begins:
+        assert launching.launch([{}], 2) == ["folder"]
+    else:
+        said = "interrupted by the user" if number == signal.SIGINT else "ended by SIGTERM"
+        with pytest.raises(launching.NothingToKeepError, match=f"live: {said} before anything could be written"):
+            launching.launch([{}], 2)
+        assert time.monotonic() - begun < 50
+    presses.join()
+    assert signals.exit_code() == 128 + number
+
+
+def test_of_processes_that_mpirun_started_one_speaks(simfl_, tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").write_text(json.dumps({"algorithm": "adpsgd", "clients": {"count": 2}}))
+    monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    for rank, said in (
+        ("0", "a.yaml: expected 3 processes, one for each of clients.count and one that counts, found 2\n"),
+        ("1", ""),
+    ):
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        assert simfl_("live", "a.yaml")[::2] == (2, said)
 
 
 def test_what_is_missing_is_one_line(monkeypatch):

@@ -95,7 +95,7 @@ def test_what_stands_in_no_single_place_is_left_to_others(text, change):
 
 
 def test_a_wrong_change_is_refused():
-    with pytest.raises(ScenarioError, match="clients.count: expected an integer >= 1"):
+    with pytest.raises(ScenarioError, match=r"clients\.count: expected an integer >= 1"):
         edited(TEXT, ["clients.count=0"])
 
 
