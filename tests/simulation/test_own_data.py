@@ -139,9 +139,7 @@ def test_mistakes_are_one_line(module, change, message):
 
 def test_texts_are_for_models_of_sequences_alone(tmp_path):
     for text in ("data: text\nmodel: softmax\nalgorithm: adpsgd", "data: digits\nmodel: lstm\nalgorithm: adpsgd"):
-        with pytest.raises(
-            ScenarioError, match=r"model: expected .* data set '(text|digits)', found '(softm|lst)"
-        ):
+        with pytest.raises(ScenarioError, match=r"model: expected .* data set '(text|digits)', found '(softm|lst)"):
             loads(text)
     np.savez(tmp_path / "some.npz", x=np.zeros((40, 8), np.uint8), y=np.arange(40) % 2)
     mapping = {"data": {"set": "npz", "path": str(tmp_path / "some.npz")}, "model": "lstm", "algorithm": "adpsgd"}
