@@ -9,17 +9,17 @@ import typer
 
 from simfl.cli.shared import Json, aside, write_json
 
-Catalogue = Literal["algorithms", "models", "data", "topologies"]
-CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies")
+Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers"]
+CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies", "optimizers")
 
 
 def list_(
     what: Annotated[
-        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the four; all by default.", show_default=False)
+        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the five; all by default.", show_default=False)
     ] = None,
     json: Json = None,
 ) -> None:
-    """List algorithms, models, data sets and topologies, with one line about each."""
+    """List algorithms, models, data sets, topologies and optimisers, with one line about each."""
     listed = {catalogue: _entries(catalogue) for catalogue in (CATALOGUES if what is None else [what])}
     write_json(json, listed)
     if aside(json):
@@ -45,6 +45,10 @@ def _entries(catalogue: Catalogue) -> Mapping[str, str]:
         from simfl.data import DATASETS
 
         return {kind: loader.summary for kind, loader in DATASETS.items()}
+    if catalogue == "optimizers":
+        from simfl.scenario.optimizers import summaries
+
+        return summaries()
     from simfl.world.changing import CHANGING
     from simfl.world.topology import TOPOLOGIES
 

@@ -7,7 +7,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from simfl.scenario.fields import ByKind, Config, Flag, NonNegative, OwnCode, OwnName, Positive, Within, variant
+from simfl.scenario.fields import (
+    ByKind,
+    Config,
+    Flag,
+    NonNegative,
+    OwnCode,
+    OwnName,
+    Positive,
+    Within,
+    kind_of,
+    members_of,
+    variant,
+)
 
 #: Below 1, or it would never forget.
 Decay = Annotated[float, Within(at_least=0, below=1)]
@@ -138,6 +150,21 @@ ServerOptimizer = Annotated[
     ServerSgd | ServerMomentum | ServerAdam | ServerYogi | ServerAdagrad | OwnServerOptimizer,
     ByKind(external=OwnServerOptimizer),
 ]
+
+
+def summaries() -> dict[str, str]:
+    """Return what optimisers there are by name, with a line about each; those of servers alone say so."""
+    lines = {kind_of(one, "kind"): _line(one) for one in members_of(Optimizer) if one is not OwnOptimizer}
+    for one in members_of(ServerOptimizer):
+        if one is not OwnServerOptimizer:
+            kind = kind_of(one, "kind")
+            lines[kind] = f"{lines[kind]} At a server: {_line(one)}" if kind in lines else f"At a server: {_line(one)}"
+    return {**lines, "my_module:make": _line(OwnOptimizer)}
+
+
+def _line(one: type[Config]) -> str:
+    return (one.__doc__ or "").splitlines()[0]
+
 
 #: Step sizes that fit what an optimiser makes of a gradient, where the scenario says nothing.
 USUAL_STEPS = {"adam": 0.001}

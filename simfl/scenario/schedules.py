@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simfl.scenario.fields import ByKind, Config, NonNegative, Positive, variant
+from simfl.scenario.fields import ByKind, Config, NonNegative, OpenShare, Positive, Share, variant
 from simfl.scenario.problems import InvalidValueError, Problem
 
 Counted = Literal["updates", "examples", "epochs"]
@@ -89,8 +89,61 @@ class Decaying(Schedule):
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
         """Return eta_t."""
-        t = updates if self.count == "updates" else examples if self.count == "examples" else epochs
+        t = _counted(self.count, updates, examples, epochs)
         return self.initial / (1.0 + self.beta * (math.sqrt(t) if self.root else t))
+
+
+def _counted(count: Counted, updates: int, examples: int, epochs: float) -> float:
+    return updates if count == "updates" else examples if count == "examples" else epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine(Schedule):
+    """eta_t goes from `initial` at t = begin to `final` at t = end along half a cosine, and is constant outside.
+
+    Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts.
+    """
+
+    initial: float
+    final: float
+    begin: float
+    end: float
+    count: Counted
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return eta_t."""
+        t = _counted(self.count, updates, examples, epochs)
+        share = min(1.0, max(0.0, (t - self.begin) / (self.end - self.begin)))
+        return self.final + (self.initial - self.final) * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+@dataclass(frozen=True, slots=True)
+class OneCycle(Schedule):
+    """Up along half a cosine, and down along another: Smith and Topin 2018, https://arxiv.org/abs/1708.07120."""
+
+    up: Cosine
+    down: Cosine
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return eta_t."""
+        t = _counted(self.up.count, updates, examples, epochs)
+        return (self.up if t < self.up.end else self.down)(updates, examples, epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Schedule):
+    """eta_t = max(final, initial * rate^(t / every))."""
+
+    initial: float
+    rate: float
+    every: float
+    final: float
+    count: Counted
+
+    def __call__(self, updates: int, examples: int, epochs: float) -> float:
+        """Return eta_t."""
+        t = _counted(self.count, updates, examples, epochs)
+        return max(self.final, self.initial * math.pow(self.rate, t / self.every))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +264,62 @@ class InverseRootStep(Config):
         return Decaying(self.initial, self.beta, self.count, root=True)
 
 
-SettledStep = Annotated[
-    ConstantStep | StepsByEpochs | InverseStep | InverseRootStep,
-    ByKind(scalar="constant"),
-]
+class CosineStep(Config):
+    """Falls from `initial` to `final` along half a cosine, and stays there."""
+
+    kind: Literal["cosine"] = variant("cosine")
+    initial: NonNegative = Field(description="step size at t = 0")
+    final: NonNegative = Field(default=0.0, description="step size from t = length on")
+    length: Positive = Field(description="how long it falls, in units of `count`")
+    count: Counted = Field(
+        default="updates", description="what t counts: updates, examples or epochs of all clients together"
+    )
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Cosine(self.initial, self.final, 0.0, self.length, self.count)
+
+
+class ExponentialStep(Config):
+    """Falls by a factor in equal times."""
+
+    kind: Literal["exponential"] = variant("exponential")
+    initial: NonNegative = Field(description="step size at t = 0")
+    rate: Share = Field(description="factor by which it falls")
+    every: Positive = Field(description="in so many units of `count`")
+    final: NonNegative = Field(default=0.0, description="the smallest step size")
+    count: Counted = Field(
+        default="updates", description="what t counts: updates, examples or epochs of all clients together"
+    )
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        return Exponential(self.initial, self.rate, self.every, self.final, self.count)
+
+
+class OneCycleStep(Config):
+    """Grows to a peak along half a cosine and falls along another, far below where it began."""
+
+    kind: Literal["one_cycle"] = variant("one_cycle")
+    peak: NonNegative = Field(description="the largest step size")
+    length: Positive = Field(description="of the cycle, in units of `count`")
+    rise: OpenShare = Field(default=0.3, description="share of the cycle in which it grows")
+    begin: Share = Field(default=0.04, description="step size at t = 0, as a share of the peak")
+    end: Share = Field(default=4e-6, description="step size from t = length on, as a share of the peak")
+    count: Counted = Field(
+        default="updates", description="what t counts: updates, examples or epochs of all clients together"
+    )
+
+    def schedule(self) -> Schedule:
+        """Return the function that the run calls."""
+        top, low, last = self.rise * self.length, self.peak * self.begin, self.peak * self.end
+        up = Cosine(low, self.peak, 0.0, top, self.count)
+        return OneCycle(up, Cosine(self.peak, last, top, self.length, self.count))
+
+
+_Falling = ConstantStep | StepsByEpochs | InverseStep | InverseRootStep | CosineStep | ExponentialStep
+
+SettledStep = Annotated[_Falling, ByKind(scalar="constant")]
 
 
 class WarmUpStep(Config):
@@ -230,7 +335,4 @@ class WarmUpStep(Config):
         return WarmUp(self.initial, self.epochs, self.then.schedule())
 
 
-StepSize = Annotated[
-    ConstantStep | StepsByEpochs | InverseStep | InverseRootStep | WarmUpStep,
-    ByKind(scalar="constant"),
-]
+StepSize = Annotated[_Falling | OneCycleStep | WarmUpStep, ByKind(scalar="constant")]

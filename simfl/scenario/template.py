@@ -82,6 +82,8 @@ algorithm:
   #step_size: {kind: inverse, initial: 0.4, beta: 0.01, count: updates}
   #step_size: {kind: inverse_sqrt, initial: 0.4, beta: 0.1, count: epochs}
   #step_size: {kind: warm_up, initial: 0.1, epochs: 2, then: 0.4}
+  #step_size: {kind: cosine, initial: 0.4, length: 20, count: epochs}     # also exponential, one_cycle
+  #optimizer: {kind: momentum, momentum: 0.9}        # also nesterov, adam, my_module:make (a chain of optax)
   batch_size: 32
   #sampling: shuffle         # auto, poisson, shuffle or with_replacement
   #exchange: atomic          # averaging in no time, whatever the links are, instead of by messages

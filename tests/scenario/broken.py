@@ -169,8 +169,8 @@ BROKEN = [
     Broken(
         "key_of_another_algorithm",
         "algorithm: {kind: sync_sgd, exchange: atomic}\n",
-        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, batch_size, sampling, all_reduce), "
-        "found 'exchange'; remove it, or choose kind adpsgd",
+        "{file}: algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, sampling, "
+        "all_reduce), found 'exchange'; remove it, or choose kind adpsgd",
     ),
     Broken(
         "key_of_another_set",

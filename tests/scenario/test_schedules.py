@@ -6,6 +6,9 @@ import math
 import pickle
 from typing import Any
 
+import jax
+import numpy as np
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +48,33 @@ def test_inverse_and_inverse_root(at: tuple[int, int, float], initial: float, be
     assert schedule({"kind": "inverse_sqrt", **options})(*at) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("count", ["updates", "examples", "epochs"])
+def test_schedules_of_optax_have_its_values(count: str) -> None:
+    """At every count, where a cycle turns and beyond its end; warm-up of a cosine joins two schedules of optax."""
+    ours_and_theirs: dict[str, tuple[dict[str, Any], Any]] = {
+        "cosine": ({"initial": 0.4, "final": 0.1, "length": 90}, optax.cosine_decay_schedule(0.4, 90, 0.25)),
+        "exponential": (
+            {"initial": 0.4, "rate": 0.5, "every": 30, "final": 0.02},
+            optax.exponential_decay(0.4, 30, 0.5, end_value=0.02),
+        ),
+        "one_cycle": ({"peak": 0.4, "length": 100}, optax.cosine_onecycle_schedule(100, 0.4)),
+    }
+    at = np.arange(0, 200)
+    for kind, (options, theirs) in ours_and_theirs.items():
+        ours = schedule({"kind": kind, "count": count, **options})
+        counts = np.zeros((3, len(at)))
+        counts[["updates", "examples", "epochs"].index(count)] = at
+        found = [ours(int(u), int(e), p) for u, e, p in counts.T]
+        np.testing.assert_allclose(found, jax.vmap(theirs)(at), atol=1e-6, err_msg=kind)
+
+
+def test_a_cosine_behind_a_warm_up() -> None:
+    cosine = {"kind": "cosine", "initial": 0.4, "length": 50, "count": "epochs"}
+    ours = schedule({"kind": "warm_up", "initial": 0.0, "epochs": 10, "then": cosine})
+    assert ours(0, 0, 30.0) == schedule(cosine)(0, 0, 30.0)
+    assert ours(0, 0, 5.0) == pytest.approx(0.5 * schedule(cosine)(0, 0, 5.0))
+
+
 def test_warm_up_is_linear_and_has_no_jump() -> None:
     paper = schedule({"kind": "warm_up", "initial": 0.1, "epochs": 10, "then": 1.0})
     assert [paper(0, 0, epochs) for epochs in (0.0, 5.0, 10.0, 50.0)] == pytest.approx([0.1, 0.55, 1.0, 1.0])
@@ -62,6 +92,7 @@ def test_warm_up_is_linear_and_has_no_jump() -> None:
         {"kind": "by_epochs", "values": [0.4, 0.04], "boundaries": [3]},
         {"kind": "inverse", "initial": 0.4, "beta": 0.1},
         {"kind": "warm_up", "initial": 0.1, "epochs": 2, "then": {"kind": "inverse_sqrt", "initial": 1, "beta": 1}},
+        {"kind": "one_cycle", "peak": 1, "length": 100},
     ],
 )
 def test_schedules_can_be_hashed_compared_and_sent_to_another_process(step_size: Any) -> None:

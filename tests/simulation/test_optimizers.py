@@ -2,12 +2,14 @@
 
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping, load
+from simfl.scenario.own_code import look_beside
 from simfl.simulation.runner import prepare, resume, run
 from tests.helpers import run_until
 
@@ -225,3 +227,13 @@ def test_a_run_that_is_interrupted_anywhere_goes_on_to_the_same_end(tmp_path, na
     found = resume(cut.folder)
     assert found.manifest.digest == whole.manifest.digest
     assert found.manifest.extra["models"] == whole.manifest.extra["models"]
+
+
+def test_the_example_of_an_own_chain_learns(tmp_path):
+    """Within 20 lines, from beside its scenario; its source is part of what the run says of itself."""
+    file = Path(__file__).parents[2] / "notebooks" / "own_model" / "my_optimizer.yaml"
+    assert len(file.with_suffix(".py").read_text(encoding="utf-8").splitlines()) <= 20
+    look_beside([file])
+    found = run(load(file, ["stop={epochs: 10}", "evaluate={every: {epochs: 10}}"]), out=tmp_path)
+    assert found.metrics["test_accuracy"].iloc[-1] > 0.85
+    assert "my_optimizer" in found.manifest.extra["own_code"]
