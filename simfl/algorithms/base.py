@@ -200,7 +200,7 @@ class Algorithm(ABC):
             states = 1 if self.one_model else self.num_clients
             self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
         self.set_up(**options)
-        if self.optimizer is not None:  # the model behind a step is a sum of its own
+        if self.optimizer is not None and not tape.serial_steps:  # the model behind a step is a sum of its own
             self.combines_per_gradient += 1.0
 
     @abstractmethod

@@ -67,13 +67,15 @@ class Optimizer:
         tape: records.
         plan: what to do.
         states: how many there are: one for each client, or one.
-        serial: whether steps follow one another, as those of one model do.
+        chain: whether steps follow one another, as those of one model do.
     """
 
-    def __init__(self, tape: Tape, plan: OptimizerPlan, states: int, serial: bool) -> None:
+    def __init__(self, tape: Tape, plan: OptimizerPlan, states: int, chain: bool) -> None:
         self.plan = plan
         self._tape = tape
-        self._serial = serial
+        #: How velocities, and the models behind them, are added up.
+        self._gather = tape.apply if chain else tape.combine
+        self._add = tape.apply if chain or tape.serial_steps else tape.combine
         if plan.initial is None:
             self._initial = State((Model((), ()),) * plan.rows, 0)
         else:
@@ -88,18 +90,17 @@ class Optimizer:
             model, rows = tape.transform(gradient, base, state.rows, state.updates, step_size)
             self._states[who] = State(rows, state.updates + 1)
             return model
-        add = tape.apply if self._serial else tape.combine
         kept = 1.0 - step_size * plan.weight_decay
         if not plan.momentum:
-            return add((kept, base), *((-step_size * coef, value) for coef, value in terms))
+            return self._gather((kept, base), *((-step_size * coef, value) for coef, value in terms))
         before = state.rows[0]
-        velocity = tape.settle(add(*((plan.momentum, before),) if before.rows else (), *terms))
+        velocity = tape.settle(self._gather(*((plan.momentum, before),) if before.rows else (), *terms))
         self._states[who] = State((velocity,), state.updates + 1)
         if not plan.nesterov:
-            return add((kept, base), (-step_size, velocity))
+            return self._add((kept, base), (-step_size, velocity))
         # g + beta v' = (1 + beta) v' - beta v
         share = step_size * plan.momentum
-        return add((kept, base), (-step_size - share, velocity), (share, before))
+        return self._add((kept, base), (-step_size - share, velocity), (share, before))
 
     def lose(self, who: int) -> None:
         """A crash: the state begins anew, where that is how it is."""

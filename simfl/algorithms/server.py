@@ -50,7 +50,7 @@ class ServerAlgorithm(Algorithm):
         self.server = self.world.network.add_node(server.uplink, server.downlink)
         self.server_model = self.tape.constant(self.training.initial)
         if self.training.server_optimizer is not None:
-            self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, serial=True)
+            self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
 
     def models(self) -> Sequence[Model]:
         """The one model of the server."""

@@ -88,7 +88,7 @@ def _plan(
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
             beta = getattr(config, "momentum", 0.0)
-            return optimizing, OptimizerPlan(beta, isinstance(config, schema.Nesterov), decay)
+            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, schema.Nesterov), decay)
     rows = _checked(_rule(config, where), len(initial), where)
     return replace(optimizing, applied=rows, serial=serial), OptimizerPlan(
         initial=rows.begin(initial), averaged=rows.reals

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import signal
 import time
@@ -206,22 +207,23 @@ class Simulation:
         self._message_rows: Callable[[Any], None] | None = None
         self._timeline: Timeline | None = None
         self.world = build_world(setup, self._on_message if scenario.record.messages else None)
+        problem = dataclasses.replace(setup.problem, optimizing=setup.problem.optimizing.on(platform))
         self.tape = tape(
             None,
             window=self.window,
             on_flush=self._tell,
             releases=tally(setup, lambda: self.world.clock.now),
-            **setup.problem.recorded,
+            **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
         self.width = (
-            automatic_width(setup.problem.model, self.algorithm.chains, platform)
+            automatic_width(problem.model, self.algorithm.chains, platform)
             if execution.width == "auto"
             else execution.width
         )
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
         self.executor = Executor(
-            setup.problem,
+            problem,
             width=self.width,
             combines=max(1, combines),
             capacity=2 * count + 64,

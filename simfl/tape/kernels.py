@@ -334,12 +334,12 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
     applied: Any = optimizing.applied
     states = 0 if applied is None else applied.rows
 
-    def transformed(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> jax.Array:
-        """One transformation: the next model, and its state, f32 [1 + states, d]."""
+    def transformed(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
+        """One transformation: the next model, and its state, in rows f32[d]."""
         base = _linear(bank, floats[:reads], ints[1 : reads + 1])
-        state = _take_wide(bank, ints[reads + 1 : reads + 1 + states])
-        new, state = applied.step(_at(bank, ints[0]), base, state, ints[-1], floats[reads])
-        return jnp.concatenate([new[None], state])
+        state = [_at(bank, ints[reads + 1 + k]) for k in range(states)]
+        made: list[jax.Array] = applied.step(_at(bank, ints[0]), base, state, ints[-1], floats[reads])
+        return made
 
     def run(
         bank: jax.Array,
@@ -362,9 +362,18 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
             ints = _at(s_ints, i)
-            if optimizing.serial:
-                made = transformed(bank, ints, _at(s_floats, i))
-                return bank.at[ints[reads + 1 + states : -1]].set(made, mode="promise_in_bounds")
+            if applied is not None and optimizing.serial:
+                # What a branch makes is made before anything is written: fused with the writing, XLA would copy the
+                # bank for each row. It is always taken: numbers of updates are never negative.
+                made = jax.lax.cond(
+                    ints[-1] >= 0,
+                    lambda: transformed(bank, ints, _at(s_floats, i)),
+                    lambda: [jnp.zeros(bank.shape[1])] * (1 + states),
+                )
+                for k, row in enumerate(made):
+                    at = ints[reads + 1 + states + k], 0
+                    bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
+                return bank
             row = _linear(bank, _at(s_floats, i), ints[:reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (ints[reads], 0), allow_negative_indices=False)
 
@@ -405,13 +414,16 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             )
             return found
 
+        def together(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
+            return jnp.stack(jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), axis=1)
+
         def transforms_if_any(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
             """The rows that transformations write, f32 [width * (1 + states), d]."""
             used = ti[:, 0] != len(bank) - 1
             # A lane without an operation writes 0 to the spare row: 0 times what is there must be 0.
             made: jax.Array = jax.lax.cond(
                 jnp.any(used),
-                lambda: jnp.where(used[:, None, None], jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), 0.0),
+                lambda: jnp.where(used[:, None, None], together(bank, ti, tf), 0.0),
                 lambda: jnp.zeros((width, 1 + states, bank.shape[1])),
             )
             return made.reshape(-1, bank.shape[1])

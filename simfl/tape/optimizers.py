@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -158,9 +158,10 @@ class StateRows:
 
     def begin(self, params: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the state at the beginning, f32 [rows, d]."""
-        return np.asarray(self.pack(self.rule.init(jnp.asarray(params))))
+        rows = [np.asarray(row) for row in self.pack(self.rule.init(jnp.asarray(params)))]
+        return np.stack(rows) if rows else np.zeros((0, self.size), np.float32)
 
-    def pack(self, state: Any) -> jax.Array:
+    def pack(self, state: Any) -> list[jax.Array]:
         """Return a state as rows."""
         reals, wholes = [], []
         for leaf, (kind, _, counts) in zip(jax.tree.leaves(state), self._entries, strict=True):
@@ -169,38 +170,53 @@ class StateRows:
             elif not counts:
                 bits = jnp.ravel(leaf).astype(jnp.uint32 if kind.startswith("u") else jnp.int32).astype(jnp.uint32)
                 wholes += [(bits >> 16).astype(jnp.float32), (bits & 0xFFFF).astype(jnp.float32)]
-        return jnp.concatenate([self._filled(reals, self.reals), self._filled(wholes, self.wholes)])
+        return [*self._cut(reals, self.reals), *self._cut(wholes, self.wholes)]
 
-    def _filled(self, parts: list[jax.Array], rows: int) -> jax.Array:
-        flat = jnp.concatenate([jnp.zeros(0), *parts])
-        return jnp.pad(flat, (0, rows * self.size - len(flat))).reshape(rows, self.size)
+    def _cut(self, parts: list[jax.Array], rows: int) -> list[jax.Array]:
+        """Cut what stands one after the other into rows; what is cut so already is left as it is, and not copied."""
+        if all(len(part) == self.size for part in parts):
+            return parts
+        flat = jnp.concatenate(parts)
+        return list(jnp.pad(flat, (0, rows * self.size - len(flat))).reshape(rows, self.size))
 
-    def unpack(self, rows: jax.Array, count: jax.Array) -> Any:
-        """Return the state that rows f32 [rows, d] hold after `count` updates."""
-        reals, wholes = rows[: self.reals].reshape(-1), rows[self.reals :].reshape(-1)
-        at = whole_at = 0
+    def unpack(self, rows: Sequence[jax.Array], count: jax.Array) -> Any:
+        """Return the state that so many rows f32[d] hold after `count` updates."""
+        reals, wholes = _Reader(rows[: self.reals], self.size), _Reader(rows[self.reals :], self.size)
         leaves = []
         for kind, shape, counts in self._entries:
             length = math.prod(shape)
             if counts:
                 leaf = jnp.full(shape, count)
             elif _whole(kind):
-                high, low = (wholes[whole_at + part * length :][:length].astype(jnp.uint32) for part in (0, 1))
-                leaf = (high << 16) | low
-                leaf = leaf if kind.startswith("u") else leaf.astype(jnp.int32)
-                whole_at += 2 * length
+                high, low = (wholes.take(length).astype(jnp.uint32) for _ in range(2))
+                bits = (high << 16) | low
+                leaf = bits if kind.startswith("u") else bits.astype(jnp.int32)
             else:
-                leaf = reals[at : at + length]
-                at += length
+                leaf = reals.take(length)
             leaves.append(leaf.reshape(shape).astype(kind))
         return jax.tree.unflatten(self.structure, leaves)
 
     def step(
-        self, gradient: jax.Array, params: jax.Array, rows: jax.Array, count: jax.Array, step_size: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return params + step_size * update, f32[d], and the next state's rows."""
+        self, gradient: jax.Array, params: jax.Array, rows: Sequence[jax.Array], count: jax.Array, step_size: jax.Array
+    ) -> list[jax.Array]:
+        """Return params + step_size * update and the next state, in rows f32[d]."""
         added, state = self.rule.update(gradient, self.unpack(rows, count), params)
-        return params + step_size * added, self.pack(state)
+        return [params + step_size * added, *self.pack(state)]
+
+
+class _Reader:
+    """Reads rows as one vector, from its beginning on."""
+
+    def __init__(self, rows: Sequence[jax.Array], size: int) -> None:
+        self._rows, self._size, self._at = rows, size, 0
+
+    def take(self, length: int) -> jax.Array:
+        """Return the next so many numbers."""
+        at, self._at = self._at, self._at + length
+        if length == self._size and at % length == 0:
+            return self._rows[at // length]
+        flat: jax.Array = jnp.concatenate(self._rows)[at : at + length]
+        return flat
 
 
 def _whole(kind: str) -> bool:

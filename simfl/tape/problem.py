@@ -8,6 +8,7 @@ noise, tasks, local rounds, blocks, a ball), neutral by default, so that an algo
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -136,14 +137,18 @@ class Optimizing:
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
         applied: what the tape's transformations do; None where there are none.
-        serial: whether these are serial operations.
-        pauses: whether steps without a gradient are frequent, since each waits for what is made of the last.
+        serial: whether what makes a model of a gradient are serial operations, behind the gradients of a level.
+        pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
     """
 
     local: Rule | None = None
     applied: StateRows | None = None
     serial: bool = False
     pauses: bool = False
+
+    def on(self, platform: str) -> Optimizing:
+        """Return what suits a device: a CPU has no lanes to fill, and writes rows one by one sooner than together."""
+        return dataclasses.replace(self, serial=True, pauses=False) if self.pauses and platform == "cpu" else self
 
 
 @dataclass(frozen=True)
@@ -267,7 +272,7 @@ class LearningProblem:
             "own_clipping": self.clipping.own,
             "whole": self.grid is not None,
             "state_rows": None if self.optimizing.applied is None else self.optimizing.applied.rows,
-            "serial_transforms": self.optimizing.serial,
+            "serial_steps": self.optimizing.serial,
         }
 
     def arrays(self) -> dict[str, Any]:

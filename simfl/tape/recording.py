@@ -307,7 +307,8 @@ class Tape:
         releases: counts what is released; None without privacy.
         whole: whether the sum of a batch is one operation's, as noise on a grid needs it.
         state_rows: rows of state of a transformation; None where there are none of these.
-        serial_transforms: whether transformations are the tape's serial operations; sums then are not.
+        serial_steps: whether what makes a model of a gradient are serial operations; where these are transformations,
+            sums are not.
     """
 
     def __init__(
@@ -323,7 +324,7 @@ class Tape:
         releases: Tally | None = None,
         whole: bool = False,
         state_rows: int | None = None,
-        serial_transforms: bool = False,
+        serial_steps: bool = False,
     ) -> None:
         if not 3 <= reads < len(_ZERO):
             raise ValueError(f"reads: expected 3 to {len(_ZERO) - 1}, found {reads}")
@@ -336,8 +337,9 @@ class Tape:
         self.own_clipping = own_clipping
         self.releases = releases
         self.whole = whole
-        self._transforms = state_rows is not None and not serial_transforms
-        self._serial_transforms = state_rows is not None and serial_transforms
+        self.serial_steps = serial_steps
+        self._transforms = state_rows is not None and not serial_steps
+        self._serial_transforms = state_rows is not None and serial_steps
         self._state_rows = 0 if state_rows is None else state_rows
         self._graveyard: list[int] = []
         self._free: list[int] = []

@@ -35,11 +35,15 @@ def optimised(problem, kind, initial=None, **algorithm):
     return dataclasses.replace(problem, optimizing=found.optimizing), plans
 
 
-def run(problem, kind, section, *, updates, step_size, initial=None, world=None, prepare=None, **options):
+def run(
+    problem, kind, section, *, updates, step_size, initial=None, world=None, prepare=None, one_by_one=True, **options
+):
     """Run an algorithm with optimisers; return its models."""
     count = len(problem.data.sizes)
     world = world or make_world(count, topology="ring" if count > 1 else "complete")
     problem, plans = optimised(problem, kind, initial, **section)
+    if one_by_one:
+        problem = dataclasses.replace(problem, optimizing=problem.optimizing.on("cpu"))
     with Lab(problem, width=min(4, count), window=256) as lab:
         training = dataclasses.replace(lab.training(step_size=step_size), **plans)
         if initial is not None:
@@ -91,17 +95,22 @@ def expected(name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [("centralized_sgd", name) for name in ("momentum", "nesterov", "adam")] + [("adpsgd", name) for name in LOOPS],
+    ("kind", "name", "one_by_one"),
+    [("centralized_sgd", name, True) for name in ("momentum", "nesterov", "adam")]
+    + [("adpsgd", name, True) for name in ("nesterov", "adam")]
+    + [("adpsgd", name, False) for name in LOOPS],
 )
-def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name):
-    """200 steps, one after the other, and in lanes beside those of another client."""
+def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
+    """200 steps: of one model, and beside those of another client, one by one as on a CPU and in lanes."""
     section, _, step_size = LOOPS[name]
     alone = kind == "centralized_sgd"
     problem = make_problem(1 if alone else 2, sizes=[320] if alone else [320, 80], l2=0.01)
     more = {} if alone else {"exchange": "atomic", "prepare": quiet, "world": make_world(2, speeds=[1.0, 1.3])}
     updates = 200 if alone else 354  # of two clients, of which the first is faster
-    found = run(problem, kind, {"optimizer": section}, updates=updates, step_size=step_size, initial=start(), **more)
+    found = run(
+        problem, kind, {"optimizer": section}, updates=updates, step_size=step_size, initial=start(),
+        one_by_one=one_by_one, **more,
+    )  # fmt: skip
     np.testing.assert_allclose(found[0], expected(name), rtol=0, atol=1e-5)
     assert np.abs(found[0] - start()).max() > 0.05
 

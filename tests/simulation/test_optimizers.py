@@ -234,6 +234,6 @@ def test_the_example_of_an_own_chain_learns(tmp_path):
     file = Path(__file__).parents[2] / "notebooks" / "own_model" / "my_optimizer.yaml"
     assert len(file.with_suffix(".py").read_text(encoding="utf-8").splitlines()) <= 20
     look_beside([file])
-    found = run(load(file, ["stop={epochs: 10}", "evaluate={every: {epochs: 10}}"]), out=tmp_path)
-    assert found.metrics["test_accuracy"].iloc[-1] > 0.85
+    found = run(load(file, ["stop={epochs: 6}", "evaluate={every: {epochs: 6}}"]), out=tmp_path)
+    assert found.metrics["test_accuracy"].iloc[-1] > 0.8
     assert "my_optimizer" in found.manifest.extra["own_code"]

@@ -23,7 +23,7 @@ def halved(gradient, base, state, updates, step_size):
 def test_transformations_read_and_write_rows_like_all_else(serial, window):
     """Four chains that are averaged now and then, whose steps are transformations; the bank is as small as can be."""
     executor = NumpyExecutor(D, lambda params, *_: params + 1.0, transform=halved, serial=serial, width=3, capacity=4)
-    tape = Tape(executor, window=window, state_rows=2, serial_transforms=serial)
+    tape = Tape(executor, window=window, state_rows=2, serial_steps=serial)
     generator = np.random.default_rng(0)
     models = [tape.constant(np.full(D, k)) for k in range(4)]
     zero = tape.constant(np.zeros(D))
@@ -51,7 +51,7 @@ def test_steps_of_independent_chains_share_lanes_and_serial_ones_make_no_level()
     steps = {}
     for serial in (False, True):
         executor = NumpyExecutor(D, transform=halved, serial=serial, width=8)
-        tape = Tape(executor, window=1000, state_rows=2, serial_transforms=serial)
+        tape = Tape(executor, window=1000, state_rows=2, serial_steps=serial)
         zero = tape.constant(np.zeros(D))
         chains = [tape.transform(zero, zero, (zero, zero), 0, 0.1) for _ in range(8)]
         model, states = chains[0]
@@ -101,7 +101,7 @@ def test_a_state_in_rows_is_the_state(name):
     for count, gradient in enumerate(gradients):
         added, state = update(gradient, state, params)
         params = params + 0.5 * added
-        mine, packed = step(gradient, mine, packed, count, 0.5)
+        mine, *packed = step(gradient, mine, packed, count, 0.5)
         np.testing.assert_allclose(mine, params, rtol=1e-6)
     back = rows.unpack(packed, len(gradients))
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), back, state)
@@ -133,7 +133,7 @@ def test_adaptive_steps_of_a_server_are_those_of_the_listing(kind):
         else:
             v = v + change**2
         x = x + eta * m / (np.sqrt(v) + tau)
-        model, packed = rows.step(jnp.float32(-change), model, packed, count, eta)
+        model, *packed = rows.step(jnp.float32(-change), model, packed, count, eta)
     np.testing.assert_allclose(model, x, rtol=1e-4)
 
 
