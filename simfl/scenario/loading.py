@@ -12,7 +12,7 @@ from simfl.errors import ScenarioError
 from simfl.scenario.overrides import apply_override, parse_override
 from simfl.scenario.problems import Problem, show, suggestion
 from simfl.scenario.scenario import Scenario, name_from, validated
-from simfl.scenario.syntax import MAX_CHARACTERS, read
+from simfl.scenario.syntax import MAX_CHARACTERS, Document, read
 
 
 def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str] = ()) -> Scenario:
@@ -51,7 +51,27 @@ def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: 
     return validated({"name": name_from(name), **content}, name, {}, [override.path for override in parsed])
 
 
+def content_of(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return what a scenario file says, unchecked.
+
+    Raises:
+        ScenarioError: it cannot be read, or holds something else.
+    """
+    content: dict[str, Any] = _document(file_text(FilePath(path)), str(path)).content
+    return content
+
+
 def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> Scenario:
+    document = _document(text, source)
+    parsed = [parse_override(override) for override in overrides]
+    for override in parsed:
+        apply_override(document.content, override)
+    content = {"name": name_from(stem), **document.content}
+    return validated(content, source, document.positions, [override.path for override in parsed])
+
+
+def _document(text: str, source: str) -> Document:
+    """Read a text that has to be that of a scenario."""
     document = read(text, source)
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
@@ -59,11 +79,7 @@ def _load_text(text: str, source: str, stem: str, overrides: Iterable[str]) -> S
     if "base" in document.content and "algorithm" not in document.content:
         advice = f"run it with 'simfl sweep {source}', or give the scenario that its base names"
         raise ScenarioError(f"{source}: {Problem('a scenario', 'a study', advice)}")
-    parsed = [parse_override(override) for override in overrides]
-    for override in parsed:
-        apply_override(document.content, override)
-    content = {"name": name_from(stem), **document.content}
-    return validated(content, source, document.positions, [override.path for override in parsed])
+    return document
 
 
 def file_text(file: FilePath, what: str = "scenario") -> str:

@@ -17,9 +17,11 @@ from simfl.models.trial import EXAMPLES, try_out
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import Config, hashable
+from simfl.scenario.loading import content_of
 from simfl.scenario.models import ExternalModel
 from simfl.scenario.own_code import digests_of, make, named_object
 from simfl.scenario.own_code import load as load_own
+from simfl.scenario.scenario import name_from
 from simfl.simulation.setup import Own
 from simfl.streams import Streams
 
@@ -27,27 +29,32 @@ from simfl.streams import Streams
 TOLD = ("input_shape", "num_classes")
 
 
+#: The key of a section that names what takes its place, and the class of the section then.
+EXTERNAL: dict[str, tuple[str, type[Config]]] = {"model": ("kind", ExternalModel), "data": ("set", ExternalData)}
+
+
 def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Scenario:
-    """Return a scenario in which objects stand in place of what it says, `object:NAME`."""
-    if not isinstance(scenario, Scenario):
-        return load(scenario, [f"{key}={name}" for key, name in _names(own).items()])
-    changed = scenario.resolved()
-    for path, name in _names(own).items():
-        section, key = path.split(".")
-        if changed[section][key] == name:
-            continue
-        kept = {*EXTERNAL[section].keys()} - {"options"}
-        changed[section] = {word: value for word, value in changed[section].items() if word in kept} | {key: name}
-    return from_mapping(changed, scenario.name) if changed != scenario.resolved() else scenario
+    """Return a scenario in which objects stand in place of what it says, `object:NAME`.
 
-
-EXTERNAL: dict[str, type[Config]] = {"model": ExternalModel, "data": ExternalData}
-
-
-def _names(own: Own) -> dict[str, str]:
-    """Return what stands for each object, by the key where it does."""
-    keys = {"model": "model.kind", "data": "data.set"}
-    return {keys[section]: named_object(value) for section, value in own.given.items()}
+    What else its sections say is kept where it is not about what was replaced: the partition, say. The scenario need
+    not be valid without the objects: a logistic model wants their two classes, and not the digits' ten.
+    """
+    if not own.given:
+        return scenario if isinstance(scenario, Scenario) else load(scenario)
+    if isinstance(scenario, Scenario):
+        content, source = scenario.given(), scenario.name
+    elif isinstance(scenario, Mapping):
+        content, source = dict(scenario), "scenario"
+    else:
+        content, source = content_of(scenario), str(scenario)
+        content.setdefault("name", name_from(Path(scenario).stem))
+    for section, value in own.given.items():
+        key, external = EXTERNAL[section]
+        said = content.get(section)
+        keys = {*external.keys()} - {"options"}
+        kept = {word: one for word, one in said.items() if word in keys} if isinstance(said, Mapping) else {}
+        content[section] = kept | {key: named_object(value)}
+    return from_mapping(content, source)
 
 
 def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 
 import simfl
 from simfl.errors import ScenarioError
@@ -216,3 +217,19 @@ def test_a_metric_takes_no_name_that_is_in_use():
     for name, evaluate in (("test_loss", {}), ("mae", {"metrics": ["mae"]})):
         with pytest.raises(ScenarioError, match=rf"^model: object:line: metrics: {name}: expected another name"):
             prepare(mapping | {"evaluate": evaluate}, model=regression(**{name: "mae"}))
+
+
+def test_what_an_object_replaces_need_not_suit_the_rest(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    data = x, (x[:, 0] > 0).astype(int)
+    mapping = {"name": "two", "model": "logistic", "data": {"partition": "iid"}, "algorithm": "sync_sgd"}
+    mapping |= {"clients": {"count": 2}, "algorithm": {"kind": "sync_sgd", "batch_size": 4}}
+    file = tmp_path / "two.yaml"
+    file.write_text(yaml.safe_dump(mapping))
+    with pytest.raises(ScenarioError, match="for the 10 classes of data set 'digits', found 'logistic'"):
+        simfl.load(file)
+    found = [opened(scenario, Own(data=data)) for scenario in (mapping, file)]
+    assert found[0] == found[1]
+    assert found[0].model.kind == "logistic"
+    assert opened(found[0], Own(data=data)) == found[0]
+    assert opened({**mapping, "data": "digits"}, Own(model=object(), data=data)).model.kind == "object:object"
