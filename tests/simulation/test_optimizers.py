@@ -1,11 +1,14 @@
 """Optimisers in runs: what a scenario says and what is refused, bytes, privacy, and runs that are resumed."""
 
+import contextlib
 import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping, load
@@ -237,3 +240,18 @@ def test_the_example_of_an_own_chain_learns(tmp_path):
     found = run(load(file, ["stop={epochs: 6}", "evaluate={every: {epochs: 6}}"]), out=tmp_path)
     assert found.metrics["test_accuracy"].iloc[-1] > 0.8
     assert "my_optimizer" in found.manifest.extra["own_code"]
+
+
+def test_the_pages_example_and_what_it_says_of_who_takes_one():
+    """The table of docs/algorithms.md: who refuses which optimiser, and who takes it."""
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    section = page.partition("## Optimisers")[2].partition("\n## ")[0]
+    from_mapping(yaml.safe_load(section.partition("```yaml")[2].partition("```")[0]))
+    for line in re.findall(r"^\| `.*\|$", section, re.MULTILINE)[:6]:
+        kinds, client, server = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind in re.findall(r"`(\w+)`", kinds):
+            for key, cell in (("optimizer", client), ("server_optimizer", server)):
+                refused = cell.startswith("refused") or not cell
+                with pytest.raises(ScenarioError) if refused else contextlib.nullcontext():
+                    count = {"clients": {"count": 1}} if kind == "centralized_sgd" else {}
+                    from_mapping({"algorithm": {"kind": kind, key: "momentum"}, **count})
