@@ -11,16 +11,17 @@ import optax
 import pytest
 
 from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
 from simfl.models import build_model
 from simfl.scenario import from_mapping
 from simfl.simulation.kinds import find_kind
 from simfl.simulation.optimizers import optimizers_of
 from simfl.streams import Streams
-from simfl.tape import LearningProblem
+from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured
 from simfl.world.availability import Outage
 from tests.algorithms.test_replay import STEP, Script
-from tests.helpers import LOCAL, Lab, batch_gradient, make_problem, make_world, run_algorithm
+from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, make_problem, make_world, run_algorithm
 
 D = 650
 
@@ -56,7 +57,9 @@ def run(
 
 
 def own_chain():
-    return optax.chain(optax.clip(0.02), optax.scale_by_rms(0.9), optax.scale_by_schedule(lambda t: -0.01 / (1 + t)))
+    """Of unit steps, which a gradient of 0 has not: a lane without an operation must do no harm."""
+    unit = optax.stateless(lambda g, _: g / jnp.sqrt(jnp.sum(g * g)))
+    return optax.chain(unit, optax.scale_by_rms(0.9), optax.scale_by_schedule(lambda t: -0.01 / (1 + t)))
 
 
 LOOPS = {
@@ -96,9 +99,9 @@ def expected(name):
 
 @pytest.mark.parametrize(
     ("kind", "name", "one_by_one"),
-    [("centralized_sgd", name, True) for name in ("momentum", "nesterov", "adam")]
-    + [("adpsgd", name, True) for name in ("nesterov", "adam")]
-    + [("adpsgd", name, False) for name in LOOPS],
+    [("centralized_sgd", name, True) for name in ("momentum", "adam")]
+    + [("adpsgd", name, True) for name in ("nesterov", "clipped")]
+    + [("adpsgd", name, False) for name in ("momentum", "adam", "own")],
 )
 def test_a_client_on_its_own_is_a_plain_loop_of_optax(kind, name, one_by_one):
     """200 steps: of one model, and beside those of another client, one by one as on a CPU and in lanes."""
@@ -224,6 +227,24 @@ def test_what_becomes_of_states(state):
             w[client] = w[client] - STEP * v[client]
     assert crashes == 2
     script.check(w)
+
+
+def test_states_are_blended_taken_and_lost_one_by_one():
+    """A transformation with two real rows and one of whole numbers, which is never averaged."""
+    executor = NumpyExecutor(2, transform=lambda g, w, state, updates, eta: (w + eta * updates, state), serial=True)
+    tape = Tape(executor, state_rows=3, serial_steps=True)
+    plan = OptimizerPlan(initial=np.float32([[1, 1], [2, 2], [9, 9]]), averaged=2, loses=True, averages=True)
+    optimizer, base = Optimizer(tape, plan, 3, chain=False), tape.constant(np.zeros(2))
+    other = State(tuple(tape.constant(np.full(2, value)) for value in (5.0, 6.0, 7.0)), 4)
+    optimizer.average(1, [(0.25, other), (0.75, optimizer.shown(1))])
+    optimizer.take(2, other)
+    moved = [optimizer.step(who, base, ((1.0, base),), 0.5) for who in range(3)]
+    found = tape.values([*moved, *optimizer.shown(1).rows, *optimizer.shown(2).rows])[:, 0].tolist()
+    assert found == [0.0, 0.0, 2.0, 2.0, 3.0, 9.0, 5.0, 6.0, 7.0]
+    assert [optimizer.shown(who).updates for who in range(3)] == [1, 1, 5]
+    optimizer.lose(2)
+    assert optimizer.shown(2).updates == 0
+    assert tape.values(optimizer.shown(2).rows)[:, 0].tolist() == [1.0, 2.0, 9.0]
 
 
 # -- problems with known optimum -------------------------------------------------------------------
