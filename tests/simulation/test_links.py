@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from simfl.errors import DataError
@@ -6,7 +8,7 @@ from simfl.simulation.links import links_of
 from simfl.simulation.places import Places
 from simfl.streams import Streams
 from simfl.world import Topology
-from simfl.world.link_values import Lookup, Traced
+from simfl.world.link_values import Lookup, Own, Traced, TwoState
 from simfl.world.links import LinkModel
 from simfl.world.topology import build_topology
 from simfl.world.varied import VariedLinks
@@ -102,3 +104,58 @@ def test_edges_of_a_file_have_values_of_their_own(tmp_path):
     topology = build_topology("edge_list", 3, Streams(0).generator("topology"), path=path)
     with pytest.raises(DataError, match=r"topology.path: .*: link 0 - 1: latency: expected a time .*, found 'soon'"):
         model_of(topology, count=3, algorithm="adpsgd")
+
+
+COUNT = 4
+PAIRS = set(itertools.permutations(range(COUNT + 1), 2))
+
+
+def slow(time=0.0, **rule):
+    """The pairs that a rule makes slow at a time; the server is the last node."""
+    links = {"latency": 0, "bandwidth": None, "rules": [{"latency": 1, **rule}]}
+    values = links_of(scenario_of(COUNT, links=links), Streams(0), PAIR).values(Streams(0), COUNT)
+    return {pair for pair in PAIRS if values.mean_latency_s(*pair, time)}
+
+
+def test_a_rule_is_about_whom_it_names_and_the_way_it_says():
+    assert slow(all=True) == PAIRS
+    assert slow(clients=[0]) == {pair for pair in PAIRS if 0 in pair}
+    assert slow(clients=[0, "server"], direction="out") == {pair for pair in PAIRS if pair[0] in (0, COUNT)}
+    assert slow(clients=[0], direction="in") == {pair for pair in PAIRS if pair[1] == 0}
+    assert slow(between=[0, [1, 2]]) == {(0, 1), (0, 2), (1, 0), (2, 0)}
+    assert slow(between=[0, ["server", 2]], direction="out") == {(0, COUNT), (0, 2)}
+    assert slow(between=[0, [1, 2]], direction="in") == {(1, 0), (2, 0)}
+    half = slow(fraction=0.5)
+    assert len(half) == len(PAIRS) - 3 * 2, "all but those among the other two and the server"
+
+
+def test_a_rule_holds_in_its_times():
+    times = (0.5, 1.5, 2.5, 4.5, 7.5)
+    assert [bool(slow(time, all=True, **{"from": 1, "until": 2})) for time in times] == [False, True] + [False] * 3
+    assert [bool(slow(time, all=True, until=1)) for time in times] == [True] + [False] * 4
+    assert [bool(slow(time, all=True, **{"from": 2})) for time in times] == [False, False, True, True, True]
+    again = {"from": 1, "until": 2, "every": 3}
+    assert [bool(slow(time, all=True, **again)) for time in times] == [False, True, False, True, True]
+
+
+def test_what_devices_have_is_weaker_than_any_rule():
+    def uplinks(**links):
+        own = Own({0: {"uplink": 5.0}})
+        scenario = scenario_of(links={"uplink": "8 bit/s", **links})
+        values = links_of(scenario, Streams(0), PAIR, own).values(Streams(0), 2)
+        return [values.uplink(0), values.uplink(1)]
+
+    assert uplinks() == [5.0, 1.0]
+    assert uplinks(rules=[{"all": True, "uplink": "16 bit/s"}]) == [2.0, 2.0]
+
+
+def test_losses_in_bursts_and_how_often_a_law_is_drawn():
+    bursts = {"kind": "gilbert_elliott", "good": 9, "bad": 0.5, "loss_good": 0.01, "loss_bad": 0.9, "drawn": "client"}
+    law = {"kind": "uniform", "low": "8 bit/s", "high": "16 bit/s"}
+    first, second = model_of(
+        links={"rules": [{"all": True, "loss": bursts}, {"all": True, "bandwidth": law, "uplink": law}]}
+    ).layers
+    assert first.values == {"loss": TwoState(9.0, 0.5, 0.01, 0.9, "client", "loss-0")}
+    assert {name: (value.how, value.purpose) for name, value in second.values.items()} == {
+        "bandwidth": ("link", "bandwidth-1"), "uplink": ("client", "uplink-1"),
+    }  # fmt: skip

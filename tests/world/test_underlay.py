@@ -90,6 +90,13 @@ def test_directions_may_differ():
     assert [underlay.bandwidths[edge] for path in (there, back) for edge in path.edges] == [5.0, math.inf]
 
 
+def test_clients_are_at_the_ends_of_a_graph_or_everywhere():
+    assert leaves(nx.path_graph(4)) == [0, 3]
+    assert leaves(nx.cycle_graph(3)) == [0, 1, 2]
+    both_ways = nx.DiGraph([(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)])
+    assert leaves(both_ways) == [0, 2]
+
+
 @pytest.mark.parametrize(
     ("graph", "attached", "said"),
     [

@@ -322,6 +322,31 @@ def test_whatever_differs_every_message_comes_once(seed, fifo, startup, cut, awa
 # -- TCP -------------------------------------------------------------------------------------------
 
 
+def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
+    network = network_of(Rule({"uplink": 2.0 * MB}, nodes=frozenset({0, CLIENTS})), uplink=1.0 * MB, downlink=3.0 * MB)
+    servers = network.add_node(5.0 * MB, 6.0 * MB), network.add_node(7.0 * MB, None)
+    nodes = (0, 1, *servers)
+    assert [network.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
+    assert [network.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
+
+
+@pytest.mark.parametrize(
+    ("rule", "links", "repeats"),
+    [
+        (Rule({"latency": 0.1}), {}, True),
+        (Rule({"latency": Drawn(exponential(0.1), "link", "a")}), {}, True),
+        (Rule({"latency": Drawn(exponential(0.1), "message", "a")}), {}, False),
+        (Rule({"latency": 0.1}, window=Window(1.0, 2.0)), {}, False),
+        (Rule({"bandwidth": Traced({None: Steps((0.0,), (1.0 * MB,))})}), {}, False),
+        (Rule({"loss": 0.1}), {}, False),
+        (Rule({"latency": 0.1}), {"startup": TcpStartup()}, False),
+        (Rule({"latency": 0.1}), {"latency": exponential(0.1)}, False),
+    ],
+)
+def test_a_message_repeats_the_one_before_it_where_nothing_is_drawn_or_changes(rule, links, repeats):
+    assert network_of(rule, **links).repeats is repeats
+
+
 @pytest.mark.parametrize("fair", [False, True])
 @pytest.mark.parametrize("fifo", [False, True])
 def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
