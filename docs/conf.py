@@ -47,7 +47,17 @@ copyright = "the authors of simfl, Apache-2.0"
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
     "index": ["tutorial", "guides", "reference", "papers", "design"],
-    "guides": ["looking", "studies", "resuming", "privacy", "planning", "devices", "topologies", "own_algorithm"],
+    "guides": [
+        "looking",
+        "studies",
+        "resuming",
+        "privacy",
+        "planning",
+        "devices",
+        "topologies",
+        "own_algorithm",
+        "own_data",
+    ],
     "reference": ["scenario", "algorithms", "faults", "network", "api"],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
     "design": ["validation", "benchmarks", "contributing"],
@@ -67,6 +77,7 @@ TITLES = {
     "devices": "Describe devices",
     "topologies": "Let the graph change",
     "own_algorithm": "Write an algorithm",
+    "own_data": "Bring data",
     "validation": "Held against reality",
     "scenario": "Scenario",
     "algorithms": "Algorithms",

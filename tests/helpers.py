@@ -306,7 +306,7 @@ class RunWithoutNumbers:
     def __init__(self, problem, **options):
         self.size = problem.model.size
         self.whole = problem.evaluated.size
-        self.further = dict.fromkeys(problem.measured.further, 0.5)
+        self.further = dict.fromkeys((*problem.evaluated.metric_names, *problem.measured.further), 0.5)
         self.evaluations = 0
 
     def submit(self, window):

@@ -35,7 +35,7 @@ def _name(path):
 
 
 def _needs_its_data(scenario):
-    if scenario.data.set != "digits":
+    if scenario.data.set not in ("digits", "text"):
         root = os.environ.get("SIMFL_DATA")
         if not root or not (Path(root) / scenario.data.set).is_dir():
             pytest.skip(f"SIMFL_DATA names no folder with {scenario.data.set} in it")
@@ -57,6 +57,8 @@ def _kinds(path):
     """What a scenario's arithmetic is about; what else differs is a matter of the world and of numbers."""
     scenario = simfl.load(path)
     privacy = None if scenario.privacy is None else scenario.privacy.mechanism
+    if scenario.model.tokens:  # loops over time are compiled once: tests/models has their gradients
+        return scenario.model.kind
     return scenario.algorithm.kind, scenario.model.kind, privacy
 
 

@@ -76,7 +76,7 @@ def from_object(
     if _of_arrays(train):
         parts = _arrays_of(train, where, target, owner)
         if test is not None:
-            of_test = _arrays_of(test, where, target, None)
+            of_test = _arrays_of(test, where, target, owner if owner in (_columns(test) or ()) else None)
             parts |= {"x_test": of_test["x"], "y_test": of_test["y"]}
         return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
     if scale is not None:

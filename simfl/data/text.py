@@ -5,9 +5,9 @@ The last part of every owner's text is the test part: no window of it overlaps o
 too short for a window is left out.
 
 Generated text is a stationary Markov chain of characters, alike for all its speakers: each character is drawn given the
-`order` before it, by probabilities from a flat Dirichlet distribution over all characters. The smallest loss that any
-model can have in expectation is therefore known: the mean over the places of a window of the entropy of the next
-character given those in the window before it,
+`order` before it, by probabilities that the seed draws from a Dirichlet distribution; a small `concentration` makes
+text that can be foretold. The smallest loss that any model can have in expectation is therefore known: the mean over
+the places of a window of the entropy of the next character given those in the window before it,
 
     h_t = -sum_s pi_t(s) sum_c P(c | s) log P(c | s),
 
@@ -34,7 +34,7 @@ from simfl.streams import Streams
 OWNERS = ("speaker", "paragraph", "none")
 LETTERS = " " + string.ascii_lowercase + string.ascii_uppercase
 """The first ones are the characters of generated text."""
-GENERATED = {"characters": 8, "order": 2, "speakers": 16, "length": 2000}
+GENERATED: dict[str, Any] = {"characters": 8, "order": 2, "concentration": 0.3, "speakers": 16, "length": 2000}
 _SPEAKER = re.compile(r"^([^\W\d_][\w.'’ -]{0,39}):(?=\s|$)[ \t]*", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
@@ -49,7 +49,7 @@ def load_text(
     stride: int | None = None,
     vocabulary: str | None = None,
     test_fraction: float = 0.2,
-    generate: Mapping[str, int] | None = None,
+    generate: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Load a text file in UTF-8, plain, .gz or .bz2, or generate a text.
 
@@ -63,8 +63,8 @@ def load_text(
         stride: characters from one window to the next; None: `length`.
         vocabulary: all characters that there may be; None: those of the text.
         test_fraction: the share of every owner's text, its end, that is the test part.
-        generate: what to generate: how many characters, of which order, for how many speakers, and how much text of
-            each; see `GENERATED`.
+        generate: what to generate: how many characters, of which order and concentration, for how many speakers, and
+            how much text of each; see `GENERATED`.
     """
     fields: dict[str, Any] = {}
     if path is None:
@@ -144,24 +144,28 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
 
 
 def _generated(
-    asked: Mapping[str, int], length: int, streams: Streams
+    asked: Mapping[str, Any], length: int, streams: Streams
 ) -> tuple[dict[str, str], tuple[str, ...], float]:
     """Return the text of each speaker, the characters, and the smallest loss that a model can have."""
     count, order = asked["characters"], asked["order"]
     generator = streams.generator("text")
-    chain = generator.dirichlet(np.ones(count), size=(count,) * order)  # [count, ..., count], the next one last
+    chain = generator.dirichlet(
+        np.full(count, asked["concentration"]), size=(count,) * order
+    )  # [count, ..., count], the next one last
     states = stationary(chain)
     cumulative = np.cumsum(chain.reshape(-1, count), axis=1)
-    letters = LETTERS[:count]
-    texts = {}
-    width = len(str(asked["speakers"]))
-    for speaker in range(asked["speakers"]):
-        state = int(generator.choice(states.size, p=states.ravel()))
-        draws, written = generator.random(asked["length"]), np.empty(asked["length"], np.int64)
-        for at, draw in enumerate(draws):
-            written[at] = nxt = min(int(np.searchsorted(cumulative[state], draw, side="right")), count - 1)
-            state = (state * count + nxt) % states.size
-        texts[f"speaker {speaker:0{width}d}"] = "".join(letters[letter] for letter in written)
+    letters, speakers = LETTERS[:count], asked["speakers"]
+    state = generator.choice(states.size, size=speakers, p=states.ravel())
+    draws = generator.random((speakers, asked["length"]))
+    written = np.empty(draws.shape, np.int64)
+    for at in range(asked["length"]):
+        after = (cumulative[state] <= draws[:, at, None]).sum(axis=1)
+        written[:, at] = np.minimum(after, count - 1)  # the last sum may be a little less than 1
+        state = (state * count + written[:, at]) % states.size
+    width = len(str(speakers))
+    texts = {
+        f"speaker {number:0{width}d}": "".join(letters[letter] for letter in own) for number, own in enumerate(written)
+    }
     return texts, tuple(letters), best_loss(chain, states, length)
 
 
@@ -169,7 +173,7 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the stationary distribution of the last `order` characters, [c] * order, by iteration to rest.
 
     Args:
-        chain: P(next | those before), [c] * order + [c], all positive.
+        chain: P(next | those before), [c] * order + [c].
     """
     order, count = chain.ndim - 1, chain.shape[0]
     states = np.full((count,) * order, 1.0 / count**order)
@@ -190,7 +194,8 @@ def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], l
         # The joint law of the last `known` characters and the next one.
         joint = (states[..., None] * chain).sum(axis=tuple(range(order - known)))
         given = joint / joint.sum(axis=-1, keepdims=True)
-        entropies.append(-float((joint * np.log(given)).sum()))
+        certain = np.where(given > 0, given, 1.0)  # 0 log 0 = 0
+        entropies.append(-float((joint * np.log(certain)).sum()))
     places = [entropies[min(place, order) - 1] for place in range(1, length + 1)]
     return float(np.mean(places))
 

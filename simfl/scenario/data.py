@@ -244,6 +244,11 @@ class Generated(Config):
     order: Annotated[int, Within(at_least=1, at_most=3)] = Field(
         default=2, description="how many characters before it the next one depends on"
     )
+    concentration: Annotated[float, Within(at_least=0.05, at_most=100)] = Field(
+        default=0.3,
+        description="of the Dirichlet distribution that the probabilities of the next character are drawn from: a "
+        "small one makes text that can be foretold",
+    )
     speakers: Count = Field(default=16, description="number of owners")
     length: Count = Field(default=2000, description="characters of each speaker")
 

@@ -141,6 +141,8 @@ def test_images_of_hugging_face_are_arrays() -> None:
     assert (data.train_x.dtype, data.train_x.shape, data.test_y.tolist()) == (np.uint8, (6, 2, 2), [1])
     assert data.groups is not None
     assert data.groups.tolist() == OWNER
+    both = load({"train": one, "test": one}, owner="site", scale=1 / 255)
+    np.testing.assert_array_equal(both.test_x, X)
     with pytest.raises(DataError, match="expected one column of images or lists beside label, found image, site"):
         load(one)
 

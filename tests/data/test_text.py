@@ -88,7 +88,7 @@ def test_bad_texts(tmp_path: Path, text: str | bytes, options: dict[str, Any], m
 def test_the_smallest_loss_is_that_of_a_model_that_knows_the_chain(order: int) -> None:
     """The plug-in model, by counting, of a long text: its loss at each place of a window is the entropy there."""
     count, length = 3, 5
-    made = {"characters": count, "order": order, "speakers": 1, "length": 60_000}
+    made = {"characters": count, "order": order, "speakers": 60, "length": 1000}
     data = load_dataset("text", root=None, streams=Streams(4), length=length, generate=made, test_fraction=0.01)
     whole = np.concatenate([data.train_x, data.train_y[:, None]], axis=1).astype(np.int64)
     losses = []
@@ -103,7 +103,7 @@ def test_the_smallest_loss_is_that_of_a_model_that_knows_the_chain(order: int) -
         losses.append(-np.log(probability[context, whole[:, place]]).mean())
     assert data.optimal_loss == pytest.approx(np.mean(losses), rel=0.02)
     assert data.groups is not None
-    assert set(data.groups) == {"speaker 0"}
+    assert len(set(data.groups)) == 60
 
 
 def test_closed_forms_of_a_chain_of_two() -> None:

@@ -59,6 +59,8 @@ class MadeUpRun:
         )
         self.clients = pd.DataFrame({"client": range(count), "epsilon": [self._epsilon] * count, "delta": 1e-5})
 
+    measures = ()
+
     def epsilon_and_delta(self):
         return self._epsilon, 1e-5
 
