@@ -261,7 +261,11 @@ class Bottleneck(AbstractClassifier):
 
 class Softmax(ModelConfig):''',
         ),
-        ("simfl/scenario/models.py", "    Linear | Quadratic |", "    Bottleneck | Linear | Quadratic |"),
+        (
+            "simfl/scenario/models.py",
+            "    Linear\n    | Quadratic\n",
+            "    Bottleneck\n    | Linear\n    | Quadratic\n",
+        ),
     ),
 )
 
@@ -291,7 +295,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
     },
     changes=(
         ("simfl/data/__init__.py", "from simfl.data import cifar,", "from simfl.data import clouds, cifar,"),
-        ("simfl/data/__init__.py", "(digits.LOADER,", "(clouds.LOADER, digits.LOADER,"),
+        ("simfl/data/__init__.py", "        digits.LOADER,\n", "        clouds.LOADER,\n        digits.LOADER,\n"),
         (
             "simfl/scenario/data.py",
             "class QuadraticData(SyntheticData):",
@@ -308,7 +312,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
 
 class QuadraticData(SyntheticData):''',
         ),
-        ("simfl/scenario/data.py", "    Digits | Mnist |", "    Clouds | Digits | Mnist |"),
+        ("simfl/scenario/data.py", "    Digits\n    | Mnist\n", "    Clouds\n    | Digits\n    | Mnist\n"),
     ),
 )
 
