@@ -143,6 +143,8 @@ def test_what_is_missing_is_one_line(monkeypatch):
         ),
         ({"algorithm": {"kind": "adpsgd", "exchange": "atomic"}}, "algorithm.exchange: live: expected messages"),
         ({"algorithm": {"kind": "fedasync", "concurrency": 1}}, "algorithm.concurrency: live: expected null"),
+        ({"algorithm": {"kind": "adpsgd", "optimizer": "adam"}}, "algorithm.optimizer: live: expected sgd"),
+        ({"algorithm": {"kind": "fedasync", "optimizer": "momentum"}}, "algorithm.optimizer: live: expected sgd"),
         ({"privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}}, "privacy: live"),
         ({"links": {"partitions": [{"groups": [[0]], "until": 1.0}]}}, "links.partitions: live"),
         ({"server": {"offline": [[0.1, 0.2]]}, "algorithm": {"kind": "fedasync"}}, "server.offline: live"),
