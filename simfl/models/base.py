@@ -35,8 +35,8 @@ GRADIENTS_BYTES = 2**24
 For each of the operations that are computed side by side; one gradient may take more.
 """
 
-SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]
-"""(x, y, weight) of some examples -> what they add to a sum of gradients, f32[d], and to a count, int32[]."""
+SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Any, Array]]
+"""(x, y, weight) of some examples -> what they add to a sum of gradients, and to a count, int32[]."""
 
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parts of a flat vector, in the order in which they lie in it, each by rows."""
@@ -201,7 +201,7 @@ class AbstractModel(ABC):
             scale = clipping_scale(squared_norms, weight, clipping_norm)
             return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
 
-        return sum_in_parts(part, self.gradients_at_a_time, self.size)(x, y, weight)
+        return sum_in_parts(part, self.gradients_at_a_time)(x, y, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
         """Return ||g_i||_2 of every example, f32[b]; where there is no gradient, it may be some 1e-18."""
@@ -247,19 +247,20 @@ def in_parts(array: Array, size: int) -> Array:
     return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
 
 
-def sum_in_parts(part: SumOfExamples, size: int, dimension: int) -> SumOfExamples:
-    """Return the same sum over a batch, taken over at most `size` examples at a time; f32[dimension] and a count."""
+def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
+    """Return the same sums over a batch, taken over at most `size` examples at a time."""
 
-    def total(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+    def total(x: Array, y: Array, weight: Array) -> tuple[Any, Array]:
         if x.shape[0] <= size:
             return part(x, y, weight)
-
-        def add(sums: tuple[Array, Array], some: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
-            more = part(*some)
-            return (sums[0] + more[0], sums[1] + more[1]), None
-
         parts = in_parts(x, size), in_parts(y, size), in_parts(weight, size)
-        sums: tuple[Array, Array] = jax.lax.scan(add, (jnp.zeros(dimension), jnp.int32(0)), parts)[0]
+
+        def add(sums: Any, some: tuple[Array, Array, Array]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, sums, part(*some)), None
+
+        shapes = jax.eval_shape(part, *(array[0] for array in parts))
+        nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+        sums: tuple[Any, Array] = jax.lax.scan(add, nothing, parts)[0]
         return sums
 
     return total

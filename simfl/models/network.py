@@ -187,7 +187,7 @@ class AbstractNetwork(AbstractModel):
         """Return the sums over the batch of two additive functions, in parts of a size that suits the device."""
 
         def in_parts_of(size: int) -> SumOfExamples:
-            return sum_in_parts(part, size, self.size)
+            return sum_in_parts(part, size)
 
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)

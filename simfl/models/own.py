@@ -30,8 +30,22 @@ from jax.tree_util import PyTreeDef
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.models.base import AbstractModel, Array, Layout, masked
+from simfl.models import base
+from simfl.models.base import (
+    AbstractModel,
+    Array,
+    Layout,
+    SumOfExamples,
+    clipping_scale,
+    count_unbounded,
+    masked,
+    sum_in_parts,
+)
 from simfl.scenario.own_code import in_one_line
+
+CACHE_BYTES = 2**18
+"""On a CPU, the gradients of single examples take at most so many bytes at a time (one may take more): they are read
+again at once, and more of them would have left the cache."""
 
 NEEDED = ("init", "losses")
 FURTHER = ("predict", "metrics", "clipped_gradient_sum", "trained", "tokens")
@@ -73,19 +87,32 @@ class Parameters:
 
     def tree(self, flat: Array) -> Any:
         """Return the pytree, given its trained parameters f32[d]; leaves have the types that they began with."""
+        return self.filled(self.cut(flat))
+
+    def cut(self, flat: Array) -> list[Array]:
+        """Return the leaves that are trained, of f32[d]."""
         found, start = [], 0
         for leaf, own in zip(self.leaves, self.trained, strict=True):
             if own:
                 found.append(flat[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
                 start += leaf.size
-            else:
-                found.append(jnp.asarray(leaf))
-        return jax.tree.unflatten(self.structure, found)
+        return found
+
+    def filled(self, trained: Sequence[Array]) -> Any:
+        """Return the pytree, given its leaves that are trained."""
+        given = iter(trained)
+        leaves = [
+            next(given) if own else jnp.asarray(leaf) for leaf, own in zip(self.leaves, self.trained, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, leaves)
+
+    def joined(self, trained: Sequence[Array]) -> Array:
+        """Return the leaves that are trained as one vector, f32[d]."""
+        return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in trained])
 
     def flat(self, leaves: Sequence[Any]) -> Array:
         """Return the trained ones of some leaves as one vector, f32[d]."""
-        own = [leaf for leaf, own in zip(leaves, self.trained, strict=True) if own]
-        return jnp.concatenate([jnp.ravel(jnp.asarray(leaf)).astype(jnp.float32) for leaf in own])
+        return self.joined([jnp.asarray(leaf) for leaf, own in zip(leaves, self.trained, strict=True) if own])
 
     def digest(self) -> str:
         """Return the SHA-256 of names, shapes and types, and of the values of what is not trained."""
@@ -217,16 +244,27 @@ class OwnModel(AbstractModel):
         found = self.given.metrics(self.own.tree(params), x, y)
         return {name: jnp.asarray(found[name]).astype(jnp.float32) for name in self.metric_names}
 
+    def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
+        """Return sum_i weight_i g_i, f32[d], joined from leaves: no leaf is padded to the whole vector."""
+        x = masked(x, weight)
+
+        def total(leaves: list[Array]) -> Array:
+            losses: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), x, y)).astype(jnp.float32)
+            return jnp.sum(weight * losses)
+
+        return self.own.joined(jax.grad(total)(self.own.cut(params)))
+
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum` where there is one; else as any model.
+        """Return the user's `clipped_gradient_sum` where there is one; else each gradient is clipped, leaf by leaf.
 
-        Their sum has a norm of at most C * sum_i weight_i, whatever they return: it is clipped to that, and counts as
-        zero where it is not finite.
+        In micro-batches whose gradients take at most `GRADIENTS_BYTES`, and on a CPU fit its cache. The user's sum has
+        a norm of at most C * sum_i weight_i, whatever they return: it is clipped to that, and counts as zero where it
+        is not finite.
         """
         if not self.has_closed_form:
-            return super().clip_and_sum(params, x, y, weight, clipping_norm)
+            return self._clip_each(params, x, y, weight, clipping_norm)
         tree = self.given.clipped_gradient_sum(self.own.tree(params), masked(x, weight), y, weight, clipping_norm)
         total = self.own.flat(jax.tree.leaves(tree))
         squared, bound = jnp.sum(total * total), clipping_norm * jnp.sum(weight)
@@ -234,6 +272,37 @@ class OwnModel(AbstractModel):
         bounded = jnp.where(norm > bound, total * (bound / norm), total)
         lost = jnp.where(squared < jnp.inf, 0, jnp.sum(weight != 0, dtype=jnp.int32))
         return jnp.where(squared < jnp.inf, bounded, 0.0), lost
+
+    def _clip_each(
+        self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
+    ) -> tuple[Array, Array]:
+        leaves = self.own.cut(params)
+
+        def loss(leaves: list[Array], one_x: Array, one_y: Array) -> Array:
+            found: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
+            return found.astype(jnp.float32)
+
+        def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
+            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, masked(x, weight), y)
+            wide = [gradient.astype(jnp.float32) for gradient in gradients]
+            squared = sum((jnp.sum(one.reshape(len(x), -1) ** 2, axis=1) for one in wide), jnp.zeros(len(x)))
+            scale = clipping_scale(squared, weight, clipping_norm)
+
+            def total(gradient: Array) -> Array:
+                at = scale.reshape(-1, *(1,) * (gradient.ndim - 1))
+                # Selected: 0 times what is not finite would be NaN.
+                kept = jnp.where(at != 0, gradient, 0.0)
+                return kept[0] * scale[0] if len(x) == 1 else jnp.tensordot(scale, kept, 1)
+
+            return [total(gradient) for gradient in wide], count_unbounded(squared, weight)
+
+        def with_bytes(bytes_: int) -> SumOfExamples:
+            return sum_in_parts(part, max(1, bytes_ // (4 * self.size)))
+
+        sums: tuple[list[Array], Array] = jax.lax.platform_dependent(
+            x, y, weight, cpu=with_bytes(CACHE_BYTES), default=with_bytes(base.GRADIENTS_BYTES)
+        )
+        return self.own.joined(sums[0]), sums[1]
 
     @property
     def has_closed_form(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.models import base, build_model
+from simfl.models import AbstractModel, base, build_model
 from simfl.models.own import Same
 
 from .own_models import CLASSES, KEY, SIZE, Adapter, Changed, Softmax, examples, made
@@ -71,19 +71,31 @@ def test_gradients_take_a_bounded_number_of_bytes(at_a_time, monkeypatch):
     x, y = examples(7)
 
     def sums(params):
-        return own.clip_and_sum(params, x, y, WEIGHT, 0.3), own.gradient_norms(params, x, y)
+        plain = AbstractModel.clip_and_sum(own, params, x, y, WEIGHT, 0.3)
+        return own.clip_and_sum(params, x, y, WEIGHT, 0.3), plain, own.gradient_norms(params, x, y)
 
     whole = jax.jit(sums)(params)
     monkeypatch.setattr(base, "GRADIENTS_BYTES", at_a_time * 4 * own.size)
+    monkeypatch.setattr("simfl.models.own.CACHE_BYTES", at_a_time * 4 * own.size)
+    program = str(jax.make_jaxpr(lambda params: sums(params))(params))
     assert own.gradients_at_a_time == at_a_time
-    assert base.GRADIENTS_BYTES // (4 * 10**9) == 0, "of a large model one"
-    sizes = []
-    inner = own._gradients
-    object.__setattr__(own, "_gradients", lambda w, x, y: sizes.append(len(x)) or inner(w, x, y))
+    assert f"f32[{at_a_time},{CLASSES},{SIZE}]" in program
+    assert f"f32[7,{CLASSES},{SIZE}]" not in program, "nowhere are there more"
     parts = jax.jit(lambda params: sums(params))(params)
-    assert set(sizes) == {at_a_time}
-    np.testing.assert_allclose(parts[0][0], whole[0][0], atol=1e-6)
-    np.testing.assert_allclose(parts[1], whole[1], rtol=1e-5)
+    for one, other in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_what_is_not_finite_is_zero_and_counted():
+    own = made(Changed(losses=lambda p, x, y: jnp.exp(Softmax().outputs(p, x)).sum(axis=1)))
+    x = np.array([[1.0] * SIZE, [300.0] * SIZE, [2.0] * SIZE], np.float32)
+    total, zeroed = jax.jit(own.clip_and_sum)(np.ones(own.size, np.float32), x, np.zeros(3, np.int32), np.ones(3), 1.0)
+    alone = jax.jit(own.clip_and_sum)(
+        np.ones(own.size, np.float32), x, np.zeros(3, np.int32), np.array([1.0, 0, 1]), 1.0
+    )
+    assert (int(zeroed), int(alone[1])) == (1, 0)
+    np.testing.assert_allclose(total, alone[0])
+    assert 1.9 < np.linalg.norm(total) <= 2.0 * (1 + 1e-6), "of two, almost parallel"
 
 
 def test_what_is_not_trained_is_outside_of_the_vector_and_back_in_the_file():
