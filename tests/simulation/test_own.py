@@ -233,3 +233,23 @@ def test_what_an_object_replaces_need_not_suit_the_rest(tmp_path):
     assert found[0].model.kind == "logistic"
     assert opened(found[0], Own(data=data)) == found[0]
     assert opened({**mapping, "data": "digits"}, Own(model=object(), data=data)).model.kind == "object:object"
+
+
+def test_only_what_is_trained_travels_and_all_of_it_comes_back(module, tmp_path):
+    import own_net_of_a_test
+
+    whole, part = own_net_of_a_test.make((5,), 2, hidden=4), own_net_of_a_test.make((5,), 2, hidden=4)
+    part.trained = {"in": False, "out": True}
+    mapping = {"data": {"set": "logistic", "samples": 60, "dimension": 5}, "name": "own", "stop": {"updates": 6}}
+    mapping |= {"algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": {"count": 2}, "privacy": "gaussian"}
+    runs = [run(mapping, model=net, out=tmp_path) for net in (whole, part)]
+    assert [one.manifest.extra["model_size"] for one in runs] == [5 * 4 + 4 * 2, 4 * 2]
+    for one in runs:
+        last = one.metrics.iloc[-1]
+        assert last["bytes_sent"] == last["messages"] * 4 * one.manifest.extra["model_size"]
+        assert {name: values.shape for name, values in one.model.items()} == {"in": (5, 4), "out": (4, 2)}
+    np.testing.assert_array_equal(runs[1].model["in"], prepare(mapping, model=whole).model.own.leaves[0])
+    assert not np.array_equal(runs[0].model["in"], runs[1].model["in"])
+    assert runs[1].evaluate()["loss"] == runs[1].metrics["test_loss"].iloc[-1]
+    from_it = prepare(mapping | {"init": {"from": str(runs[1].folder)}}, model=part)
+    np.testing.assert_array_equal(from_it.training.initial, runs[1].model["out"].ravel())
