@@ -90,8 +90,13 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
         },
         "privacy": None,
         "stop": {
-            **{"time": None, "updates": None, "epochs": 20.0},
-            **{"accuracy": None, "metric": None, "at_least": None, "at_most": None},
+            "time": None,
+            "updates": None,
+            "epochs": 20.0,
+            "accuracy": None,
+            "metric": None,
+            "at_least": None,
+            "at_most": None,
         },
         "evaluate": {
             "every": {"time": None, "updates": None, "epochs": 1.0},
