@@ -1,5 +1,6 @@
 """Devices, traces of speeds and times of presence, from files."""
 
+import dataclasses
 import json
 import math
 
@@ -9,7 +10,7 @@ import pytest
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.simulation.assembly import assemble
-from simfl.simulation.devices import devices_of, pace_of, speed_trace, usual_batch_s
+from simfl.simulation.devices import capacities_of, devices_of, pace_of, speed_trace, usual_batch_s
 from simfl.simulation.forecast import forecast
 from simfl.simulation.world import availability, build_world
 from simfl.streams import Streams
@@ -32,6 +33,16 @@ def scenario_of(count=8, **sections):
 def write(folder, name, text):
     (folder / name).write_text(text, encoding="utf-8")
     return str(folder / name)
+
+
+def test_devices_have_uplinks_and_downlinks_of_their_own(tmp_path):
+    text = "name,seconds_per_example,uplink,downlink\none,1,8 bit/s,16 bit/s\n"
+    (device,) = devices_of(scenario_of(1, clients={"count": 1, "devices": write(tmp_path, "d.csv", text)}), Streams(0))
+    bare = dataclasses.replace(device, uplink=None, downlink=None)
+    own = capacities_of([bare, device, dataclasses.replace(device, uplink=None)])
+    assert [own.of_node("uplink", k) for k in range(4)] == [None, 1.0, None, None]
+    assert [own.of_node("downlink", k) for k in range(4)] == [None, 2.0, 2.0, None]
+    assert capacities_of([bare, bare]) is None
 
 
 def test_a_call_costs_something_however_small_the_batch():
@@ -187,14 +198,16 @@ def test_fedscales_clients_begin_anew_after_their_finish_time(tmp_path):
         "1": {"active": [0], "inactive": [], "finish_time": 8},
         "2": {"active": [], "inactive": [], "finish_time": 8},
         "3": {"active": [2], "inactive": [90], "finish_time": 4},
+        "4": {"active": [0, 7], "inactive": [1, 9], "finish_time": 4},  # what is behind its end never comes
     }
     path = write(tmp_path, "trace.json", json.dumps(lives))
-    scenario = scenario_of(availability=[{"clients": [0, 1, 2, 3], "trace": {"path": path, "layout": "fedscale"}}])
+    scenario = scenario_of(availability=[{"clients": [0, 1, 2, 3, 4], "trace": {"path": path, "layout": "fedscale"}}])
     assert there(scenario, 0, (0, 1, 2, 4.5, 5, 6, 7, 8, 10.5)) == [0, 1, 0, 1, 0, 0, 1, 0, 1]
     found = availability(scenario, Streams(0))
     assert found.outages(1, 99.0) == []
     assert found.gone(2, 0.0)
     assert there(scenario, 3, (1, 2, 3.9, 4, 6)) == [0, 1, 1, 0, 1]
+    assert there(scenario, 4, (0.5, 2, 4.5, 8.5)) == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from simfl.scenario import from_mapping
+from simfl.simulation import traffic
 from simfl.simulation.assembly import assemble
 from simfl.simulation.traffic import cost_of, overloads
 
@@ -74,6 +75,12 @@ def test_links_of_devices_and_of_files_cost_something(tmp_path):
         assert cost_of(ready(links=FREE, topology={"kind": "edge_list", "path": edges})) == cost
 
 
+def test_a_trace_that_holds_from_the_beginning_is_all_there_is(tmp_path):
+    for first, cost in ((0, None), (1, "a latency")):
+        trace = {"kind": "trace", "path": written(tmp_path / "ways.csv", f"time,value\n{first},0\n")}
+        assert cost_of(ready(links={"bandwidth": None, "rules": [{"all": True, "latency": trace}]})) == cost
+
+
 def gossip(**sections):
     sections = {"algorithm": {"kind": "gossip_learning", "batch_size": 4}, **sections}
     setup = ready(**sections)
@@ -85,6 +92,7 @@ def test_what_messages_need_is_told_of_the_narrowest_of_each_kind():
     slow = {"clients": [2], "uplink": "672 bit/s"}  # 84 bytes a second
     assert gossip(links={**FREE, "rules": [slow]}) == {"the uplink of client 2": 1.0}
     assert gossip(links={**FREE, "loss": 0.5, "rules": [slow]}) == {"the uplink of client 2": 2.0}
+    assert gossip(links={**FREE, "loss": 0.5, "downlink": "672 bit/s"}) == {"links.downlink": 1.0}  # lost ones miss it
     again = {"between": [2, [1, 3]], "direction": "out", "loss": 0.75}
     assert gossip(links={**FREE, "rules": [slow, again]}) == {"the uplink of client 2": 4.0}
     assert gossip(links={**FREE, "rules": [{"between": [0, 1], "direction": "out", "bandwidth": "672 bit/s"}]}) == {
@@ -114,8 +122,12 @@ def test_what_is_wide_at_some_time_is_not_said_to_be_too_narrow(tmp_path):
     assert gossip(**trace, stop={"time": 4}) == {"the uplink of client 0": 1.0}
 
 
-def test_of_graphs_that_change_uplinks_alone_are_known(tmp_path):
+def test_of_graphs_that_change_or_are_large_uplinks_alone_are_known(tmp_path, monkeypatch):
     narrow = {**FREE, "uplink": "672 bit/s", "bandwidth": "672 bit/s"}
+    assert gossip(links=narrow) == {"links.uplink": 1.0, "links.bandwidth": 0.5}
+    with monkeypatch.context() as patch:
+        patch.setattr(traffic, "MOST_LINKS", 7)
+        assert gossip(links=narrow) == {"links.uplink": 1.0}
     sampled = {"kind": "peer_sampling", "peers": 2, "redraw_every": 1}
     assert gossip(links=narrow, topology=sampled) == {"links.uplink": 1.0}
     plan = written(tmp_path / "plan.csv", "from,until,a,b\n0,5,0,1\n0,5,1,2\n0,5,2,3\n")

@@ -127,6 +127,13 @@ def test_a_weight_is_as_good_as_so_many_flows():
     assert played(flows) == pytest.approx([4.8, 4.8, 4.0])
 
 
+def test_of_several_flows_at_their_caps_one_ends():
+    one = Resource(10.0)
+    flows = [(0.0, [one], 1.0, 1.0), (0.0, [one], 10.0, 1.0), *[(0.0, [one], 13.0, math.inf)] * 2]
+    # Two have 1 each and the others 4; from 1 on one has 1, and the others 4.5.
+    assert played(flows) == pytest.approx([1.0, 10.0, 3.0, 3.0])
+
+
 def test_an_aborted_flow_gives_its_share_back():
     one = Resource(10.0)
     flows = [(0.0, [one], 20.0, math.inf), (0.0, [one], 20.0, math.inf)]

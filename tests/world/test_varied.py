@@ -190,6 +190,25 @@ def test_what_is_drawn_once_for_a_client_is_that_of_the_worse_end():
     assert some.of_node("uplink", 2) is None
 
 
+def test_servers_draw_nothing_beside_clients():
+    rule = Rule({"latency": Drawn(exponential(0.1), "client", "a")})
+    for seed in range(5):
+        found = lookup(rule, seed=seed)
+        for client in range(CLIENTS):
+            own = found.of_link("latency", client, CLIENTS)
+            assert own == found.of_link("latency", CLIENTS + 1, client)
+            others = [found.of_link("latency", client, other) for other in range(CLIENTS) if other != client]
+            assert all(other >= own for other in others), "the worse of two"
+        assert found.of_link("latency", CLIENTS, CLIENTS + 1) > 0.0
+
+
+def test_the_next_change_is_that_of_any_window_or_trace():
+    trace = Traced({0: Steps((0.0, 3.0), (1.0 * MB, 2.0 * MB)), None: Steps((2.0,), (1.0 * MB,))})
+    found = lookup(Rule({"uplink": trace}), Rule({"latency": 0.1}, window=Window(1.0, 5.0)))
+    assert [found.next_change(time) for time in (0.0, 1.0, 2.0, 3.0, 5.0)] == [1.0, 2.0, 3.0, 5.0, math.inf]
+    assert lookup(Rule({"latency": 0.1})).next_change(0.0) == math.inf
+
+
 def test_what_is_drawn_for_every_message_follows_its_law():
     network = network_of(
         Rule({"latency": Drawn(exponential(0.05), "message", "x")}, ((frozenset({0}), None),)), latency=constant(1.0)
