@@ -290,7 +290,7 @@ def test_each_damaged_file(refused, case, monkeypatch):
         (
             ["--set", "algorithm={kind: 'nowhere:Mine'}"],
             "s.yaml: algorithm.kind: cannot load 'nowhere:Mine' (No module named 'nowhere'), "
-            "expected module:Class of an importable module",
+            "expected module:name of an importable module",
         ),
         (
             ["nothing.yaml"],

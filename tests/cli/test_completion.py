@@ -14,7 +14,7 @@ from simfl.cli.completion import complete_override
         ("evaluate.every.e", ["evaluate.every.epochs="]),
         ("init.", ["init.from="]),
         ("algorithm.kind=fed", [f"algorithm.kind={kind}" for kind in ("fedasync", "fedavg", "fedbuff", "fedprox")]),
-        ("data.set=l", ["data.set=libsvm", "data.set=linear", "data.set=logistic"]),
+        ("data.set=l", ["data.set=leaf", "data.set=libsvm", "data.set=linear", "data.set=logistic"]),
         ("seed=", []),
         ("nothing.at.all", []),
     ],
