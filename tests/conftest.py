@@ -39,6 +39,8 @@ CACHE_BYTES = 2 * 2**30
 #: What is about the compiled arithmetic itself is compiled as users have it. Elsewhere a program runs for milliseconds,
 #: and compiling it without optimisation takes half the time.
 OPTIMISED = ("tape", "models", "bench", "privacy/test_noise.py")
+#: But for what goes through all models: each has a file that is.
+NOT_OPTIMISED = ("models/test_contract.py",)
 #: How the rest is compiled: options of XLA.
 PLAINLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
@@ -96,7 +98,8 @@ def how_to_compile(request):
     """Optimise where that is the subject."""
     jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
-    with optimised() if any(inside.is_relative_to(name) for name in OPTIMISED) else contextlib.nullcontext():
+    subject = any(inside.is_relative_to(name) for name in OPTIMISED) and str(inside) not in NOT_OPTIMISED
+    with optimised() if subject else contextlib.nullcontext():
         yield
 
 

@@ -198,6 +198,10 @@ def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.flo
     return np.asarray(accountant.orders, dtype=np.float64), np.asarray(accountant.rdp, dtype=np.float64)
 
 
+#: Terms of sums that are held at a time: a thousand kinds of releases would have some hundred million.
+_TERMS = 2**20
+
+
 def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
     """Renyi divergences of many Poisson-sampled Gaussians at integer orders, [kinds, orders], in closed form.
 
@@ -212,10 +216,14 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
         for order in _INTEGER_ORDERS.tolist():
             k = np.arange(order + 1)
             log_choose = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
-            # 0 * log(0) is 0 here: at q = 1 only the last term is left
-            rest = np.where(k == order, 0.0, (order - k) * log_rest)
-            terms = log_choose + k * log_q + rest + (k * k - k) / (2 * z * z)
-            columns.append(special.logsumexp(terms, axis=1) / (order - 1))
+            sums = []
+            rows = max(1, _TERMS // (order + 1))
+            for some in (slice(first, first + rows) for first in range(0, len(z), rows)):
+                # 0 * log(0) is 0 here: at q = 1 only the last term is left
+                rest = np.where(k == order, 0.0, (order - k) * log_rest[some])
+                terms = log_choose + k * log_q[some] + rest + (k * k - k) / (2 * z[some] ** 2)
+                sums.append(special.logsumexp(terms, axis=1) / (order - 1))
+            columns.append(np.concatenate(sums))
     divergences: NDArray[np.float64] = np.maximum(np.stack(columns, axis=1), 0.0)
     return divergences
 

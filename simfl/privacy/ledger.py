@@ -354,14 +354,16 @@ class Ledger:
         if not kinds:
             return dict.fromkeys(distinct, 0.0)
         column = {pair: index for index, pair in enumerate(kinds)}
-        counts = np.zeros((len(distinct), len(kinds)))
+        table, drifts = self._table.divergences(kinds), np.array([pair.drift or 0.0 for pair in kinds])
+        total, drift = np.empty((len(distinct), table.shape[1])), np.empty(len(distinct))
         for row, composition in enumerate(pairs):
+            made: Counter[int] = Counter()
             for pair, count in composition:
-                counts[row, column[pair]] += count
-        table = self._table.divergences(kinds)
-        with np.errstate(invalid="ignore"):
-            total = np.nan_to_num(counts[:, :, None] * table[None], nan=0.0, posinf=math.inf).sum(axis=1)
-        drift = counts @ np.array([pair.drift or 0.0 for pair in kinds])
+                made[column[pair]] += count
+            used = sorted(kind for kind, count in made.items() if count)
+            counts = np.array([made[kind] for kind in used], dtype=np.float64)
+            total[row] = np.nan_to_num(counts[:, None] * table[used], nan=math.inf, posinf=math.inf).sum(axis=0)
+            drift[row] = counts @ drifts[used]
         epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
