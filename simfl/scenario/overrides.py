@@ -30,10 +30,11 @@ def parse_override(text: str) -> Override:
         ScenarioError: there is no key, no `=`, or the value is not YAML.
     """
     key, equals, value = text.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(part and part == part.strip() for part in parts):
-        raise ScenarioError(f"{SOURCE}: {Problem('key.path=value', show(text), 'write for example seed=3')}")
-    path = path_of(key.strip())
+    try:
+        path = path_of(key.strip() if equals else "")
+    except InvalidValueError:
+        problem = Problem("key.path=value", show(text), "write for example seed=3")
+        raise ScenarioError(f"{SOURCE}: {problem}") from None
     return Override(path, read(value, f"{SOURCE}: {spell(path)}").content)
 
 

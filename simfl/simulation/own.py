@@ -25,10 +25,6 @@ from simfl.scenario.scenario import name_from
 from simfl.simulation.setup import Own
 from simfl.streams import Streams
 
-#: What a function that makes a model is told of the data, if it asks for it by these names.
-TOLD = ("input_shape", "num_classes")
-
-
 #: The key of a section that names what takes its place, and the class of the section then.
 EXTERNAL: dict[str, tuple[str, type[Config]]] = {"model": ("kind", ExternalModel), "data": ("set", ExternalData)}
 
@@ -72,6 +68,7 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
     assert isinstance(config, ExternalModel)
     identity: Any = Same(given)
     if given is None:
+        # What a function that makes a model is told of the data, if it asks for it by these names.
         told = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
         found = load_own(config.kind, "model.kind")
         asks = inspect.signature(found).parameters if callable(found) else {}
