@@ -120,13 +120,13 @@ class ADPSGD(OwnUpdates):
         """Average with a neighbor, and take the step, both now."""
         peer = self.choose(me) if self._starts[me] else -1
         if peer >= 0:
+            self._count_exchange(me, peer)
             # No name for the average: a suspended process would keep it, and its rows, alive.
             self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
             if self.optimizer is not None:
                 states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
                 self.optimizer.average(me, states)
                 self.optimizer.average(peer, states)
-            self._count_exchange(me, peer)
         self.apply(me, gradient, peer, weight, staleness)
 
     def messaging_worker(self, me: int) -> Process:
@@ -189,7 +189,7 @@ class ADPSGD(OwnUpdates):
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
                 optimizer.average(peer, [(0.5, state), (0.5, own)])
-            network.send(peer, me, size, at_home)
+            network.send(peer, me, size, at_home, content=difference)
 
         def at_home() -> None:
             self.model[me] = combine((1.0, self.model[me]), (-1.0, self.in_flight.pop(me)))
@@ -198,7 +198,7 @@ class ADPSGD(OwnUpdates):
             done.succeed(True)
 
         # A neighbor that is away cannot answer: the exchange is given up before anything changed.
-        network.send(me, peer, size, at_peer, refused=lambda: done.succeed(False))
+        network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
         return peer, done
 
     def awaits(self, client: int) -> str:
@@ -221,5 +221,8 @@ class ADPSGD(OwnUpdates):
 
     def _count_exchange(self, me: int, peer: int) -> None:
         """An atomic exchange takes no time, but two models change hands."""
-        for client in (me, peer):
-            self.world.network.count(client, self.training.model_bytes)
+        network, size = self.world.network, self.training.model_bytes
+        for source, target in ((me, peer), (peer, me)):
+            network.count(source, size)
+            if network.witness is not None:
+                network.witness.shown(source, target, self.model[source])

@@ -105,9 +105,9 @@ class Aggregators:
         """Send a client's update towards the server."""
         self._send(client, self._parent[client], bundle)
 
-    def down(self, clients: Sequence[int], receive: Callable[[int], None], size: int) -> None:
-        """Send `size` bytes from the server down the tree; `receive` is called for each of the clients."""
-        self._spread(self._server, set(clients), receive, size)
+    def down(self, clients: Sequence[int], receive: Callable[[int], None], size: int, model: Model) -> None:
+        """Send a model of `size` bytes from the server down the tree; `receive` is called for each of the clients."""
+        self._spread(self._server, set(clients), receive, size, model)
 
     def forget(self, complete: int) -> None:
         """Forget what has come in rounds below `complete`."""
@@ -124,10 +124,10 @@ class Aggregators:
     def _send(self, source: int, target: int, bundle: Bundle) -> None:
         size = min(self._model_bytes, self._update_bytes * len(bundle.parts))
         if target == self._server:
-            self._network.send(source, target, size, lambda: self._arrive(bundle))
+            self._network.send(source, target, size, lambda: self._arrive(bundle), content=bundle.change)
         else:
             node = self._nodes[target]
-            self._network.send(source, target, size, lambda: self._gather(node, bundle))
+            self._network.send(source, target, size, lambda: self._gather(node, bundle), content=bundle.change)
 
     def _gather(self, node: _Node, bundle: Bundle) -> None:
         node.come.setdefault(bundle.round_num, set()).update(part.client for part in bundle.parts)
@@ -144,14 +144,19 @@ class Aggregators:
         parts = [part for bundle in bundles for part in bundle.parts]
         self._send(node.number, node.parent, Bundle(round_num, change, parts))
 
-    def _spread(self, source: int, clients: set[int], receive: Callable[[int], None], size: int) -> None:
+    def _spread(self, source: int, clients: set[int], receive: Callable[[int], None], size: int, model: Model) -> None:
         for client in sorted(clients):
             if self._parent[client] == source:
-                self._network.send(source, client, size, lambda client=client: receive(client))  # type: ignore[misc]
+                self._network.send(
+                    source, client, size, lambda client=client: receive(client), content=model  # type: ignore[misc]
+                )  # fmt: skip
         for node in self._nodes.values():
             below = clients & node.clients
             if node.parent == source and below:
                 self._network.send(
                     source, node.number, size,
-                    lambda node=node, below=below: self._spread(node.number, below, receive, size),  # type: ignore[misc]
+                    lambda node=node, below=below: self._spread(  # type: ignore[misc]
+                        node.number, below, receive, size, model
+                    ),
+                    content=model,
                 )  # fmt: skip

@@ -236,6 +236,7 @@ class AsyncFL(ServerAlgorithm):
             sorted(self.members),
             lambda client: self.receive(client, model, k, version),
             self.training.model_bytes + HEADER_BYTES,
+            model,
         )
 
     def remove(self, client: int) -> None:
@@ -283,7 +284,7 @@ class AsyncFL(ServerAlgorithm):
                     self.known[me], self.model[me], self._version[me] = k, model, version
                 came.succeed(True)
 
-            self.to_client(me, welcome)
+            self.to_client(me, welcome, content=model)
 
         self.world.network.send(me, self.server, HEADER_BYTES, register)
         taken = bool((yield came))

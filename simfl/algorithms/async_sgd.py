@@ -103,10 +103,10 @@ class AsyncSGD(ServerAlgorithm):
         self.tape.release(gradient)
         if self._at_once:
             network, size = self.world.network, self.training.model_bytes
-            network.hand_over(me, self.server, size)
+            network.hand_over(me, self.server, size, gradient)
             staleness = self.version - read
             self.apply(me, gradient, self.turns.weight(staleness), staleness)
-            network.hand_over(self.server, me, size)
+            network.hand_over(self.server, me, size, self.server_model)
             self.read(me)
             return came.succeed(self.content())
 
@@ -114,7 +114,7 @@ class AsyncSGD(ServerAlgorithm):
             self.apply(me, gradient, weight, staleness)
             self.hand_out(me, came)
 
-        self.to_server(me, lambda: self.arrive(me, read, apply))
+        self.to_server(me, lambda: self.arrive(me, read, apply), content=gradient)
         return came
 
     # -- the server ----------------------------------------------------------------------------

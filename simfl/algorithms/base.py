@@ -443,6 +443,11 @@ class Algorithm(ABC):
         if self.updates >= self.next_mark:
             self.next_mark = self.on_mark()
 
+    def merged(self, node: int, model: Model) -> None:
+        """Say that a round's sum of what came to a node is in its model: all that it learns where sums are secure."""
+        if self.world.network.witness is not None:
+            self.world.network.witness.merged(node, model)
+
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Count the updates inside as one: nobody evaluates or stops half-way through a round."""

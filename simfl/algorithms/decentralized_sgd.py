@@ -142,6 +142,7 @@ class DecentralizedSGD(Algorithm):
                 return
             step_size = self.step_size()
             mixed = self._mix(me, round_num)
+            self.merged(me, mixed)
             self.model[me] = self.descend(me, mixed, gradient, step_size)
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
@@ -169,6 +170,7 @@ class DecentralizedSGD(Algorithm):
                 neighbor,
                 self.training.model_bytes,
                 lambda neighbor=neighbor: self._receive(neighbor, me, round_num, sent),  # type: ignore[misc]
+                content=sent[0],
             )
 
     def _receive(self, me: int, source: int, round_num: int, sent: tuple[Model, State | None]) -> None:

@@ -137,13 +137,15 @@ class FedAvg(ServerAlgorithm):
                 self.clock.start(self.client(client, self.server_model, this), client)
                 continue
 
-            def begin(client: int = client, model: Model = self.server_model) -> None:
+            model = self.server_model
+
+            def begin(client: int = client, model: Model = model) -> None:
                 self.clock.start(self.client(client, model, this), client)
 
             def missed(client: int = client) -> None:
                 self._done(client, this, None)
 
-            self.to_client(client, begin, refused=missed)
+            self.to_client(client, begin, None, missed, model)
         if self.deadline is not None:
             self.clock.call_at(this.began_s + self.deadline, lambda: self._expire(this))
         yield this.over
@@ -160,6 +162,7 @@ class FedAvg(ServerAlgorithm):
             self.server_model = self.tape.combine((1.0, self.server_model), *terms)
         else:  # minus the mean change is what an optimiser takes for the gradient
             self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
+        self.merged(self.server, self.server_model)
         self.round_num += 1
         with self.together():
             for k in came:
@@ -213,7 +216,7 @@ class FedAvg(ServerAlgorithm):
             self.times[me].communicate_s += self.present_s(me, sent_s, self.clock.now)
             self._done(me, this, change)
 
-        self.to_server(me, arrived)
+        self.to_server(me, arrived, content=change)
 
     def _within(self, this: _RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
         """Return how many steps a client makes, and how long that takes."""

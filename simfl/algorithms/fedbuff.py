@@ -115,6 +115,7 @@ class FedBuff(LocalRounds):
         else:  # minus the mean change is what an optimiser takes for the gradient
             mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
             self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
+        self.merged(self.server, self.server_model)
         self.applied()
         self.round_num += 1
         with self.together():

@@ -105,7 +105,7 @@ class GossipLearning(OwnUpdates):
         state = None if self.optimizer is None else self.optimizer.shown(me)
         self.flying += 1
         self.world.network.send(
-            me, peer, self.training.model_bytes, lambda: self.receive(peer, me, model, age, state), refused=self._lose
+            me, peer, self.training.model_bytes, lambda: self.receive(peer, me, model, age, state), self._lose, model
         )
 
     def _lose(self) -> None:

@@ -118,7 +118,7 @@ class LocalRounds(ServerAlgorithm):
         def apply(weight: float, staleness: int) -> None:
             self.take(Update(me, change, step_size, weight, staleness, came, self.clock.now))
 
-        self.to_server(me, lambda: self.arrive(me, read, apply))
+        self.to_server(me, lambda: self.arrive(me, read, apply), content=change)
         return came
 
     def release(self, change: Round) -> None:

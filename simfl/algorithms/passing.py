@@ -182,13 +182,15 @@ class PassedModels(Algorithm):
                 self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
             network.hand_over(node, holder, INTEGERS_BYTES)
-            network.hand_over(holder, node, self.training.model_bytes)
+            network.hand_over(holder, node, self.training.model_bytes, self.globals[task])
             arrive(holder)
         else:
 
             def give() -> None:
                 refused = None if then else lambda: self._refused(node, task)
-                network.send(holder, node, self.training.model_bytes, lambda: arrive(holder), refused)
+                network.send(
+                    holder, node, self.training.model_bytes, lambda: arrive(holder), refused, self.globals[task]
+                )
 
             network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 

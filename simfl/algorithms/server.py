@@ -21,7 +21,7 @@ import simpy
 from simfl.algorithms.base import Algorithm
 from simfl.algorithms.optimizers import Optimizer
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
-from simfl.tape import Model
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 
 
@@ -84,9 +84,11 @@ class ServerAlgorithm(Algorithm):
 
     # -- messages ------------------------------------------------------------------------------
 
-    def to_server(self, client: int, receive: Callable[[], None], size: int | None = None) -> None:
+    def to_server(
+        self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
+    ) -> None:
         """Send an update (a model's size by default); `receive` is called when the server turns to it."""
-        self.world.network.send(client, self.server, self._bytes(size), lambda: self._turn_to(receive))
+        self.world.network.send(client, self.server, self._bytes(size), lambda: self._turn_to(receive), content=content)
 
     def to_client(
         self,
@@ -94,9 +96,10 @@ class ServerAlgorithm(Algorithm):
         receive: Callable[[], None],
         size: int | None = None,
         refused: Callable[[], None] | None = None,
+        content: Model | None = None,
     ) -> None:
         """Send the model (or `size` bytes) to a client; as `Network.send` otherwise."""
-        self.world.network.send(self.server, client, self._bytes(size), receive, refused)
+        self.world.network.send(self.server, client, self._bytes(size), receive, refused, content)
 
     def _bytes(self, size: int | None) -> int:
         return self.training.model_bytes if size is None else size
@@ -145,7 +148,7 @@ class ServerAlgorithm(Algorithm):
                 self.miss(client)
                 arrived.succeed(None)
 
-            self.to_client(client, lambda: arrived.succeed(content), refused=refused)
+            self.to_client(client, lambda: arrived.succeed(content), None, refused, content[0])
 
         self.admit(give)
         return arrived

@@ -197,6 +197,7 @@ class SGP(Algorithm):
                 target,
                 self.training.model_bytes,
                 lambda target=target: self._receive(target, me, round_num, sent),  # type: ignore[misc]
+                content=sent[0],
             )
 
     def absorb(self, me: int, round_num: int) -> None:
@@ -210,6 +211,7 @@ class SGP(Algorithm):
             self.flying -= weight
             self.weight[me] += weight
         self.model[me] = self.tape.combine((1.0, self.model[me]), *((1.0, model) for model, _ in shares))
+        self.merged(me, self.model[me])
 
     def _receive(self, me: int, source: int, round_num: int, share: Share) -> None:
         self._inbox[me][round_num, source] = share

@@ -15,8 +15,9 @@ until it is over; where it does not end, nobody goes on.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simfl.algorithms.base import Algorithm, Countdown
-from simfl.tape import Model
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.collectives import ALL_REDUCES, Plan, Step, equal_seconds, fastest, messages, pairs_of, seconds, sent
 from simfl.world.engine import Process
@@ -97,6 +98,7 @@ class SyncSGD(Algorithm):
                 yield self.clock.timeout(duration)
                 for k in finished:
                     self.times[k].communicate_s += self.present_s(k, started, self.clock.now)
+            self._show(finished, gradients)
             step_size = self.step_size()
             share = 1.0 / len(finished)
             if self.optimizer is None:
@@ -105,10 +107,19 @@ class SyncSGD(Algorithm):
             else:
                 mean = [term for k in finished for term in self.ascent(gradients[k], share)]
                 self.model = self.optimizer.step(0, self.model, mean, step_size)
+            for k in finished:
+                self.merged(k, self.model)
             self.round_num += 1
             with self.together():
                 for k in finished:
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
+
+    def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
+        """Say who sees what: an all-reduce passes sums of parts on, as though everybody saw every gradient."""
+        witness = self.world.network.witness
+        if witness is not None:
+            for source, target in itertools.permutations(finished, 2):
+                witness.shown(source, target, gradients[source])
 
     def members(self) -> list[int]:
         """Learners that have joined, have not left for good, and have something left of their privacy budget."""

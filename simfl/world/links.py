@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from simfl.streams import Streams
 from simfl.world.availability import Availability
@@ -399,6 +400,19 @@ class Values:
 MessageRow = tuple[float, float, int, int, int, int]
 
 
+class Witness(Protocol):
+    """Who is told what is in messages; what that is, algorithms and their witness know between them."""
+
+    def sent(self, source: int, target: int, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
+        """A message sets out; returns what is called in the place of `deliver` when it arrives."""
+
+    def shown(self, source: int, target: int, content: Any) -> None:
+        """A message arrives as it is sent."""
+
+    def merged(self, node: int, content: Any) -> None:
+        """A node has the sum of what came to it in a round, with what it had."""
+
+
 class Network:
     """Carries messages between clients, and servers if there are any, in virtual time.
 
@@ -445,6 +459,8 @@ class Network:
         self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
         self._most_connections = KEPT_LINKS
         self._on_delivery = on_delivery
+        #: Told what is in messages; None: nobody wants to know.
+        self.witness: Witness | None = None
         self.carrier = (carrier or links.carrier)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
         #: Whether messages of clients take no time, are never lost, and find everybody there.
@@ -585,9 +601,11 @@ class Network:
         traffic.messages += messages
         self.delivered += messages
 
-    def hand_over(self, source: int, target: int, size: int) -> None:
+    def hand_over(self, source: int, target: int, size: int, content: Any = None) -> None:
         """Count a message that arrives at once: for senders that know that the network is `free`."""
         self.count(source, size)
+        if content is not None and self.witness is not None:
+            self.witness.shown(source, target, content)
         if self._on_delivery is not None:
             now = self.clock.now
             self._on_delivery((now, now, source, target, size + self.links.overhead, 0))
@@ -599,6 +617,7 @@ class Network:
         size: int,
         deliver: Callable[[], None],
         refused: Callable[[], None] | None = None,
+        content: Any = None,
     ) -> None:
         """Send `size` bytes from source to target and call `deliver` when they arrive.
 
@@ -608,7 +627,10 @@ class Network:
             deliver: called at the time of delivery.
             refused: called, a resend timeout later, if the target is away when the message arrives, or out of reach;
                 without it the message waits until the target is back and in reach.
+            content: what is in it that depends on data, a model or a promised gradient.
         """
+        if content is not None and self.witness is not None:
+            deliver = self.witness.sent(source, target, content, deliver)
         message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now)
         if self.links.fifo:
             message.number = self._sent.get((source, target), 0)
