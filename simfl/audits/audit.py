@@ -243,6 +243,11 @@ class Audit:
                 "privacy.quantise: expected false, found true; an audit knows the law of noise on real numbers: audit "
                 "the same scenario without quantise"
             )
+        if privacy.correlated is not None:
+            raise ScenarioError(
+                f"privacy.noise: expected null, found {privacy.correlated}; an audit knows the law of noise that "
+                "is drawn afresh for every release: audit the same scenario without noise"
+            )
         if not 0 <= client < self.scenario.clients.count:
             raise ScenarioError(f"client: expected 0 to {self.scenario.clients.count - 1}, found {client}")
         self.privacy = privacy

@@ -81,6 +81,7 @@ class Terms:
         by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
         rounding: of what, where the noise is on a grid; None where it is on real numbers.
         uncounted: what else may have been released of the same data before, in words; None where there is nothing.
+        disregards: noise that does not count, in words, because the adversary may know it; None where all counts.
     """
 
     mechanism: str
@@ -95,6 +96,7 @@ class Terms:
     by_server: bool = False
     rounding: Rounding | None = None
     uncounted: str | None = None
+    disregards: str | None = None
 
 
 class Ledger:
@@ -199,6 +201,8 @@ class Ledger:
         }[terms.accountant]
         if terms.rounding is not None:
             accountant = "noise on a grid, Renyi accountant at integer orders"
+        if terms.disregards is not None:
+            view = f"{view}, {terms.disregards}"
         whom = "of a client" if terms.unit == "example" else "with its data"
         return (
             f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}, "

@@ -11,7 +11,7 @@ from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.models import ExternalModel, Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted
+from simfl.scenario.privacy import Accounted, Gaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.units import format_time
 
@@ -222,6 +222,13 @@ def _privacy(scenario: Scenario) -> Iterator[Problem]:
         if getattr(privacy, "view", None) == "global_hidden":
             advice = "noise of the server protects its models, whoever sends: leave the view out"
             yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
+    if isinstance(privacy, Gaussian) and privacy.noise is not None:
+        if privacy.quantise:
+            advice = "noise on a grid is drawn afresh for every release"
+            yield Problem("false beside noise", "true", advice, ("privacy", "quantise"))
+        if privacy.view == "global_hidden":
+            advice = "noise that is shared shows whose an update is"
+            yield Problem("local_transcript beside noise", "'global_hidden'", advice, ("privacy", "view"))
     planned = scenario.stop.epochs is not None or scenario.stop.updates is not None
     if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"

@@ -34,7 +34,7 @@ from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth,
 
 T = TypeVar("T")
 
-DISCRIMINATORS = ("kind", "set", "mechanism")
+DISCRIMINATORS = ("kind", "set", "mechanism", "correlated")
 """The keys by which unions are told apart."""
 
 

@@ -101,6 +101,11 @@ class MechanismConfig(Config):
         """Whether only some parameters carry noise."""
         return getattr(self, "noise_on", "all") != "all"
 
+    @property
+    def correlated(self) -> str | None:
+        """How its noise is correlated; None where every release has noise of its own."""
+        return None
+
     def lists(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the fields that have one value for each client."""
         for name in self.each:
@@ -162,6 +167,20 @@ class _MultipliedGaussian(Accounted):
         return values
 
 
+class PairwiseNoise(Config):
+    """Neighbours add noise that cancels when what both release is summed (DECOR): seeds are shared per edge."""
+
+    correlated: Literal["pairwise"] = variant("pairwise")
+    pair_multiplier: Positive = Field(
+        default=1.0,
+        description="the noise that two neighbours share has standard deviation pair_multiplier * clipping_norm; it "
+        "comes on top of noise_multiplier, which alone is what epsilon counts",
+    )
+
+
+CorrelatedNoise = Annotated[PairwiseNoise, ByKind("correlated")]
+
+
 class Gaussian(_MultipliedGaussian):
     """Gaussian noise on the sum of per-example clipped gradients (DP-SGD)."""
 
@@ -177,11 +196,19 @@ class Gaussian(_MultipliedGaussian):
         description="round clipped gradients to a grid and add discrete Gaussian noise: floating point gives nothing "
         "away; slower, and accounted for by Renyi divergences of integer orders",
     )
+    noise: CorrelatedNoise | None = Field(
+        default=None, description="how noise is correlated between clients; null: every release has noise of its own"
+    )
 
     @property
     def made_by(self) -> str:
         """With noise on a grid it is another mechanism."""
         return "gaussian_on_grid" if self.quantise else self.mechanism
+
+    @property
+    def correlated(self) -> str | None:
+        """As `noise` says."""
+        return None if self.noise is None else self.noise.correlated
 
 
 class GaussianUpdate(_MultipliedGaussian):

@@ -171,6 +171,7 @@ def _check_measures(setup: Setup) -> None:
 def _problem(setup: Setup) -> LearningProblem:
     """Return what the executor computes with."""
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
+    correlation = protection.correlation
     chosen = streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES]
     return LearningProblem(
         model=setup.moved,
@@ -187,10 +188,11 @@ def _problem(setup: Setup) -> LearningProblem:
         keys=Keys(streams.key("data"), streams.key("noise")),
         measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
-        noise=Noise(protection.sampler, setup.noisy)
+        noise=Noise(protection.sampler, setup.noisy, correlation.form if correlation else None)
         if protection.grid is None and max(protection.scales) > 0.0
         else None,
         grid=protection.grid,
+        correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
         **setup.kind.problem(setup),
     )

@@ -107,6 +107,12 @@ def open_base(
     if epochs is None:
         raise ScenarioError(f"{scenario.name}: expected --epochs, because the scenario does not stop after epochs")
     _check_sampling(scenario, content)
+    privacy = scenario.privacy
+    if privacy is not None and privacy.correlated is not None:
+        raise ScenarioError(
+            f"privacy.noise: expected null, found {privacy.correlated}: Theorem B.4 is about noise drawn afresh for "
+            "every round; remove it"
+        )
     setup = assemble(scenario)
     fewest = int(setup.training.sizes.min())
     return Base(scenario, content, setup, epochs, fewest, 1.0 / fewest if delta is None else delta)

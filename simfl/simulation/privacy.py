@@ -13,11 +13,13 @@ import numpy as np
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
+from simfl.privacy.correlated import Correlation, Pairwise
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.scenario.data import RealData
+from simfl.scenario.privacy import Gaussian
 from simfl.tape.problem import Clip, widest_batch
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ _PARTIAL = (
 )
 
 
+_SHARED = "own noise alone: all neighbours may tell what they share"
+
+
 @dataclass(frozen=True)
 class Protection:
     """What the clients do for privacy, in plain values.
@@ -48,6 +53,7 @@ class Protection:
         ledger: accounts for the releases; None without privacy.
         warnings: lines the user should read.
         grid: of gradients and noise; None for noise on real numbers.
+        correlation: what the noise of a release is made of; None: the client's own alone.
     """
 
     clipping_norm: float | None
@@ -58,6 +64,7 @@ class Protection:
     ledger: Ledger | None = None
     warnings: tuple[str, ...] = ()
     grid: Grid | None = None
+    correlation: Correlation | None = None
 
 
 def protect(setup: Setup) -> Protection:
@@ -77,6 +84,7 @@ def protect(setup: Setup) -> Protection:
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
         by_server=setup.scenario.algorithm.noise_of_server,
         rounding=make.rounding(setup.dimension),
+        disregards=None if privacy.correlated is None else _SHARED,
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
     level = given[make.level]
@@ -90,15 +98,52 @@ def protect(setup: Setup) -> Protection:
     share = batch_size if make.unit == "client" and not kind.local else 1
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
+    correlation = None if privacy.correlated is None else _correlation(setup, scales)
+    stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
     return Protection(
         clipping_norm=given.get("clipping_norm"),
         clip="update" if make.unit == "client" else "example",
         sampler=make.sampler,
         scales=scales,
-        stds=[scale * unit for scale in scales],
+        stds=[scale * unit * stretched for scale, stretched in zip(scales, stretch, strict=True)],
         ledger=Ledger(terms, setup.sizes, batch_size, kind.sampling, levels, make.pure),
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
+        correlation=correlation,
     )
+
+
+def _correlation(setup: Setup, scales: Sequence[float]) -> Correlation:
+    """Return how the noise of releases is correlated.
+
+    Raises:
+        ScenarioError: for what has no neighbours, or none that stay, or no single mini-batches.
+    """
+    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
+    assert isinstance(privacy, Gaussian)
+    assert privacy.noise is not None
+    wrong = f"privacy.noise: expected null, found {privacy.noise.correlated}, with"
+    if setup.kind.local or not setup.kind.released_whole or algorithm.noise_of_server or setup.tasks > 1:
+        raise ScenarioError(
+            f"{wrong} {algorithm.kind}: noise is correlated between releases of single mini-batches; use "
+            "decentralized_sgd, adpsgd, sgp or gossip_learning"
+        )
+    if not algorithm.follows_topology:
+        raise ScenarioError(
+            f"{wrong} {algorithm.kind}, whose clients have no neighbours in topology; use decentralized_sgd, adpsgd, "
+            "gossip_learning, or sgp with graph: topology"
+        )
+    if setup.changing is not None:
+        raise ScenarioError(
+            f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
+        )
+    if min(scales) == 0.0:
+        raise ScenarioError(
+            "privacy.noise_multiplier: expected more than 0 beside noise, found 0: shared noise is added in units of a "
+            "client's own, without which nothing is private; raise it"
+        )
+    edges = sorted((one, other) for one in range(len(scales)) for other in setup.topology.neighbors(one) if one < other)
+    std = privacy.noise.pair_multiplier * privacy.clipping_norm
+    return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:

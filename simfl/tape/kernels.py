@@ -18,7 +18,7 @@ from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs
-from simfl.tape.problem import Operation
+from simfl.tape.problem import Noise, Operation
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
 KEPT = 16
@@ -68,6 +68,20 @@ def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(finite, vector * clipping_factor(squared, bound), 0.0), (~finite).astype(jnp.int32)
 
 
+def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw: jax.Array, count: int) -> jax.Array:
+    """Return the noise of one release in units of its scale, f32[count]; see `simfl.privacy.correlated`."""
+    sample = SAMPLERS[noise.sampler]
+    own = sample(data["noise_key"], client, draw, count)
+    if noise.form is None:
+        return own
+    edges, coefficients = data["pair_edges"][client], data["pair_coefficients"][client]
+
+    def add(place: jax.Array, total: jax.Array) -> jax.Array:
+        return total + _at(coefficients, place) * sample(data["pair_key"], _at(edges, place), draw, count)
+
+    return jax.lax.fori_loop(0, data["pair_degrees"][client], add, own)
+
+
 def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d], and a count.
 
@@ -104,7 +118,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         if noise is None:
             return total, zeroed
         count = model.size if noise.first is None else noise.first
-        added = noise_scale * SAMPLERS[noise.sampler](data["noise_key"], client, draw, count)
+        added = noise_scale * unit_noise(noise, data, client, draw, count)
         return total + added if noise.first is None else total.at[:count].add(added), zeroed
 
     return masked(gradient, model, operation.blocks) if operation.blocks > 1 else gradient

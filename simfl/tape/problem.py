@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
+from simfl.privacy.correlated import Correlation, Form
 from simfl.privacy.rounding import DRIFT, Grid
 from simfl.tape.draws import Sampling
 from simfl.tape.inputs import inputs_of
@@ -95,10 +96,12 @@ class Noise:
     Attributes:
         sampler: its name in `simfl.privacy.noise`.
         first: how many parameters, the first ones, carry it; None: all.
+        form: how it is correlated, see `simfl.privacy.correlated`; None: every release has noise of its own.
     """
 
     sampler: str
     first: int | None = None
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,8 @@ class LearningProblem:
         radius: every gradient step ends with a projection onto the ball of this radius; None: no projection.
         grid: of gradients and noise, which is in the place of `noise`; None: real numbers.
         optimizing: what optimisers do that the tape's sums cannot say.
+        correlation: what the noise of a release is made of, where that is not the client's own alone; `noise.form`
+            names it.
     """
 
     model: AbstractModel
@@ -234,6 +239,7 @@ class LearningProblem:
     radius: float | None = None
     grid: Grid | None = None
     optimizing: Optimizing = Optimizing()
+    correlation: Correlation | None = None
 
     @property
     def num_tasks(self) -> int:
@@ -291,6 +297,7 @@ class LearningProblem:
             "power": np.float32(rounds.power),
             "proximal": np.float32(rounds.proximal),
             **({} if self.grid is None else self.grid.arrays()),
+            **({} if self.correlation is None else self.correlation.arrays()),
         }
 
     @property

@@ -1,0 +1,134 @@
+"""Noise that is not drawn afresh for every release: it cancels between neighbours.
+
+A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
+which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
+
+    own noise       xi_k(t)
+    pairwise        xi_k(t) + sum over neighbours j of  +/- r_k eta_kj(t)
+
+with eta_kj(t) one normal vector that both ends of the edge {k, j} know from a seed of theirs, plus for the end with the
+smaller number and minus for the other, and r_k the pair's noise in units of k's own. Summed over all clients, what was
+drawn for mini-batch t of both ends cancels. Allouah et al. 2024, "The privacy power of correlated noise in
+decentralized learning" (DECOR), https://arxiv.org/abs/2405.01031.
+
+What does not cancel: a release whose other end has not made its own of the same number, because it is slower, has
+crashed and lost it, or has left, keeps the pair's noise, of variance (z_pair C)^2 on each coordinate for each such
+edge.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Form = Literal["pairwise"]
+
+
+class NoiseTerm(NamedTuple):
+    """A standard normal vector in the noise of a release, and what it is times.
+
+    Two terms with the same stream, owner and draw are the same vector.
+
+    Attributes:
+        stream: "own", of a client, or "pair", of an edge.
+        owner: number of the client, or of the edge.
+        draw: number of the mini-batch.
+        coefficient: in units of the client's noise scale.
+    """
+
+    stream: Literal["own", "pair"]
+    owner: int
+    draw: int
+    coefficient: float
+
+
+class Correlation(ABC):
+    """What the noise of a release is made of."""
+
+    form: ClassVar[Form]
+
+    @abstractmethod
+    def terms(self, client: int, draw: int) -> list[NoiseTerm]:
+        """Return what the noise of a client's mini-batch number `draw` is made of, its own noise first."""
+
+    @abstractmethod
+    def stretch(self, client: int) -> float:
+        """Return the standard deviation of a release's noise in units of the client's noise scale."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """What `simfl.tape.kernels` needs of it beside keys."""
+
+
+def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
+    """Return what the noise of a client's mini-batch number `draw` is made of; without correlation its own alone."""
+    return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
+
+
+@dataclass(frozen=True)
+class Pairwise(Correlation):
+    """Noise that cancels between the two ends of an edge.
+
+    Attributes:
+        edges: int32 [K, D], numbers of each client's edges; the first `degrees[k]` count.
+        coefficients: f32 [K, D], what the noise of each is times, with its sign, in units of the client's noise scale.
+        degrees: int32 [K].
+        key: uint32 [2], of the stream of the edges' noise.
+    """
+
+    edges: NDArray[np.int32]
+    coefficients: NDArray[np.float32]
+    degrees: NDArray[np.int32]
+    key: NDArray[np.uint32]
+
+    form = "pairwise"
+
+    @classmethod
+    def over(
+        cls, edges: Iterable[tuple[int, int]], std: float, scales: Sequence[float], key: NDArray[np.uint32]
+    ) -> Pairwise:
+        """Return that of a graph.
+
+        Args:
+            edges: pairs of clients; their order gives the numbers of the edges.
+            std: standard deviation of a pair's noise on each coordinate of the sum, z_pair C.
+            scales: standard deviation of each client's own noise, [K], > 0.
+            key: as above.
+        """
+        own: list[list[tuple[int, float]]] = [[] for _ in scales]
+        for number, (one, other) in enumerate(edges):
+            smaller, larger = min(one, other), max(one, other)
+            own[smaller].append((number, std / scales[smaller]))
+            own[larger].append((number, -std / scales[larger]))
+        most = max(1, *map(len, own))
+        numbers, coefficients = np.zeros((len(own), most), np.int32), np.zeros((len(own), most), np.float32)
+        for client, ends in enumerate(own):
+            for place, (number, coefficient) in enumerate(ends):
+                numbers[client, place], coefficients[client, place] = number, coefficient
+        return cls(numbers, coefficients, np.array([len(ends) for ends in own], np.int32), key)
+
+    def terms(self, client: int, draw: int) -> list[NoiseTerm]:
+        """The client's own noise, and that of each of its edges."""
+        found = [NoiseTerm("own", client, draw, 1.0)]
+        for place in range(self.degrees[client]):
+            edge, coefficient = int(self.edges[client, place]), float(self.coefficients[client, place])
+            found.append(NoiseTerm("pair", edge, draw, coefficient))
+        return found
+
+    def stretch(self, client: int) -> float:
+        """sqrt(1 + the sum of squares of the coefficients)."""
+        return float(np.sqrt(1.0 + np.square(self.coefficients[client], dtype=np.float64).sum()))
+
+    def arrays(self) -> dict[str, Any]:
+        """Edges, coefficients and degrees by client, and the key."""
+        return {
+            "pair_edges": self.edges,
+            "pair_coefficients": self.coefficients,
+            "pair_degrees": self.degrees,
+            "pair_key": self.key,
+        }
