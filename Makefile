@@ -4,7 +4,7 @@
 #   PYTHON=python3.13   the interpreter to make .venv with (3.11 or newer; default: the first that fits)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench site clean
+.PHONY: help setup demo test lint types compiled bench site clean
 
 EXTRAS ?= dev
 comma := ,
@@ -22,6 +22,7 @@ help:
 	@echo "make test    install, then run the tests"
 	@echo "make lint    ruff: lint and format check"
 	@echo "make types   mypy --strict"
+	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
 	@echo "make bench   updates per second, against the limit of the bare kernel"
 	@echo "make site    the documentation as a site, in build/site"
 	@echo "make setup   install only"
@@ -57,6 +58,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+compiled: $(STAMP)
+	$(BIN)/python .ci/compiled.py
 
 bench: $(STAMP)
 	$(BIN)/simfl bench

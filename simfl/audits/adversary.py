@@ -6,7 +6,6 @@ See `simfl.audits.audit`.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +57,6 @@ class ListeningTape(Tape):
         self._left = dict(clients)
         self._hear = hear
         self._factor = factor
-        self._heard: weakref.WeakSet[Gradient] = weakref.WeakSet()
         self._pending: list[tuple[Model, Model, Gradient]] = []
 
     def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
@@ -86,8 +84,8 @@ class ListeningTape(Tape):
 
     def _listen(self, terms: Sequence[tuple[float, Model | Gradient]]) -> None:
         for _, value in terms:
-            if isinstance(value, Gradient) and self._left.get(value.client) and value not in self._heard:
-                self._heard.add(value)
+            if isinstance(value, Gradient) and self._left.get(value.client) and not value.heard:
+                value.heard = True
                 self._left[value.client] -= 1
                 release = super().combine((self._factor, value.twin()))
                 self._pending.append((value.model, release, value.twin()))

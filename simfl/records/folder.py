@@ -61,6 +61,7 @@ class Manifest:
         updates: updates of all clients together.
         window: updates recorded before they are executed together.
         width: operations executed side by side.
+        compiled: whether the modules that run for every event were compiled (`simfl.compiled`).
         digest: SHA-256 over the tables, wall-clock columns apart: equal for two runs of one scenario.
         tables: SHA-256 of each table, likewise.
         versions: of simfl and what it computes with.
@@ -76,6 +77,7 @@ class Manifest:
     updates: int = 0
     window: int | None = None
     width: int | None = None
+    compiled: bool = False
     digest: str = ""
     tables: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=versions)
@@ -102,6 +104,7 @@ def _checked(manifest: Manifest) -> Manifest:
             isinstance(names, dict) and all(isinstance(text, str) for text in names.values())
             for names in (tables, versions_)
         ),
+        "compiled": isinstance(manifest.compiled, bool),
         "extra": isinstance(extra, dict),
     }
     wrong = [name for name, is_right in right.items() if not is_right]

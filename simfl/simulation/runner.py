@@ -21,6 +21,7 @@ import numpy as np
 
 from simfl import signals
 from simfl.callbacks import Audience, Callback
+from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
@@ -75,6 +76,7 @@ def prepare(
     Raises:
         ScenarioError, DataError: with one line that says what to change.
     """
+    is_compiled()  # or not what the sources say
     choose_device(device)
     own = Own(model, data)
     return assemble(opened(scenario, own), own=own)
@@ -721,6 +723,7 @@ class Simulation:
             updates=self.algorithm.updates,
             window=self.window,
             width=self.width,
+            compiled=is_compiled(),
             digest=combine_digests(digests) if digests else "",
             tables=digests,
             extra=extra,

@@ -22,14 +22,15 @@ row that nobody can mention any more is released at the next flush and its place
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
+from simfl.compiled import Integer, Number
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
 
@@ -67,7 +68,7 @@ class Model:
 
     __slots__ = ("coefs", "rows")
 
-    def __init__(self, rows: tuple[Row, ...], coefs: tuple[float, ...]) -> None:
+    def __init__(self, rows: tuple[Row, ...], coefs: tuple[Number, ...]) -> None:
         self.rows = rows
         self.coefs = coefs
 
@@ -87,27 +88,30 @@ class Gradient:
             deviation where that is Gaussian.
         expected: number of examples that were to be expected, where `size` was drawn; 0 if nobody says.
         released: whether the tape's tally has counted it.
+        heard: whether somebody who listens to the tape has heard it.
     """
 
-    __slots__ = ("__weakref__", "client", "draw", "expected", "first", "model", "noise_scale", "released", "size")
+    __slots__ = ("client", "draw", "expected", "first", "heard", "model", "noise_scale", "released", "size")
 
     #: What an operation of a round knows besides; nothing here.
-    step: tuple[float, ...] = ()
+    step: tuple[Number, ...] = ()
     #: How many of the client's mini-batches it takes.
-    steps: int = 1
+    steps: Integer = 1
     #: The clipping norm, where it has one of its own.
-    own_norm: float | None = None
+    own_norm: Number | None = None
     #: Promises that are consumed in its place, together.
     pieces: Sequence[Gradient] = ()
 
-    def __init__(self, model: Model, client: int, draw: int, size: int, noise_scale: float, expected: int = 0) -> None:
+    def __init__(
+        self, model: Model, client: Integer, draw: Integer, size: Integer, noise_scale: Number, expected: Integer = 0
+    ) -> None:
         self.model = model
         self.client = client
         self.draw = draw
         self.size = size
         self.noise_scale = noise_scale
         self.expected = expected
-        self.released = False
+        self.released = self.heard = False
         self.first = 0
 
     @property
@@ -122,9 +126,13 @@ class Gradient:
 
     def twin(self) -> Gradient:
         """Return a copy that can be consumed besides, and is not counted: for who listens."""
-        twin = copy.copy(self)
-        twin.released = True
+        twin = self._again()
+        twin.first, twin.released = self.first, True
         return twin
+
+    def _again(self) -> Gradient:
+        """Promise the same once more."""
+        return Gradient(self.model, self.client, self.draw, self.size, self.noise_scale, self.expected)
 
 
 class GradientInPieces(Gradient):
@@ -138,7 +146,9 @@ class GradientInPieces(Gradient):
 
     __slots__ = ("_examples", "pieces")
 
-    def __init__(self, pieces: Sequence[Gradient], draw: int, examples: int, noise_scale: float, expected: int) -> None:
+    def __init__(
+        self, pieces: Sequence[Gradient], draw: Integer, examples: Integer, noise_scale: Number, expected: Integer
+    ) -> None:
         super().__init__(pieces[0].model, pieces[0].client, draw, _IN_PIECES, noise_scale, expected)
         self._examples = examples
         self.pieces = pieces
@@ -176,16 +186,23 @@ class ClippedGradient(Gradient):
     def __init__(
         self,
         model: Model,
-        client: int,
-        draw: int,
-        size: int,
-        noise_scale: float,
-        clipping_norm: float,
-        expected: int = 0,
+        client: Integer,
+        draw: Integer,
+        size: Integer,
+        noise_scale: Number,
+        clipping_norm: Number,
+        expected: Integer = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
         self.own_norm = clipping_norm
         self.step = (clipping_norm,)
+
+    def _again(self) -> Gradient:
+        """The same with the norm."""
+        assert self.own_norm is not None
+        return ClippedGradient(
+            self.model, self.client, self.draw, self.size, self.noise_scale, self.own_norm, self.expected
+        )
 
 
 class Round(Gradient):
@@ -208,17 +225,31 @@ class Round(Gradient):
     def __init__(
         self,
         model: Model,
-        client: int,
-        draw: int,
-        steps: int,
-        size: int,
-        step: tuple[float, float, float, float],
-        noise_scale: float,
-        expected: int = 0,
+        client: Integer,
+        draw: Integer,
+        steps: Integer,
+        size: Integer,
+        step: tuple[Number, Number, Number, Number],
+        noise_scale: Number,
+        expected: Integer = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
         self.first = self.steps = steps
         self.step = step
+
+    def _again(self) -> Gradient:
+        """The same with its steps."""
+        eta, beta, t, dt = self.step
+        return Round(
+            self.model,
+            self.client,
+            self.draw,
+            self.steps,
+            self.size,
+            (eta, beta, t, dt),
+            self.noise_scale,
+            self.expected,
+        )
 
 
 @dataclass
@@ -292,6 +323,7 @@ class AbstractExecutor(Protocol):
         """Return what is decided by models [k, d] given as forms, and losses [k, m] on mini-batches `draws`."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Tape:
     """Records operations on models and hands them to the executor in windows.
 
@@ -351,16 +383,16 @@ class Tape:
 
     def _clear(self) -> None:
         self._g_ints: list[int] = []
-        self._g_floats: list[float] = []
+        self._g_floats: list[Number] = []
         self._g_levels: list[int] = []
         self._c_ints: list[int] = []
-        self._c_floats: list[float] = []
+        self._c_floats: list[Number] = []
         self._c_levels: list[int] = []
         self._s_ints: list[int] = []
-        self._s_floats: list[float] = []
+        self._s_floats: list[Number] = []
         self._s_levels: list[int] = []
         self._t_ints: list[int] = []
-        self._t_floats: list[float] = []
+        self._t_floats: list[Number] = []
         self._t_levels: list[int] = []
 
     def _recorded(self) -> int:
@@ -377,12 +409,12 @@ class Tape:
     def gradient(
         self,
         model: Model,
-        client: int,
-        draw: int,
-        size: int,
-        noise_scale: float = 0.0,
-        clipping_norm: float | None = None,
-        expected: int = 0,
+        client: Integer,
+        draw: Integer,
+        size: Integer,
+        noise_scale: Number = 0.0,
+        clipping_norm: Number | None = None,
+        expected: Integer = 0,
     ) -> Gradient:
         """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
         assert not self.local, "this tape records rounds"
@@ -412,11 +444,11 @@ class Tape:
     def gradient_in_pieces(
         self,
         model: Model,
-        client: int,
-        draw: int,
-        size: int,
-        noise_scale: float = 0.0,
-        expected: int = 0,
+        client: Integer,
+        draw: Integer,
+        size: Integer,
+        noise_scale: Number = 0.0,
+        expected: Integer = 0,
         start: tuple[int, int] | None = None,
     ) -> Gradient:
         """Promise the gradient of a batch of any size, in pieces that one operation each can process, side by side.
@@ -445,13 +477,13 @@ class Tape:
     def train(
         self,
         model: Model,
-        client: int,
-        draw: int,
-        steps: int,
-        size: int,
-        step: tuple[float, float, float, float],
-        noise_scale: float = 0.0,
-        expected: int = 0,
+        client: Integer,
+        draw: Integer,
+        steps: Integer,
+        size: Integer,
+        step: tuple[Number, Number, Number, Number],
+        noise_scale: Number = 0.0,
+        expected: Integer = 0,
     ) -> Round:
         """Read `model` now and promise its change by a round of local steps; see `Round`.
 
@@ -494,7 +526,7 @@ class Tape:
             self.releases.hold(promise)
 
     def apply_with_noise(
-        self, base: Model, factor: float, terms: Sequence[tuple[float, Gradient]], noise_scale: float
+        self, base: Model, factor: Number, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> Model:
         """Return base + factor * (sum_j c_j U_j + noise_scale * noise): a server adds noise to a sum of updates.
 
@@ -518,7 +550,7 @@ class Tape:
 
     # -- sums ----------------------------------------------------------------------------------
 
-    def apply(self, *terms: tuple[float, Model | Gradient]) -> Model:
+    def apply(self, *terms: tuple[Number, Model | Gradient]) -> Model:
         """Return sum c * value, computed at once and in the order of recording: what a server does with what arrives.
 
         Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
@@ -534,7 +566,7 @@ class Tape:
                 size, other.size = other.size, _USED
                 gradient = self._record((), (), other, 1.0, other.first, size, other.noise_scale)
                 return Model((self._serial([(one.rows[0], c0 * one.coefs[0]), (gradient, c1)]),), _ONE)
-        form: dict[Row, float] = {}
+        form: dict[Row, Number] = {}
         for coef, value in terms:
             model = self.combine((1.0, value)) if isinstance(value, Gradient) else value
             for row, c in zip(model.rows, model.coefs, strict=True):
@@ -545,7 +577,7 @@ class Tape:
             row = self._serial([(row, 1.0), *items[at : at + self.reads - 1]])
         return Model((row,), _ONE)
 
-    def _serial(self, items: list[tuple[Row, float]]) -> Row:
+    def _serial(self, items: list[tuple[Row, Number]]) -> Row:
         """Record out = sum_j b_j row_j as a serial operation, of the level of what it reads."""
         level = self._floor
         for row, _ in items:
@@ -567,7 +599,7 @@ class Tape:
             self.flush()
         return out
 
-    def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
+    def combine(self, *terms: tuple[Number, Model | Gradient]) -> Model:
         """Return the linear combination sum c * value of models and gradients.
 
         Without a gradient nothing is computed yet. Gradients are consumed.
@@ -587,8 +619,8 @@ class Tape:
                         )
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
-        form: dict[Row, float] = {}
-        gradients: list[tuple[float, Gradient]] | None = None
+        form: dict[Row, Number] = {}
+        gradients: list[tuple[Number, Gradient]] | None = None
         for coef, value in terms:
             if isinstance(value, Gradient):
                 if value.pieces and self.releases is not None and not value.released:
@@ -614,13 +646,13 @@ class Tape:
             return Model((self._step(form, coef, gradient),), (1.0,))
         return self._sum_of_gradients(form, gradients)
 
-    def _settled(self, terms: Sequence[tuple[float, Model | Gradient]]) -> dict[Row, float]:
+    def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
         """The form of the models in `terms`, each made a single row first.
 
         Settling the terms, not their sum, serves whoever else holds one of them: the partner of a
         gossip average, for example.
         """
-        form: dict[Row, float] = {}
+        form: dict[Row, Number] = {}
         for coef, value in terms:
             if isinstance(value, Model):
                 row = self.settle(value).rows[0]
@@ -635,7 +667,7 @@ class Tape:
         return model
 
     def transform(
-        self, gradient: Model, base: Model, state: Sequence[Model], count: int, step_size: float
+        self, gradient: Model, base: Model, state: Sequence[Model], count: Integer, step_size: Number
     ) -> tuple[Model, tuple[Model, ...]]:
         """Return base + step_size * (what the problem's optimiser makes of the gradient), and the next state.
 
@@ -746,7 +778,7 @@ class Tape:
         self._next_number += 1
         return Row(self._next_number - 1, level, self._graveyard)
 
-    def _combine_rows(self, form: dict[Row, float]) -> Row:
+    def _combine_rows(self, form: dict[Row, Number]) -> Row:
         """Record out = sum_j b_j row_j for at most `reads` rows."""
         level = self._floor
         for row in form:
@@ -768,7 +800,7 @@ class Tape:
             self.flush()
         return out
 
-    def _reduce(self, form: dict[Row, float]) -> Row:
+    def _reduce(self, form: dict[Row, Number]) -> Row:
         """Sum any number of rows into one, as a tree with `reads` children per node."""
         items = list(form.items())
         while len(items) > self.reads:
@@ -778,7 +810,7 @@ class Tape:
             ]
         return self._combine_rows(dict(items))
 
-    def _step(self, base: dict[Row, float], coef: float, gradient: Gradient) -> Row:
+    def _step(self, base: dict[Row, Number], coef: Number, gradient: Gradient) -> Row:
         """Record out = base + coef * gradient, in as many operations as it takes."""
         if len(base) > self.reads:
             base = {self._reduce(base): 1.0}
@@ -806,12 +838,12 @@ class Tape:
     def _record(
         self,
         rows: tuple[Row, ...],
-        coefs: tuple[float, ...],
+        coefs: tuple[Number, ...],
         gradient: Gradient,
-        coef: float,
-        first: int,
-        size: int,
-        noise_scale: float,
+        coef: Number,
+        first: Integer,
+        size: Integer,
+        noise_scale: Number,
     ) -> Row:
         """Record one operation with a gradient: out = sum coefs * rows + coef * gradient."""
         read = gradient.model.rows[0]
@@ -839,13 +871,13 @@ class Tape:
             self.flush()
         return out
 
-    def _sum_of_gradients(self, base: dict[Row, float], gradients: list[tuple[float, Gradient]]) -> Model:
+    def _sum_of_gradients(self, base: dict[Row, Number], gradients: list[tuple[Number, Gradient]]) -> Model:
         """base + sum of many gradients: a fixed number of chains, each a sequence of steps, then a tree."""
-        partial: list[dict[Row, float]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
+        partial: list[dict[Row, Number]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
         for i, (coef, gradient) in enumerate(gradients):
             chain = i % len(partial)
             partial[chain] = {self._step(partial[chain], coef, gradient): 1.0}
-        total: dict[Row, float] = {}
+        total: dict[Row, Number] = {}
         for part in partial:
             total.update(part)
         return Model((self._reduce(total),), (1.0,))
@@ -892,5 +924,5 @@ def _ints(values: list[int]) -> NDArray[np.int32]:
     return np.fromiter(values, dtype=np.int32, count=len(values))
 
 
-def _floats(values: list[float]) -> NDArray[np.float32]:
+def _floats(values: list[Number]) -> NDArray[np.float32]:
     return np.fromiter(values, dtype=np.float32, count=len(values))

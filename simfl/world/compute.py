@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.compiled import Integer, Number
 from simfl.streams import Streams
 from simfl.world.steps import Steps
 
@@ -76,14 +77,14 @@ class Draws:
         self._counts: dict[int, int] = {}
         self._left: dict[int, int] = {}  # of blocks that were not kept
 
-    def next(self, client: int) -> float:
+    def next(self, client: Integer) -> float:
         """Return the client's next draw."""
         block = self._blocks.get(client)
         if not block:
             block = self._draw(client)
         return block.pop()
 
-    def _draw(self, client: int) -> list[float]:
+    def _draw(self, client: Integer) -> list[float]:
         """Draw the client's next block, or what was left of one that was not kept."""
         if len(self._blocks) >= self._kept:
             self._left |= {other: len(block) for other, block in self._blocks.items() if block}
@@ -193,7 +194,7 @@ class Compute:
         self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # those asked for last
         self._iteration = [0] * self._num_clients
 
-    def duration(self, client: int, examples: float, now: float) -> float:
+    def duration(self, client: Integer, examples: Number, now: Number) -> float:
         """Return the seconds that the client's next mini-batch, or several, take if they begin now."""
         seconds = examples * self._base[client]
         if self._overhead is not None:
@@ -210,7 +211,7 @@ class Compute:
             seconds *= self._trace.factor(client, now)
         return seconds
 
-    def _applies(self, rule: int, slowdown: Slowdown, client: int, iteration: int) -> bool:
+    def _applies(self, rule: int, slowdown: Slowdown, client: Integer, iteration: int) -> bool:
         if slowdown.clients is not None:
             return client in slowdown.clients
         key = rule, iteration // _BLOCK

@@ -14,6 +14,7 @@ from typing import Any
 
 import simpy
 
+from simfl.compiled import Integer, Number
 from simfl.errors import RunError, SimflError
 
 #: A SimPy process of a client: a generator that yields events.
@@ -55,11 +56,11 @@ class Clock:
         """Whether `stop` was called."""
         return self._stop.triggered  # type: ignore[no-any-return]
 
-    def start(self, process: Process, client: int | None = None) -> None:
+    def start(self, process: Process, client: Integer | None = None) -> None:
         """Start a process. What it raises ends the run."""
         self.env.process(self._guarded(process, client))
 
-    def _guarded(self, process: Process, client: int | None) -> Process:
+    def _guarded(self, process: Process, client: Integer | None) -> Process:
         # SimPy re-creates the exceptions of a process by type(e)(*e.args), which loses causes and
         # breaks on exceptions with other signatures: keep the original and stop the clock instead.
         try:
@@ -69,7 +70,7 @@ class Clock:
         except BaseException as error:
             self._fail(error, client)
 
-    def _fail(self, error: BaseException, client: int | None) -> None:
+    def _fail(self, error: BaseException, client: Integer | None) -> None:
         if isinstance(error, SimflError) or not isinstance(error, Exception):
             self._failure = error
         else:
@@ -78,7 +79,7 @@ class Clock:
             self._failure.__cause__ = error
         self.stop()
 
-    def timeout(self, seconds: float, value: Any = None) -> simpy.Event:
+    def timeout(self, seconds: Number, value: Any = None) -> simpy.Event:
         """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
         return self.env.timeout(seconds, value)
 
@@ -86,7 +87,7 @@ class Clock:
         """An event that happens when its `succeed()` is called."""
         return self.env.event()
 
-    def call_at(self, time: float, call: Callable[[], None]) -> None:
+    def call_at(self, time: Number, call: Callable[[], None]) -> None:
         """Call something at a virtual time (now, if that has passed by rounding)."""
 
         def run(_: simpy.Event) -> None:

@@ -26,6 +26,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mypy_extensions import mypyc_attr
+
+from simfl.compiled import Integer
 from simfl.streams import Streams
 from simfl.world.availability import Availability
 from simfl.world.compute import Constant, Draws, Sampler
@@ -38,6 +41,7 @@ from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
 KEPT_LINKS = 2**19
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True)
 class LinkModel:
     """How every link behaves. Another kind of link is a subclass with `losses` or `latencies` of its own.
@@ -124,7 +128,7 @@ class TcpStartup:
     pause_s: float = 1.0
     round_trips: float = 1.0
 
-    def wait_s(self, size: int, round_trip_s: float, bandwidth: float | None, window: float) -> float:
+    def wait_s(self, size: Integer, round_trip_s: float, bandwidth: float | None, window: float) -> float:
         """Return for how long a message's acknowledgements are awaited before its last window is sent.
 
         Args:
@@ -164,17 +168,17 @@ class ServerModel:
 class Traffic:
     """What a client sent: bytes and messages, resends included."""
 
-    sent_bytes: int = 0
-    messages: int = 0
+    sent_bytes: Integer = 0
+    messages: Integer = 0
 
 
 @dataclass(slots=True)
 class Message:
     """A message on its way; `number` counts those of its link, for links that keep their order."""
 
-    source: int
-    target: int
-    size: int
+    source: Integer
+    target: Integer
+    size: Integer
     deliver: Callable[[], None] | None  # None: given up
     refused: Callable[[], None] | None
     sent_s: float
@@ -184,6 +188,7 @@ class Message:
     started: bool = False  # has waited for its connection
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Carrier(ABC):
     """How the bytes of messages get from source to target, and which of them wait for others.
 
@@ -200,7 +205,8 @@ class Carrier(ABC):
         network: whose messages are carried.
     """
 
-    costs = shares = False
+    costs = False
+    shares = False
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -215,15 +221,15 @@ class Carrier(ABC):
         self.network.arrive(message)
 
     @abstractmethod
-    def paced_s(self, source: int, target: int, size: int) -> float:
+    def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
         """Return how long `size` bytes take if nothing else is sent, without latency."""
 
-    def beneath_s(self, source: int, target: int) -> float:
+    def beneath_s(self, source: Integer, target: Integer) -> float:
         """Return what the way adds to the latency of the link."""
         return 0.0
 
     def together_s(
-        self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
+        self, pairs: Sequence[tuple[int, int]], size: Integer, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
         """Return how long messages of `size` bytes take that are sent side by side where nothing else is.
 
@@ -241,6 +247,7 @@ class Carrier(ABC):
         """Return for how long the busiest of all that carry has something to send."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queues(Carrier):
     """One message after the other: each waits for its link, the source's uplink, and at the end for the downlink."""
 
@@ -303,7 +310,7 @@ class Queues(Carrier):
         end = self._downlink_free[message.target] = max(begin + need, now)
         self.clock.call_at(end, lambda: self.network.arrive(message))
 
-    def paced_s(self, source: int, target: int, size: int) -> float:
+    def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
         """The slowest on the way paces them."""
         paces = self._bandwidth, self._uplinks.get(source, self._uplink), self._downlinks.get(target, self._downlink)
         return max(size / pace if pace else 0.0 for pace in paces)
@@ -314,6 +321,7 @@ class Queues(Carrier):
         return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Values:
     """What each link is like in one run: here all alike, but for the nodes that are not clients.
 
@@ -354,7 +362,7 @@ class Values:
         """Take over what a node that is not a client shares among its messages."""
         self.uplinks[node], self.downlinks[node] = uplink, downlink
 
-    def bandwidth(self, source: int, target: int) -> Capacity:
+    def bandwidth(self, source: Integer, target: Integer) -> Capacity:
         """Return the bytes per second of a link."""
         return self._links.bandwidth
 
@@ -370,7 +378,9 @@ class Values:
         """Return a time until which no capacity changes; infinite: none ever does."""
         return math.inf
 
-    def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
+    def ever(
+        self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
+    ) -> Collection[float | None]:
         """Return what a link has in the course of a run: several values if they change, of draws their mean.
 
         Args:
@@ -386,12 +396,12 @@ class Values:
         found = self.uplink(source) if quantity == "uplink" else self.downlink(target)
         return (found,)  # type: ignore[return-value]
 
-    def mean_latency_s(self, source: int, target: int, time: float) -> float:
+    def mean_latency_s(self, source: Integer, target: Integer, time: float) -> float:
         """Return the mean latency of messages from source to target at a time."""
         latency = self._links.latency
         return 0.0 if latency is None else mean_of_sampler(latency)
 
-    def mean_loss(self, source: int, target: int, time: float) -> float:
+    def mean_loss(self, source: Integer, target: Integer, time: float) -> float:
         """Return the probability that a message from source to target is lost, on average."""
         return self._links.loss
 
@@ -403,10 +413,10 @@ MessageRow = tuple[float, float, int, int, int, int]
 class Witness(Protocol):
     """Who is told what is in messages; what that is, algorithms and their witness know between them."""
 
-    def sent(self, source: int, target: int, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
+    def sent(self, source: Integer, target: Integer, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
         """A message sets out; returns what is called in the place of `deliver` when it arrives."""
 
-    def shown(self, source: int, target: int, content: Any) -> None:
+    def shown(self, source: Integer, target: Integer, content: Any) -> None:
         """A message arrives as it is sent."""
 
     def merged(self, node: int, content: Any) -> None:
@@ -487,7 +497,7 @@ class Network:
         """Messages sent by all clients and servers so far, resends included."""
         return sum(t.messages for t in self.traffic)
 
-    def bandwidth(self, source: int, target: int) -> float | None:
+    def bandwidth(self, source: Integer, target: Integer) -> float | None:
         """Return the bytes per second of a link now, None for infinite."""
         return self._now(self.values.bandwidth(source, target))
 
@@ -502,7 +512,7 @@ class Network:
     def _now(self, capacity: Capacity) -> float | None:
         return capacity if capacity is None or isinstance(capacity, float | int) else capacity.at(self.clock.now)
 
-    def transfers_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
+    def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long messages take that are sent side by side where nothing else is, and count them, with resends.
 
         Args:
@@ -522,7 +532,7 @@ class Network:
         self.delivered += len(pairs)
         return self.carrier.together_s(pairs, size, lost_s, latencies_s)
 
-    def expected_s(self, pairs: Sequence[tuple[int, int]], size: int) -> list[float]:
+    def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return how long the same take on average; nothing is drawn or counted."""
         none, values, now, found = [0.0] * len(pairs), self.values, self.clock.now, []
         paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
@@ -537,7 +547,7 @@ class Network:
         """Whether what is sent again over an idle network takes equally long again: `expected_s`."""
         return self.values.repeats
 
-    def _ready_s(self, source: int, target: int, size: int) -> float:
+    def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
         """Return when a message that is sent now has its connection, and no more acknowledgements to wait for."""
         startup, now = self.links.startup, self.clock.now
         if startup is None:
@@ -594,14 +604,14 @@ class Network:
             return None
         return self._latency_s(source, message.target, begin) if self._latency_s is not None else 0.0
 
-    def count(self, source: int, size: int, messages: int = 1) -> None:
+    def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without travelling."""
         traffic = self.traffic[source]
         traffic.sent_bytes += messages * (size + self.links.overhead)
         traffic.messages += messages
         self.delivered += messages
 
-    def hand_over(self, source: int, target: int, size: int, content: Any = None) -> None:
+    def hand_over(self, source: Integer, target: Integer, size: Integer, content: Any = None) -> None:
         """Count a message that arrives at once: for senders that know that the network is `free`."""
         self.count(source, size)
         if content is not None and self.witness is not None:
@@ -612,9 +622,9 @@ class Network:
 
     def send(
         self,
-        source: int,
-        target: int,
-        size: int,
+        source: Integer,
+        target: Integer,
+        size: Integer,
         deliver: Callable[[], None],
         refused: Callable[[], None] | None = None,
         content: Any = None,

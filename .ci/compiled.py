@@ -1,0 +1,125 @@
+"""Build the compiled wheel from a copy of the sources, and compare what it computes with what the sources do.
+
+    python .ci/compiled.py [FOLDER]
+
+leaves the wheel in FOLDER (dist/ by default) and what is in it in build/compiled/, outside of the sources: nothing
+that is compiled ever lies beside a file that is edited.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("simfl", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+PLACE = ROOT / "build" / "compiled"
+
+#: Algorithms of three kinds, and between them what the compiled modules do: messages that get lost and queue, slow and
+#: random clients, crashes, rounds, optimisers, noise, and numbers of NumPy.
+COMMON: dict[str, Any] = {
+    "data": {"set": "digits"},
+    "model": {"kind": "softmax"},
+    "clients": {"count": 8, "jitter": {"kind": "lognormal", "sigma": 0.3}, "seconds_per_example": "1 ms"},
+    "stop": {"updates": 300},
+    "evaluate": {"every": {"updates": 100}},
+    "record": {"messages": True},
+}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "adpsgd": {
+        "algorithm": {"kind": "adpsgd", "batch_size": 8, "step_size": 0.1},
+        "links": {"latency": "3 ms", "bandwidth": "1 Mbit/s", "loss": 0.1, "fifo": True},
+        "slowdowns": [{"random": 1, "factor": 4}],
+        "availability": [{"clients": [2], "crash": [{"at": "1 s", "back": "2 s"}]}],
+    },
+    "gossip": {
+        "algorithm": {"kind": "gossip_learning", "batch_size": 8, "step_size": 0.1, "sampling": "poisson"},
+        "links": {"latency": {"kind": "exponential", "mean": "5 ms"}, "uplink": "2 Mbit/s", "downlink": "1 Mbit/s"},
+        "privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0},
+    },
+    "fedbuff": {
+        "algorithm": {"kind": "fedbuff", "batch_size": 8, "step_size": 0.1, "local_steps": 3, "buffer_size": 3},
+        "links": {"latency": "2 ms"},
+    },
+}
+
+PLAY = """
+import json, sys, simfl
+found = {}
+for name, sections in json.loads(sys.stdin.read()).items():
+    run = simfl.run({"name": name, **sections}, out=sys.argv[1], checkpoint_every="never")
+    found[name] = run.manifest.compiled, run.manifest.digest
+print(json.dumps(found))
+"""
+
+
+def play(package: Path, folder: Path) -> dict[str, tuple[bool, str]]:
+    """Run all scenarios with the simfl that lies in a folder; return whether it is compiled, and digests, by name."""
+    folder.mkdir()
+    scenarios = {name: {**COMMON, **sections} for name, sections in SCENARIOS.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(folder)],
+        input=json.dumps(scenarios),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"compiled: the runs of {package} failed:\n{done.stderr}")
+    return {name: tuple(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def build(wheels: Path, scratch: Path) -> Path:
+    """Build the wheel from a copy of the sources and return its path."""
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, scratch / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--no-build-isolation", "--wheel-dir", str(scratch / "wheels"), str(scratch)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "SIMFL_COMPILED": "always"}
+    )
+    if done.returncode:
+        sys.exit(f"compiled: the wheel could not be built:\n{done.stdout}{done.stderr}")
+    (wheel,) = (scratch / "wheels").glob("*.whl")
+    wheels.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(wheel, wheels / wheel.name))
+
+
+def main(wheels: Path) -> None:
+    """Build, unpack, run and compare."""
+    spec = importlib.util.spec_from_file_location("simfl_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    if missing := setup.compiler_missing():
+        print(f"compiled: skipped, there is no C compiler: {missing}")
+        return
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name, "copy")
+        scratch.mkdir()
+        wheel = build(wheels, scratch)
+        shutil.rmtree(PLACE, ignore_errors=True)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(PLACE)
+        compiled, plain = play(PLACE, Path(name, "compiled")), play(ROOT, Path(name, "plain"))
+    for scenario, (is_compiled, digest) in compiled.items():
+        if not is_compiled or plain[scenario] != (False, digest):
+            sys.exit(f"compiled: {scenario}: expected equal digests, found {compiled[scenario]} and {plain[scenario]}")
+    print(f"compiled: {', '.join(compiled)}: equal digests compiled and not; the wheel is {wheel}")
+    print(f"compiled: to use it, pip install --force-reinstall --no-deps {wheel}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "dist")
