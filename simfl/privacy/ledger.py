@@ -140,6 +140,7 @@ class Ledger:
         self.delta = terms.delta
         self._refusal = terms.refusal or self._reason()
         kinds = {(int(n), level) for n, level in zip(self.sizes, self.levels, strict=True)}
+        self._views = RenyiTable(closed_form=True)
         self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS or terms.rounding is not None)
 
     def with_terms(self, **changes: Any) -> Self:
@@ -370,6 +371,18 @@ class Ledger:
             drift[row] = counts @ drifts[used]
         epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
+
+    def epsilon_of_views(self, views: Sequence[tuple[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
+        """Return epsilon of releases whose noise is not the clients' own, by the Renyi accountant at integer orders.
+
+        Args:
+            views: (client, {(batch size, level): count}) each, as if this were all that somebody saw of the client.
+        """
+        other = copy.copy(self)
+        other._table = self._views
+        compositions = [self._composition(int(self.sizes[client]), kinds) for client, kinds in views]
+        found = other._renyi(compositions)
+        return np.array([found[composition] for composition in compositions])
 
     def _tight(self, composition: Composition) -> float:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)

@@ -1,12 +1,31 @@
-"""Why nothing is left to happen in a run: who has left, who has nothing left to spend, and who waits for whom."""
+"""When a run is over: after how many updates, or because nothing is left to happen, and why that is."""
 
 from __future__ import annotations
 
-from simfl.algorithms import Algorithm
+import math
 
+from simfl.algorithms import Algorithm
+from simfl.scenario.control import Stop
+
+#: A mark that no number of updates reaches.
+NEVER = 2**62
 #: Different lots of clients, and clients by number, that one line names.
 MOST_LOTS = 4
 MOST_NAMED = 5
+
+
+def last_update(stop: Stop, algorithm: Algorithm) -> int:
+    """Return at which number of updates a run is over, as far as sizes are as planned; `NEVER` if at none."""
+    ends = [float(stop.updates)] if stop.updates is not None else []
+    ends += [algorithm.updates_after(stop.epochs)] if stop.epochs is not None else []
+    return math.ceil(min(ends) - 1e-9) if ends else NEVER
+
+
+def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
+    """Return what ends a run at that number of updates or behind it; None if it goes on: rounds were smaller."""
+    if stop.updates is not None and algorithm.updates >= stop.updates:
+        return "updates"
+    return "epochs" if stop.epochs is None or algorithm.epochs >= stop.epochs * (1 - 1e-6) else None
 
 
 def why_over(algorithm: Algorithm) -> str:

@@ -41,7 +41,7 @@ from simfl.simulation.assembly import assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
-from simfl.simulation.endings import why_over
+from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
 from simfl.simulation.own import opened
 from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
@@ -51,8 +51,6 @@ from simfl.tape.executor import Evaluation, automatic_width, choose_device, tune
 from simfl.tape.journal import Journal
 from simfl.world.engine import Process
 
-#: A mark that no number of updates reaches.
-NEVER = 2**62
 #: Host seconds after which rows are handed to the system, or a share of those that the run has taken if that is more:
 #: so much of a run is lost with its process at most, and small pieces do not add up.
 FLUSH_S = 1.0
@@ -404,9 +402,7 @@ class Simulation:
         """Set the marks at which the run is evaluated or ends, and start the processes."""
         scenario, algorithm, clock = self.setup.scenario, self.algorithm, self.world.clock
         stop, every = scenario.stop, scenario.evaluate.every
-        ends = [float(stop.updates)] if stop.updates is not None else []
-        ends += [algorithm.updates_after(stop.epochs)] if stop.epochs is not None else []
-        self._last_update = int(np.ceil(min(ends) - 1e-9)) if ends else NEVER
+        self._last_update = last_update(stop, algorithm)
         #: How many updates there are at the n-th evaluation.
         self._mark_at: Callable[[int], float] | None = None
         if every.updates is not None:
@@ -432,13 +428,10 @@ class Simulation:
         return min(self._next_evaluation, self._last_update)
 
     def _on_mark(self) -> int:
-        updates, stop = self.algorithm.updates, self.setup.scenario.stop
-        if stop.updates is not None and updates >= stop.updates:
-            self._end("done", "updates")
-            return NEVER
+        updates = self.algorithm.updates
         if updates >= self._last_update:
-            if stop.epochs is None or self.algorithm.epochs >= stop.epochs * (1 - 1e-6):
-                self._end("done", "epochs")
+            if (why := ended_by(self.setup.scenario.stop, self.algorithm)) is not None:
+                self._end("done", why)
                 return NEVER
             self._last_update = updates + 1  # rounds of other sizes than planned: some examples are still to come
         if updates >= self._next_evaluation:

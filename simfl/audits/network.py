@@ -1,0 +1,424 @@
+"""Who learned how much about whom: accounts of a whole network, from what everybody saw.
+
+The world of a scenario is played without arithmetic (`simfl.simulation.knowledge`), which leaves behind every message
+as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
+`simfl.privacy.network`; beside it stands the ledger's account of each client, of an observer who sees all that it ever
+sent. The smaller of the two is certified.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simfl.errors import ScenarioError
+from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.network import View
+from simfl.scenario import Scenario, from_mapping, load
+from simfl.simulation.assembly import assemble
+from simfl.simulation.knowledge import Replay
+from simfl.simulation.own import opened
+from simfl.simulation.setup import NOTHING_OWN, Own, Setup
+from simfl.tape.knowledge import Sight
+
+Sees = Literal["messages", "neighbour_sums"]
+
+Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+#: Who sees everything that anybody sends.
+LINKS = "links"
+#: Multiplications that the closures of all observers may cost together: a minute or two.
+MOST_WORK = 2.0**38
+#: Levels of noise that differ by less count as one, and those above the largest as the largest.
+LEVEL_STEP = 1.02
+MOST_LEVEL = 500.0
+
+
+@dataclass(frozen=True)
+class NetworkReport:
+    """What every observer knows of every client.
+
+    Attributes:
+        scenario: its name.
+        delta: that of all epsilons.
+        sees: what observers see, "messages" or "neighbour_sums".
+        statement: what the ledger's epsilon means.
+        gradients: mini-batches (or rounds) with noise that were released.
+        messages: that were sent.
+        pairs: a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
+            "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops;
+            `messages` that came; mu of Gaussian views, without amplification by sampling: as published
+            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute) and of who sees
+            each gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local`
+            (the ledger's); `epsilon`, the smaller of those certified, and by which `account`.
+    """
+
+    scenario: str
+    delta: float
+    sees: str
+    statement: str
+    gradients: int
+    messages: int
+    pairs: pd.DataFrame = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Nodes that put together what they saw; none: who listens to all links.
+
+    Attributes:
+        name: how tables call it.
+        nodes: who.
+    """
+
+    name: str
+    nodes: frozenset[int]
+
+    def saw(self, sight: Sight) -> bool:
+        """Whether a message is among what it saw in the end."""
+        return not self.nodes or (sight.target in self.nodes and sight.came_s < math.inf)
+
+
+def opened_target(target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> Scenario:
+    """Return a scenario, that of a file, or that of the folder of a run that ended as its scenario says.
+
+    Raises:
+        ScenarioError: a run ended otherwise.
+    """
+    if isinstance(target, str | Path) and Path(target).is_dir():
+        from simfl.records import read  # only here: a scenario needs no tables
+
+        run = read(target)
+        if run.status != "done":
+            raise ScenarioError(
+                f"{target}: expected a run that is done, found one that is {run.status}: a replay ends where the "
+                "scenario does; resume it, or name the scenario"
+            )
+        return from_mapping(run.scenario, str(target))
+    return opened(load(target) if isinstance(target, str | Path) else target, own)
+
+
+class Network:
+    """The network of a scenario, replayed.
+
+    Args:
+        target: a scenario, the path of one, or the folder of a run.
+        own: what was given from Python.
+
+    Raises:
+        ScenarioError: what happens depends on data, or no account of this kind is known.
+    """
+
+    def __init__(self, target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> None:
+        self.setup: Setup = assemble(opened_target(target, own), own=own)
+        self.replay = Replay(self.setup)
+        self.knowledge = self.replay.knowledge
+        self.count = self.setup.scenario.clients.count
+
+    # -- who -----------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> list[int]:
+        """Nodes that are no clients: the server first, aggregators behind it."""
+        return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
+
+    def observer(self, nodes: Iterable[int | str]) -> Observer:
+        """Return the observer that some nodes are together: clients by number, "server", or "links".
+
+        Raises:
+            ScenarioError: there is no such node.
+        """
+        found, names = set(), []
+        for node in nodes:
+            if node == LINKS:
+                return Observer(LINKS, frozenset())
+            if node == "server" and self.servers:
+                number = self.servers[0]
+            elif str(node).isdigit() and int(node) < self.count + len(self.servers):
+                number = int(node)
+            else:
+                there = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "") + f', or "{LINKS}"'
+                raise ScenarioError(f"observer: expected {there}, found {node!r}")
+            found.add(number)
+            names.append("server" if [number] == self.servers[:1] else str(number))
+        return Observer("+".join(names), frozenset(found))
+
+    @functools.cached_property
+    def observers(self) -> list[Observer]:
+        """Every node that received something."""
+        heard = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
+        return [self.observer([node]) for node in sorted(heard)]
+
+    def distances(self, observer: Observer) -> NDArray[np.float64]:
+        """Return the hops from each client to an observer over links that carried something, [K]; infinite if none."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import dijkstra
+
+        nodes = self.count + len(self.servers)
+        ends = np.array([(sight.source, sight.target) for sight in self.knowledge.messages], dtype=np.int64)
+        if not observer.nodes or not len(ends):
+            return np.full(self.count, 0.0 if not observer.nodes else math.inf)
+        graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
+        found = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
+        result: NDArray[np.float64] = found[: self.count]
+        return result
+
+    # -- what they saw ---------------------------------------------------------------------------
+
+    def seen(self, observer: Observer, sees: Sees = "messages", until: float = math.inf) -> list[int]:
+        """Return the rows that an observer saw, each once, in the order of their coming.
+
+        Args:
+            observer: who.
+            sees: "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
+            until: virtual time in seconds.
+        """
+        sights = self.knowledge.messages
+        if sees == "neighbour_sums":
+            if not self.knowledge.merged:
+                raise ScenarioError(
+                    "privacy network: expected an algorithm whose nodes add up several messages in a round, such as "
+                    f"dpsgd or fedavg, with neighbour_sums, found {self.setup.scenario.algorithm.kind}"
+                )
+            adding = {sight.target for sight in self.knowledge.merged}
+            if not observer.nodes:
+                raise ScenarioError("privacy network: expected nodes that observe neighbour_sums, found links")
+            sights = [*(one for one in sights if one.target not in adding), *self.knowledge.merged]
+        when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
+        return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
+
+    @functools.cached_property
+    def owners(self) -> NDArray[np.int64]:
+        """Whose each gradient is, int [n]."""
+        return np.array([batch.client for batch in self.knowledge.batches], dtype=np.int64) // self.setup.tasks
+
+    @functools.cached_property
+    def _own_noise(self) -> NDArray[np.float64] | None:
+        return self.knowledge.own_noise()
+
+    def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
+        """Return A and B of rows, without what the observer's own nodes put in."""
+        return self._without(self.knowledge.matrices(rows, noises=self._own_noise is None), observer)
+
+    def _without(self, found: Matrices, observer: Observer) -> Matrices:
+        (a, b), nodes = found, sorted(observer.nodes)
+        a[:, np.isin(self.owners, nodes)] = 0.0
+        if b.shape[1]:
+            whose = np.array([client for client, _ in self.knowledge.noises], dtype=np.int64) // self.setup.tasks
+            b[:, np.isin(whose, nodes)] = 0.0
+        return a, b
+
+    def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
+        """Return what can be known of gradients from A and B."""
+        std = self._own_noise
+        heard = np.any(a != 0.0, axis=0)
+        if std is not None and np.all(std[heard] > 0.0):
+            return View.of_own_noise(a, np.where(heard, std, 1.0))
+        return View(a, b if std is None else a * std)
+
+    @functools.cached_property
+    def _reads(self) -> Matrices:
+        """A and B of the models at which gradients were taken, a row for each gradient."""
+        return self.knowledge.matrices([one.read for one in self.knowledge.batches], noises=self._own_noise is None)
+
+    def closure(self, a: NDArray[np.float64], b: NDArray[np.float64], observer: Observer) -> Matrices:
+        """Return A and B with all models at which gradients in them were taken, and those of these in turn."""
+        others = ~np.isin(self.owners, sorted(observer.nodes))
+        reads, noises = self._reads
+        holds = reads != 0.0
+        known = np.zeros(len(reads), dtype=bool)
+        new = np.any(a != 0.0, axis=0) & others
+        while new.any():
+            known |= new
+            new = np.any(holds[new], axis=0) & others & ~known
+        more = self._without((reads[known], noises[known]), observer)
+        return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
+
+    # -- what it tells of whom ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def changes(self) -> NDArray[np.float64]:
+        """Delta: by how much one example, or one client, changes each gradient at most, f64 [n].
+
+        Raises:
+            ScenarioError: there is no bound, or the noise is not Gaussian.
+        """
+        setup, privacy = self.setup, self.setup.scenario.privacy
+        ledger, clipping = setup.ledger, setup.problem.clipping
+        if privacy is None or ledger is None:
+            raise ScenarioError("privacy: expected a mechanism to account for, found none; add a section privacy")
+        if setup.problem.noise is None or setup.problem.noise.sampler != "gaussian" or clipping.norm is None:
+            raise ScenarioError(
+                f"privacy.mechanism: expected gradients that are clipped, with Gaussian noise, found "
+                f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
+            )
+        if ledger.terms.rounding is not None:
+            raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
+        if not ledger.certifies(self.replay.releases):
+            raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
+        if ledger.terms.unit == "example" and ledger.sampling == "with_replacement":
+            raise ScenarioError(
+                "algorithm.sampling: expected batches that hold an example once, found with_replacement; use poisson"
+            )
+        factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
+        whole = ledger.terms.unit == "client" and setup.problem.rounds is None  # the mean is clipped, the sum is sent
+        return np.array(
+            [
+                factor * (clipping.norm if one.norm is None else one.norm) * (one.examples if whole else 1)
+                for one in self.knowledge.batches
+            ]
+        )
+
+    def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
+        """Return which of a client's gradients, by place, may hold an example in each pass over its shuffled data."""
+        ledger = self.setup.ledger
+        if ledger is None or not ledger.by_passes:
+            return None
+        found: dict[tuple[int, int], list[int]] = {}
+        for place, column in enumerate(columns):
+            one = self.knowledge.batches[column]
+            first = one.begin[0] * ledger.batch_size + one.begin[1]
+            n = int(ledger.sizes[self.owners[column]])
+            for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
+                found.setdefault((one.client, number), []).append(place)
+        return [np.array(places) for _, places in sorted(found.items())]
+
+    @functools.cached_property
+    def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each."""
+        ledger, std = self.setup.ledger, self._own_noise
+        assert ledger is not None, "changes are asked first"
+        mus = np.full(self.count, math.nan)
+        for client in range(self.count):
+            if std is None:
+                break
+            own = np.flatnonzero(self.owners == client)
+            mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), self.changes[own], self.passes(own))
+        return mus, ledger.final_epsilon(self.replay.releases, "local_transcript")
+
+    def _bare(self, observer: Observer) -> bool:
+        """Whether it sees what clients send before the server adds noise to it."""
+        by_server = self.setup.scenario.algorithm.noise_of_server
+        return by_server and (not observer.nodes or bool(observer.nodes & set(self.servers)))
+
+    @functools.cached_property
+    def _columns(self) -> list[NDArray[np.int64]]:
+        return [np.flatnonzero(self.owners == client) for client in range(self.count)]
+
+    @functools.cached_property
+    def _passes(self) -> list[list[NDArray[np.int64]] | None]:
+        return [self.passes(own) for own in self._columns]
+
+    def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
+        ledger, changes = self.setup.ledger, self.changes
+        assert ledger is not None, "changes are asked first"
+        mus = np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
+        epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
+        if not ledger.by_passes and ledger.terms.unit == "example":
+            views = [(client, self._kinds(view, client)) for client in clients]
+            epsilons = np.minimum(epsilons, ledger.epsilon_of_views(views))
+        return mus, epsilons
+
+    def _kinds(self, view: View, client: int) -> dict[tuple[int, float], int]:
+        """Return (batch size, noise multiplier) -> count of releases that tell no less of a client than a view."""
+        assert self.setup.ledger is not None
+        replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
+        own = self._columns[client]
+        found: Counter[tuple[int, float]] = Counter()
+        for column, d in zip(own.tolist(), view.precisions(own).tolist(), strict=True):
+            if d > 0.0:
+                level = replaced / (self.changes[column] * math.sqrt(d))
+                if 0.0 < level < math.inf:  # rounded down: less noise tells more
+                    level = min(LEVEL_STEP ** math.floor(math.log(level, LEVEL_STEP)), MOST_LEVEL)
+                found[self.knowledge.batches[column].expected, level] += 1
+        return dict(found)
+
+    def pairs(
+        self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
+    ) -> Iterator[pd.DataFrame]:
+        """Yield the table of pairs, of one time and observer at a time."""
+        changes, (local_mu, local) = self.changes, self._local
+        ended_s = self.replay.algorithm.clock.now
+        for until, observer in itertools.product(times, observers):
+            rows = self.seen(observer, sees, until)
+            a, b = self.matrices(rows, observer)
+            whole = self.closure(a, b, observer)
+            work = len(observers) * len(times) * len(whole[0]) ** 2 * len(changes)
+            clients = [client for client in range(self.count) if client not in observer.nodes]
+            published_mu, published = self.spent(self.view(a, b), clients)
+            nothing = np.full(len(clients), math.nan)
+            pairwise_mu, pairwise = self.spent(self.view(*whole), clients) if work <= MOST_WORK else (nothing, nothing)
+            known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
+            yield pd.DataFrame(
+                {
+                    "time_s": min(until, ended_s),
+                    "observer": observer.name,
+                    "client": clients,
+                    "distance": self.distances(observer)[clients],
+                    "messages": len(rows),
+                    # All are bounds, and who sees less knows no more.
+                    "published_mu": np.fmin(published_mu, pairwise_mu),
+                    "pairwise_mu": pairwise_mu,
+                    "local_mu": local_mu[clients],
+                    "published": np.fmin(np.fmin(published, pairwise), known),
+                    "pairwise": pairwise,
+                    "local": known,
+                    "epsilon": np.fmin(pairwise, known),
+                    "account": np.where(pairwise < known, "pairwise", "local"),
+                }
+            )
+
+
+def network(
+    target: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    observers: Sequence[int | str] | None = None,
+    coalition: Sequence[int | str] = (),
+    sees: Sees = "messages",
+    times: int = 1,
+    own: Own = NOTHING_OWN,
+) -> NetworkReport:
+    """Account for what every observer of a network knows of every client.
+
+    Args:
+        target: a scenario, the path of one, or the folder of a run.
+        observers: clients by number, "server", or "links" for who listens to all of them; every node by default.
+        coalition: nodes that put together what they saw, one observer more.
+        sees: "messages", or "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
+        times: at how many equally spaced times, of which the end is the last.
+        own: what was given from Python.
+
+    Raises:
+        ScenarioError: no account of this kind is known; one line says why.
+    """
+    found = Network(target, own)
+    asked = list(found.observers) if observers is None and not coalition else []
+    asked += [found.observer([node]) for node in observers or ()]
+    asked += [found.observer(coalition)] if coalition else []
+    if times < 1:
+        raise ScenarioError(f"times: expected an integer >= 1, found {times}")
+    ended_s = found.replay.algorithm.clock.now
+    moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
+    pairs = pd.concat(found.pairs(asked, sees, moments), ignore_index=True)
+    ledger = found.setup.ledger
+    assert ledger is not None
+    return NetworkReport(
+        scenario=found.setup.scenario.name,
+        delta=ledger.delta,
+        sees=sees,
+        statement=ledger.statement_of(found.replay.releases),
+        gradients=len(found.knowledge.batches),
+        messages=len(found.knowledge.messages),
+        pairs=pairs,
+    )

@@ -1,0 +1,146 @@
+"""`simfl privacy network`: who learned how much about whom."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from simfl.cli.completion import complete_override
+from simfl.cli.privacy.shared import AsJson, Row, present, show
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simfl.audits.network import NetworkReport
+
+Sees = Literal["messages", "neighbour_sums"]
+#: Pairs that the terminal lists one by one.
+MOST_LISTED = 24
+TABLE = "pair_epsilon.csv"
+
+
+def command(
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.", autocompletion=complete_override
+        ),
+    ] = None,
+    observer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--observer",
+            metavar="NODE",
+            help='Who looks: a client by number, "server", or "links" for who listens to all of them; may be repeated. '
+            "Every node by default.",
+            show_default=False,
+        ),
+    ] = None,
+    coalition: Annotated[
+        str | None,
+        typer.Option(
+            "--coalition", metavar="NODES", help="Nodes that put together what they saw: 3,4.", show_default=False
+        ),
+    ] = None,
+    view: Annotated[
+        Sees,
+        typer.Option(
+            "--view", help="What reaches an observer: messages, or, with secure sums, the sum of a round's messages."
+        ),
+    ] = "messages",
+    times: Annotated[int, typer.Option("--times", help="At how many equally spaced virtual times.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the table of all pairs and the figures.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Account for what each node of a network learns about each client, from the messages that reached it.
+
+    The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
+    the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
+    """
+    from simfl.audits.network import network
+    from simfl.scenario import load
+    from simfl.scenario.own_code import look_beside
+
+    look_beside([target])
+    if overrides and target.is_dir():
+        from simfl.errors import ScenarioError
+
+        raise ScenarioError("--set: expected the file of a scenario beside it, found the folder of a run")
+    report = network(
+        target if target.is_dir() else load(target, list(overrides or [])),
+        observers=observer,
+        coalition=[node.strip() for node in coalition.split(",")] if coalition else (),
+        sees=view,
+        times=times,
+    )
+    written = _written(report, out)
+    last = report.pairs[report.pairs["time_s"] == report.pairs["time_s"].max()]
+    title = (
+        f"{report.scenario}: what {len(last['observer'].unique()):,} observers know of {last['client'].nunique():,} "
+        f"clients at delta = {show(report.delta)}"
+    )
+    present(title, _rows(report, last), notes=[*_notes(report, last), *written], result=report, as_json=as_json)
+
+
+def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
+    rows: list[Row | str] = [("messages", report.messages, f"of {report.gradients:,} noisy gradients")]
+    if len(last) <= MOST_LISTED:
+        rows.append("epsilon of a client for an observer, certified")
+        for one in last.to_dict("records"):
+            hops = "" if math.isinf(one["distance"]) else f", distance {one['distance']:.0f}"
+            rows.append((f"{one['client']} for {one['observer']}", _short(one["epsilon"]), f"by {_seen(one)}{hops}"))
+        return rows
+    rows.append("epsilon by distance, certified: median over pairs")
+    for _, pairs in last.groupby("distance"):
+        middle = pairs.median(numeric_only=True).to_dict()
+        where = "no way" if math.isinf(middle["distance"]) else f"distance {middle['distance']:.0f}"
+        least, most = (show(_short(float(one))) for one in (pairs["epsilon"].min(), pairs["epsilon"].max()))
+        by = " and ".join(sorted(set(pairs["account"])))
+        note = f"{least} to {most} over {len(pairs):,} pairs, by {_seen({**middle, 'account': by})}"
+        rows.append((where, _short(middle["epsilon"]), note))
+    return rows
+
+
+def _seen(one: dict[Any, Any]) -> str:
+    """Say by which account an epsilon is, and what the literature would say."""
+    return f"{one['account']}; as published {show(_short(one['published']))}"
+
+
+def _notes(report: NetworkReport, last: pd.DataFrame) -> list[str]:
+    counts = last["account"].value_counts()
+    notes = []
+    if counts.get("local", 0):
+        notes.append(f"local: the ledger's; {report.statement}")
+    if counts.get("pairwise", 0):
+        notes.append("pairwise: of all that reached the observer, with every model at which a gradient in it was taken")
+    notes.append(
+        "as published (not certified): of what reached the observer, gradients taken as fixed, as accounts of gossip "
+        "in the literature do; in training they react to models that the observer has not seen, and it may be too small"
+    )
+    if last["pairwise"].isna().any():
+        notes.append("too many gradients for pairwise accounts, local ones stand in: stop earlier, or ask for fewer")
+    return notes
+
+
+def _written(report: NetworkReport, out: Path | None) -> list[str]:
+    if out is None:
+        return []
+    from simfl.cli.shared import write_text
+
+    path = out / TABLE
+    write_text(path, report.pairs.to_csv(index=False), parents=True)
+    return [f"all pairs: {path}"]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

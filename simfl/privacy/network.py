@@ -1,0 +1,189 @@
+"""What observers of a network learn about each client: accounts from the matrices of what they saw.
+
+An observer's view is A g + B xi (`simfl.tape.knowledge`): g holds gradients of mini-batches, of which one example
+changes those in a set P by at most Delta_i each; xi are standard normals. With
+
+    M = A^T (B B^T)^+ A,   mu^2 = max over P of sum over i, j in P of |M_ij| Delta_i Delta_j,
+
+telling neighboring data sets apart is no easier than telling N(0, 1) from N(mu, 1), so that epsilon and delta follow
+exactly (Dong, Roth and Su 2019; Bellet et al. 2026, https://arxiv.org/abs/2510.17480). Where range(A) is not within
+range(B) something is seen without noise, and mu is infinite.
+
+**What it takes.** That is so if no gradient in the view depends on noise that the observer has not seen: of fixed
+values, or where every model at which a gradient of the view was taken is in the view as well. Then the view can be read
+in the order of time, each gradient being a function of what came before. In training, gradients react to models that
+the observer has not seen: if u sends to w, and w to v, then w's gradient is a function of u's noisy message. The
+formula adds w's noise to u's and says Delta/(sqrt(5) sigma), if w steps by as much as it keeps; a w whose gradient
+repeats what u said gives v up to Delta/sigma. So there are two numbers:
+
+- `pairwise`: of the view and all models at which its gradients were taken, and those of these in turn (`closure`). It
+  holds for training.
+- `published`: of the view alone, as papers on gossip compute it. It takes gradients as fixed, and may be too small.
+
+Under Poisson sampling, or batches of fixed size, an example is in each mini-batch by chance, and mu counts as if it
+were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases.
+
+Both are at most the local mu, of an observer who sees each of u's gradients by itself: where every gradient has a noise
+of its own, M <= S^-2 with S their standard deviations, and the smaller of the two sums counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+#: A row that others make up but for so much of its norm says nothing more. What is sent are 32-bit numbers, whose last
+#: bit is 6e-8 of them; the forms are of 64-bit numbers.
+DEPENDENT = 1e-12
+#: What is taken for rounding where exact arithmetic would give 0 or 1.
+ROUNDING = 1e-8
+
+Matrix = NDArray[np.float64]
+
+
+class View:
+    """What an observer can know of each gradient: M = W^T W, and which gradients it sees without noise.
+
+    Args:
+        a: A, f64 [r, n].
+        b: B, f64 [r, m].
+    """
+
+    def __init__(self, a: Matrix, b: Matrix) -> None:
+        #: Of the noise that each gradient has for itself, f64 [n]; None where noise is made up otherwise.
+        self.std: Matrix | None = None
+        a, b = _different(a, b)
+        size = np.linalg.norm(b, axis=1)
+        bare = size == 0.0
+        #: Which gradients it sees something of without noise; bool [n].
+        self.exposed: NDArray[np.bool_] = np.any(a[bare] != 0.0, axis=0)
+        a, b = (one[~bare] / size[~bare, None] for one in (a, b))
+        triangle, order = scipy.linalg.qr(b.T, mode="r", pivoting=True)
+        rank = _rank(triangle)
+        first, rest = order[:rank], order[rank:]
+        #: W, f64 [rank, n].
+        self.whitened: Matrix = scipy.linalg.solve_triangular(triangle[:rank, :rank], a[first], trans="T")
+        # What a row has beside what its noise, that of other rows, says: it is seen without noise.
+        coefs = scipy.linalg.solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])
+        beside = np.abs(a[rest] - coefs.T @ a[first]) > ROUNDING * np.abs(a).max(initial=0.0)
+        self.exposed |= np.any(beside, axis=0)
+
+    @classmethod
+    def of_own_noise(cls, a: Matrix, std: Matrix) -> Self:
+        """Return the view where each gradient has a noise of its own: B = A diag(std), std f64 [n] > 0.
+
+        Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
+        """
+        view = cls.__new__(cls)
+        rows, _ = _different(a * std, a[:, :0])
+        view.exposed = np.zeros(a.shape[1], dtype=bool)
+        view.whitened, view.std = row_space(rows) / std, std
+        return view
+
+    @classmethod
+    def of_everything(cls, std: Matrix) -> Self:
+        """Return the view of who sees every gradient by itself, with noise of std f64 [n]."""
+        view = cls.__new__(cls)
+        view.exposed = std == 0.0
+        view.std = np.where(view.exposed, np.inf, std)
+        view.whitened = np.diag(1.0 / view.std)
+        return view
+
+    def m(self, columns: NDArray[np.int64] | slice = slice(None)) -> Matrix:
+        """Return M of some columns, f64 [k, k]."""
+        part = self.whitened[:, columns]
+        return part.T @ part
+
+    def mu(
+        self, columns: NDArray[np.int64], deltas: Matrix, passes: Sequence[NDArray[np.int64]] | None = None
+    ) -> float:
+        """Return mu of one client.
+
+        Args:
+            columns: its gradients.
+            deltas: by how much an example changes each of them at most, [k].
+            passes: of shuffled data, which of `columns` (by place) may hold an example in each pass; None: an example
+                may be in all of them.
+        """
+        if not len(columns):
+            return 0.0
+        if np.any(self.exposed[columns] & (deltas > 0.0)):
+            return math.inf
+        weighed = self.m(columns) * np.outer(deltas, deltas)
+        squared = _largest(np.abs(weighed), passes)
+        # Where contributions may point anywhere, entries of different signs cannot all count in full.
+        if self.std is not None:
+            squared = min(squared, _largest(np.diag((deltas / self.std[columns]) ** 2), passes))
+        elif passes is None:
+            squared = min(squared, len(columns) * float(np.linalg.eigvalsh(weighed)[-1]))
+        return math.sqrt(squared)
+
+    def precisions(self, columns: NDArray[np.int64]) -> Matrix:
+        """Return d with M <= diag(d) for some gradients, f64 [k]; infinite for what is seen without noise.
+
+        A view of M is what can be made of a view of every gradient by itself with noise of variance 1/d_i, by adding
+        noise of covariance 1 - W diag(d)^-1 W^T: row by row, so that it holds for gradients that react to what was seen
+        before. So it may be accounted for as these releases one by one, with what sampling amplifies. The sums of
+        absolute values along rows of M are such d: what is left is diagonally dominant.
+        """
+        sums: Matrix = np.abs(self.m(columns)).sum(axis=1)
+        return np.where(self.exposed[columns], np.inf, sums)
+
+
+def _largest(weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None) -> float:
+    """Return the largest sum of entries i, j over sets with one member of each pass; over all without passes."""
+    if passes is None:
+        return float(weighed.sum())
+    rows = np.stack([weighed[one].max(axis=0) for one in passes])
+    return float(sum(rows[:, other].max(axis=1).sum() for other in passes))
+
+
+def row_space(rows: Matrix) -> Matrix:
+    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone."""
+    size = np.linalg.norm(rows, axis=1)
+    kept = rows[size > 0.0] / size[size > 0.0, None]
+    basis, triangle, _ = scipy.linalg.qr(kept.T, mode="economic", pivoting=True)
+    return np.ascontiguousarray(basis[:, : _rank(triangle)].T)
+
+
+def recovered(a: Matrix) -> NDArray[np.bool_]:
+    """Return of which gradients an observer who sees A g can solve for, bool [n].
+
+    Those whose unit vector is in the row space of A: El Mrini, Cyffers, Bellet 2024, https://arxiv.org/abs/2402.10001.
+    """
+    basis = row_space(_different(a, a[:, :0])[0])
+    found: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
+    return found
+
+
+def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = None) -> Matrix:
+    """Return the standard deviation of the best unbiased estimate of each gradient, f64 [n]; infinite if there is none.
+
+    It is sqrt(e_i^T M^+ e_i), per coordinate, and 0 for what is seen without noise.
+
+    Args:
+        view: of the observer.
+        possible: what `recovered` says.
+        groups: E, f64 [n, k]: estimates are of k values h with g = E h instead.
+    """
+    m = view.m() if groups is None else groups.T @ view.m() @ groups
+    bare = view.exposed if groups is None else (groups[view.exposed] != 0.0).any(axis=0)
+    variance = np.diag(np.linalg.pinv(m, hermitian=True)) if m.size else np.zeros(len(m))
+    return np.where(possible, np.where(bare, 0.0, np.sqrt(np.maximum(variance, 0.0))), np.inf)
+
+
+def _rank(triangle: Matrix) -> int:
+    return int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
+
+
+def _different(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+    """Drop rows that say nothing, and those that say what another one says."""
+    both = np.concatenate((a, b), axis=1)
+    both = both[np.any(both != 0.0, axis=1)]
+    first = np.sort(np.unique(both, axis=0, return_index=True)[1]) if len(both) else slice(0)
+    return both[first, : a.shape[1]], both[first, a.shape[1] :]

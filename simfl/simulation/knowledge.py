@@ -1,0 +1,68 @@
+"""Play a scenario's world without arithmetic, and keep what everybody saw."""
+
+from __future__ import annotations
+
+from simfl.algorithms import Algorithm
+from simfl.errors import ScenarioError
+from simfl.privacy.releases import Releases
+from simfl.simulation.assembly import build_algorithm
+from simfl.simulation.endings import NEVER, ended_by, last_update
+from simfl.simulation.runner import goals_of, tally
+from simfl.simulation.setup import Setup
+from simfl.simulation.world import build_world
+from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
+
+
+class Replay:
+    """A world that was played to its end: the messages are those of a run of the scenario, which is deterministic.
+
+    Args:
+        setup: of the scenario.
+
+    Attributes:
+        knowledge: what everybody saw.
+        algorithm: as it was at the end.
+        releases: what clients released, counted as in a run.
+
+    Raises:
+        ScenarioError: what happens depends on data.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        stop = setup.scenario.stop
+        if goals := goals_of(stop):
+            key = "accuracy" if stop.accuracy is not None else "metric"
+            raise ScenarioError(
+                f"stop.{key}: expected a run that ends at a time, or at a number of updates or epochs, found one that "
+                f"ends at {' or '.join(goals)}: when that is depends on data, and who saw what with it"
+            )
+        if setup.problem.blocks > 1:
+            raise ScenarioError(
+                f"algorithm.mask: expected 1, found {setup.problem.blocks}: masked updates are other linear forms at "
+                "every coordinate"
+            )
+        if setup.problem.radius is not None:
+            raise ScenarioError(
+                "algorithm.projection: expected null, found a radius: projections are no linear forms of noisy "
+                "gradients; use --set algorithm.projection=null"
+            )
+        self.setup = setup
+        world = build_world(setup)
+        clock = world.clock
+        tape = KnowledgeTape(releases=tally(setup, lambda: clock.now), **setup.problem.recorded)
+        self.knowledge: Knowledge = tape.knowledge
+        world.network.witness = Listener(self.knowledge, lambda: clock.now)
+        self.algorithm: Algorithm = build_algorithm(setup, world, tape, lambda row: None)
+        algorithm = self.algorithm
+
+        def on_mark() -> int:
+            if ended_by(stop, algorithm) is None:
+                return algorithm.updates + 1
+            clock.stop()
+            return NEVER
+
+        algorithm.on_mark, algorithm.next_mark = on_mark, last_update(stop, algorithm)
+        algorithm.start()
+        clock.run(stop.time)
+        seen = tape.releases
+        self.releases: Releases = algorithm.releases if seen is None else seen.compare(algorithm.releases)

@@ -1,0 +1,374 @@
+"""What everybody saw: every message of a run as a linear form of noisy gradients, without arithmetic on models.
+
+Theory of whole networks (Bellet et al. 2026, https://arxiv.org/abs/2510.17480; El Mrini, Cyffers, Bellet 2024,
+https://arxiv.org/abs/2402.10001) takes what an observer v has received for
+
+    view = A g + B xi,
+
+a row for every message, in the order of their coming: g holds the sums of clipped gradients of mini-batches, xi
+standard normals, a column of A for every mini-batch, one of B for every noise. The entries depend on step sizes and on
+who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
+with a `KnowledgeTape` leaves them behind.
+
+What depends on data in another way is refused: decisions by values or losses of models, and optimisers, whose steps
+are no linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import ScenarioError
+from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
+
+#: Entries of the matrices that are held at a time: two gigabytes of them.
+MOST_ENTRIES = 2**28
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A mini-batch whose gradient (or a round whose change) somebody made: a column of A.
+
+    Attributes:
+        client: who promised it: node * tasks + task where several tasks are trained.
+        draw: its number.
+        begin: where it begins in the client's shuffled data: (draw of the nominal size, first example).
+        examples: in it.
+        expected: so many were to be expected.
+        norm: C that its gradients were clipped to, where it has one of its own.
+        read: the row of the model at which it was taken.
+    """
+
+    client: int
+    draw: int
+    begin: tuple[int, int]
+    examples: int
+    expected: int
+    norm: float | None
+    read: int
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What somebody saw.
+
+    Attributes:
+        sent_s, came_s: virtual times; infinite for what never came.
+        source: whose message; -1 for what a node made of all that came to it in a round.
+        target: who saw it.
+        row: what it was.
+    """
+
+    sent_s: float
+    came_s: float
+    source: int
+    target: int
+    row: int
+
+
+class Knowledge:
+    """Rows and who saw them; made by a `KnowledgeTape` and its `Listener`.
+
+    Row r is sum_j coefficient_j row_j + gain * (gradient of a batch) + share * (a noise), of rows below r.
+
+    Attributes:
+        batches: columns of A.
+        noises: columns of B, (client, draw).
+        messages: what was sent, in the order of sending.
+        merged: what nodes made of a round's messages, in the order of making.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.noises: list[tuple[int, int]] = []
+        self.messages: list[Sight] = []
+        self.merged: list[Sight] = []
+        self._known: dict[tuple[int, int, int], Batch | None] = {}
+        self._batch_of: dict[tuple[int, int, int], int] = {}
+        self._noise_of: dict[tuple[int, int], int] = {}
+        self._terms, self._coefs, self._ends = array("q"), array("d"), array("q")
+        self._batch, self._gain = array("q"), array("d")
+        self._noise, self._share = array("q"), array("d")
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self._ends)
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def add(
+        self,
+        terms: Iterable[tuple[int, float]],
+        batch: int = -1,
+        gain: float = 0.0,
+        noise: int = -1,
+        share: float = 0.0,
+    ) -> int:
+        """Record a row and return its number."""
+        for row, coef in terms:
+            self._terms.append(row)
+            self._coefs.append(coef)
+        self._ends.append(len(self._terms))
+        self._batch.append(batch)
+        self._gain.append(gain)
+        self._noise.append(noise)
+        self._share.append(share)
+        return len(self._ends) - 1
+
+    def promised(self, promise: Gradient, parts: Sequence[Gradient] = ()) -> None:
+        """Note what a promise's mini-batch is; a batch in parts is one column, the first part's."""
+        batch = Batch(
+            promise.client,
+            promise.draw,
+            promise.begin,
+            promise.examples * promise.steps,
+            promise.expected or promise.examples * promise.steps,
+            promise.own_norm,
+            promise.model.rows[0].number,
+        )
+        for number, part in enumerate(parts or (promise,)):
+            self._known[part.client, part.draw, part.first] = None if number else batch
+
+    def batch(self, promise: Gradient) -> int:
+        """Return the column of a promise's mini-batch, -1 if it has none of its own."""
+        key = promise.client, promise.draw, promise.first
+        batch = self._known[key]
+        if batch is None:
+            return -1
+        found = self._batch_of.get(key)
+        if found is None:
+            found = self._batch_of[key] = len(self.batches)
+            self.batches.append(batch)
+        return found
+
+    def noise(self, promise: Gradient) -> int:
+        """Return the column of a promise's noise."""
+        key = promise.client, promise.draw
+        found = self._noise_of.get(key)
+        if found is None:
+            found = self._noise_of[key] = len(self.noises)
+            self.noises.append(key)
+        return found
+
+    def row_of(self, content: Model | Gradient) -> int:
+        """Return the row that a message's content is."""
+        if isinstance(content, Model):
+            rows, coefs = content.rows, content.coefs
+            if len(rows) == 1 and coefs[0] == 1.0:
+                return rows[0].number
+            return self.add((row.number, coef) for row, coef in zip(rows, coefs, strict=True))
+        made = -1
+        for part in content.pieces or (content,):
+            noise = self.noise(part) if part.noise_scale else -1
+            batch = self.batch(part)
+            before = () if made < 0 else ((made, 1.0),)
+            made = self.add(before, batch, float(batch >= 0), noise, part.noise_scale)
+        return made
+
+    # -- the matrices ------------------------------------------------------------------------
+
+    def matrices(self, rows: Sequence[int], noises: bool = True) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return A [len(rows), batches] and B [len(rows), noises] of rows; B is in units of standard normals.
+
+        Args:
+            rows: in any order.
+            noises: whether B is wanted; else it has no columns.
+
+        Raises:
+            ScenarioError: they would not fit into memory.
+        """
+        columns = len(self.batches)
+        width = columns + noises * len(self.noises)
+        if len(rows) * width > MOST_ENTRIES:
+            raise ScenarioError(
+                f"privacy network: expected at most {MOST_ENTRIES:,} coefficients, found {len(rows):,} messages of "
+                f"{width:,}; stop earlier (--set stop.updates=N), or ask for fewer observers"
+            )
+        places: dict[int, list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault(row, []).append(place)
+        result = np.zeros((len(rows), width))
+        last = self._last_reads(max(rows, default=-1) + 1)
+        alive: dict[int, NDArray[np.float64]] = {}
+        begin = 0
+        for row in range(max(rows, default=-1) + 1):
+            end = self._ends[row]
+            if last[row] > row or row in places:
+                values = np.zeros(width)
+                for at in range(begin, end):
+                    values += self._coefs[at] * alive[self._terms[at]]
+                if self._batch[row] >= 0:
+                    values[self._batch[row]] += self._gain[row]
+                if noises and self._noise[row] >= 0:
+                    values[columns + self._noise[row]] += self._share[row]
+                if row in places:
+                    result[places[row]] = values
+                if last[row] > row:
+                    alive[row] = values
+            for at in range(begin, end):
+                if last[self._terms[at]] == row:
+                    alive.pop(self._terms[at], None)
+            begin = end
+        return result[:, :columns], result[:, columns:]
+
+    def own_noise(self) -> NDArray[np.float64] | None:
+        """Return the standard deviation of each batch's noise, [batches], if each has one that no other has.
+
+        Then B says no more than A. None where noises and batches come in other ways.
+        """
+        batch, noise = (np.frombuffer(one, dtype=np.int64) for one in (self._batch, self._noise))
+        gain, share = (np.frombuffer(one, dtype=np.float64) for one in (self._gain, self._share))
+        if np.any((batch < 0) & (noise >= 0)):
+            return None
+        used = np.flatnonzero((batch >= 0) & (gain != 0.0))
+        found = np.full(len(self.batches), np.nan)
+        whose = np.full(len(self.noises), -1)
+        for one, other, std in zip(batch[used], noise[used], share[used] / gain[used], strict=True):
+            if not math.isclose(found[one], std, rel_tol=1e-9) and not np.isnan(found[one]):
+                return None
+            if other >= 0 and whose[other] not in (-1, one):
+                return None
+            found[one] = std
+            if other >= 0:
+                whose[other] = one
+        result: NDArray[np.float64] = np.nan_to_num(found)
+        return result
+
+    def _last_reads(self, count: int) -> NDArray[np.int64]:
+        """Return the last row that reads each of the first rows, -1 if none does."""
+        last = np.full(count, -1, dtype=np.int64)
+        ends = np.frombuffer(self._ends, dtype=np.int64)[:count]
+        begins = np.concatenate(([0], ends[:-1])) if count else ends
+        terms = np.frombuffer(self._terms, dtype=np.int64)[: ends[-1] if count else 0]
+        last[terms] = np.repeat(np.arange(count), ends - begins)  # the last assignment stays
+        return last
+
+
+class KnowledgeTape(Tape):
+    """A tape that hands nothing to an executor: what happens to models is a row of `knowledge`.
+
+    Args:
+        options: of `Tape`.
+    """
+
+    def __init__(self, executor: None = None, **options: Any) -> None:
+        super().__init__(executor, **options)
+        self.knowledge = Knowledge()
+
+    def constant(self, values: NDArray[np.float32]) -> Model:
+        """A model that everybody knows."""
+        del values
+        return Model((self._row(self.knowledge.add(())),), (1.0,))
+
+    def transform(self, *words: Any, **options: Any) -> Any:
+        """Refuse: what comes of it is no linear form."""
+        raise ScenarioError(
+            "algorithm.optimizer: expected none, found one, whose steps are no linear forms of noisy gradients: what "
+            "each one saw cannot be followed; use plain SGD"
+        )
+
+    def values(self, *words: Any, **options: Any) -> Any:
+        """Refuse: who acts upon values of models acts upon data."""
+        raise ScenarioError(
+            "algorithm.kind: expected an algorithm that does not look at values of models or losses, found one that "
+            "decides by them: what each one saw depends on data"
+        )
+
+    probe = values
+
+    def gradient(self, *words: Any, **options: Any) -> Gradient:
+        """As of any tape; what the batch is, is noted now."""
+        promise = super().gradient(*words, **options)
+        self.knowledge.promised(promise)
+        return promise
+
+    def gradient_in_pieces(self, *words: Any, **options: Any) -> Gradient:
+        """The same of a batch in pieces: together they are one."""
+        promise = super().gradient_in_pieces(*words, **options)
+        # Noise that has an operation of its own is no part of the data.
+        parts = sorted(promise.pieces, key=lambda part: part.draw >= NOISE_DRAWS)
+        self.knowledge.promised(promise, parts)
+        return promise
+
+    def train(self, *words: Any, **options: Any) -> Round:
+        """The same of a round."""
+        promise = super().train(*words, **options)
+        self.knowledge.promised(promise)
+        return promise
+
+    def flush(self) -> None:
+        """There is nothing to hand on."""
+        self._graveyard.clear()
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def _row(self, number: int) -> Row:
+        return Row(number, 0, self._graveyard)
+
+    def _combine_rows(self, form: dict[Row, float]) -> Row:
+        return self._row(self.knowledge.add((row.number, coef) for row, coef in form.items()))
+
+    def _serial(self, items: list[tuple[Row, float]]) -> Row:
+        return self._row(self.knowledge.add((row.number, coef) for row, coef in items))
+
+    def _record(
+        self,
+        rows: tuple[Row, ...],
+        coefs: tuple[float, ...],
+        gradient: Gradient,
+        coef: float,
+        first: int,
+        size: int,
+        noise_scale: float,
+    ) -> Row:
+        known = self.knowledge
+        # What one operation cannot take is added by further ones: it is of the same batch, and counted with the first.
+        batch = known.batch(gradient) if first == gradient.first else -1
+        noise = known.noise(gradient) if noise_scale else -1
+        terms = zip((row.number for row in rows), coefs, strict=True)
+        return self._row(known.add(terms, batch, coef if batch >= 0 else 0.0, noise, coef * noise_scale))
+
+
+class Listener:
+    """The witness of a network (`simfl.world.links.Witness`) that keeps what was in its messages.
+
+    Args:
+        knowledge: of the tape.
+        now: virtual time in seconds.
+    """
+
+    def __init__(self, knowledge: Knowledge, now: Callable[[], float]) -> None:
+        self._knowledge = knowledge
+        self._now = now
+
+    def sent(
+        self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Note a message that sets out, and when it arrives."""
+        messages, row = self._knowledge.messages, self._knowledge.row_of(content)
+        number, sent_s = len(messages), self._now()
+        messages.append(Sight(sent_s, math.inf, source, target, row))
+
+        def arrived() -> None:
+            messages[number] = Sight(sent_s, self._now(), source, target, row)
+            deliver()
+
+        return arrived
+
+    def shown(self, source: int, target: int, content: Model | Gradient) -> None:
+        """Note a message that arrives as it is sent."""
+        self._knowledge.messages.append(
+            Sight(self._now(), self._now(), source, target, self._knowledge.row_of(content))
+        )
+
+    def merged(self, node: int, content: Model) -> None:
+        """Note what a node has made of a round."""
+        self._knowledge.merged.append(Sight(self._now(), self._now(), -1, node, self._knowledge.row_of(content)))
