@@ -61,6 +61,7 @@ class NetworkReport:
             (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute) and of who sees
             each gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local`
             (the ledger's); `epsilon`, the smaller of those certified, and by which `account`.
+        edges: a row for every link that carried something: `source`, `target`, named as observers are, and `messages`.
     """
 
     scenario: str
@@ -70,6 +71,7 @@ class NetworkReport:
     gradients: int
     messages: int
     pairs: pd.DataFrame = field(repr=False)
+    edges: pd.DataFrame = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,14 @@ class Network:
         found = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
         result: NDArray[np.float64] = found[: self.count]
         return result
+
+    @property
+    def edges(self) -> pd.DataFrame:
+        """The links that carried something, from `source` to `target`, and how many `messages`."""
+        carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
+        names = {node: self.observer([node]).name for ends in carried for node in ends}
+        rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
+        return pd.DataFrame(rows, columns=["source", "target", "messages"])
 
     # -- what they saw ---------------------------------------------------------------------------
 
@@ -421,4 +431,5 @@ def network(
         gradients=len(found.knowledge.batches),
         messages=len(found.knowledge.messages),
         pairs=pairs,
+        edges=found.edges,
     )

@@ -12,6 +12,7 @@ from simfl.plots.curves import (
     thumbnail,
 )
 from simfl.plots.groups import plot_groups
+from simfl.plots.network import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
 
@@ -26,9 +27,13 @@ __all__ = [
     "measure_label",
     "name_of",
     "plot",
+    "plot_by_distance",
     "plot_claims",
     "plot_client_epsilon",
     "plot_groups",
+    "plot_knowledge",
+    "plot_over_time",
+    "plot_pairs",
     "save",
     "save_and_close",
     "style",

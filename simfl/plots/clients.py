@@ -150,7 +150,7 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
             raise ScenarioError(
                 f"{opened.folder}: expected a model of every client, found {len(values)}; draw the speed"
             )
-    places = _layout(graph, has_server)
+    places = layout(graph, has_server)
     count = len(values)
     with style():
         if ax is None:
@@ -207,7 +207,7 @@ def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
     return graph, graph.number_of_nodes() > count
 
 
-def _layout(graph: nx.Graph[int], has_server: bool) -> dict[int, Any]:
+def layout(graph: nx.Graph[int], has_server: bool) -> dict[int, Any]:
     """Return a place for every node; a cycle and a complete graph lie on a circle."""
     import networkx as nx
 

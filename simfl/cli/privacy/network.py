@@ -135,11 +135,23 @@ def _notes(report: NetworkReport, last: pd.DataFrame) -> list[str]:
 def _written(report: NetworkReport, out: Path | None) -> list[str]:
     if out is None:
         return []
+    from simfl import plots
     from simfl.cli.shared import write_text
 
     path = out / TABLE
     write_text(path, report.pairs.to_csv(index=False), parents=True)
-    return [f"all pairs: {path}"]
+    plots.without_a_screen()
+    pairs, delta = report.pairs, report.delta
+    figures: dict[str, Any] = {
+        "pairs": plots.plot_pairs(pairs, delta),
+        "by-distance": plots.plot_by_distance(pairs, delta),
+        "graph": plots.plot_knowledge(pairs, report.edges, delta),
+    }
+    if pairs["time_s"].nunique() > 1:
+        figures["over-time"] = plots.plot_over_time(pairs, delta)
+    for name, figure in figures.items():
+        plots.save_and_close(figure, out / f"{name}.png")
+    return [f"all pairs: {path}", f"figures: {', '.join(f'{name}.png' for name in figures)}"]
 
 
 def _short(value: float) -> float:

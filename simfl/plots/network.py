@@ -1,0 +1,291 @@
+"""Figures of what observers of a network know of each client: pairs, distances, the graph, and the course of time.
+
+All are drawn from the table of pairs of `simfl.audits.network`. Certified epsilons stand beside those "as published",
+which take gradients as fixed and may be too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfl.plots.clients import layout
+from simfl.plots.style import PALETTE, style
+from simfl.records.display import scale_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS = {"epsilon": "certified", "published": "as published, not certified"}
+"""Column of pairs -> title of its panel."""
+
+#: Little is light, much is dark; infinite is none of these.
+_CMAP, _INFINITE, _OWN = "cividis_r", PALETTE[1], "#E4E4E4"
+_LINES = {"epsilon": (PALETTE[0], "-"), "published": (PALETTE[3], "--")}
+_QUANTILES = (0.1, 0.9)
+#: So many distances are told apart by colour.
+_MOST_LINES = 6
+#: So many numbers fit into the cells of a panel, and so many names into the nodes.
+_MOST_CELLS, _MOST_NAMES = 12, 36
+
+
+def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
+    """Draw epsilon of every client for every observer at the end as two heat maps, certified and as published.
+
+    Args:
+        pairs: the table of `NetworkReport`.
+        delta: of its epsilons.
+    """
+    from matplotlib import pyplot as plt
+    from matplotlib.patches import Patch
+
+    last = _last(pairs)
+    observers, clients = list(dict.fromkeys(last["observer"])), sorted(last["client"].unique())
+    height = max(2.6, min(5.6, 1.3 + 0.28 * len(observers)))
+    with style():
+        figure, axes = plt.subplots(1, 2, figsize=(9.6, height), sharey=True, layout="constrained")
+        norm = _norm(last)
+        for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
+            table = last.pivot(index="observer", columns="client", values=column)
+            values = table.reindex(index=observers, columns=clients).to_numpy(float)
+            image = ax.imshow(np.ma.masked_invalid(values), cmap=_colors(), norm=norm, aspect="auto")
+            ax.imshow(np.where(np.isinf(values), 1.0, math.nan), cmap=_one_color(_INFINITE), aspect="auto")
+            ax.grid(visible=False)
+            ax.set_title(title)
+            ax.set_xlabel("client")
+            _thin(ax.set_xticks, clients)
+            if max(values.shape) <= _MOST_CELLS:
+                for (row, place), value in np.ndenumerate(values):
+                    if not math.isnan(value):
+                        ax.text(
+                            place, row, _short(value), ha="center", va="center", fontsize=8, color=_ink(norm, value)
+                        )
+        _thin(axes[0].set_yticks, observers)
+        axes[0].set_ylabel("observer")
+        bar: Any = figure.colorbar(image, ax=axes, shrink=0.9, pad=0.015)
+        bar.set_label(_epsilon(delta))
+        bar.outline.set_visible(False)
+        known = last.groupby("observer")["client"].nunique().max() < len(clients)
+        handles = [Patch(color=_OWN, label="its own data")] if known else []
+        handles += [Patch(color=_INFINITE, label="seen without noise (ε = ∞)")] if _infinite(last) else []
+        if handles:
+            figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) -> Axes:
+    """Draw epsilon at the end against the distance between client and observer: median and a band over pairs.
+
+    Args:
+        pairs: the table of `NetworkReport`.
+        delta: of its epsilons.
+        ax: where to draw; new axes by default.
+    """
+    last = _last(pairs)
+    far = np.isinf(last["distance"])
+    places = last["distance"].where(~far, last["distance"][~far].max() + 1.0 if not far.all() else 0.0)
+    finite = last[[*KINDS, "local"]].replace([math.inf, 0.0], math.nan)
+    with style():
+        ax = _axes(ax)
+        for column, title in KINDS.items():
+            color, line = _LINES[column]
+            found = finite[column].groupby(places)
+            middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
+            marker = "o" if column == "epsilon" else "s"
+            ax.plot(middle.index, middle, line, color=color, marker=marker, ms=4.5, label=title, zorder=3)
+            ax.fill_between(middle.index, low, high, color=color, alpha=0.2, linewidth=0)
+        ax.axhline(
+            float(finite["local"].median()), color="#555555", linestyle=":", lw=1.4, label="who sees all that it sends"
+        )
+        values = finite.to_numpy(float)
+        if np.nanmin(values, initial=math.inf) * 30 < np.nanmax(values, initial=0.0):
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+        else:
+            ax.set_ylim(bottom=0)
+        ticks = sorted(set(places))
+        names = ["no way" if far[places == tick].all() else f"{tick:.0f}" for tick in ticks]
+        _thin(ax.set_xticks, names, ticks)
+        if len(ticks) == 1:
+            ax.set_xlim(ticks[0] - 0.5, ticks[0] + 0.5)
+        ax.set_xlabel("distance between client and observer (hops)")
+        ax.set_ylabel(_epsilon(delta))
+        ax.legend(
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False,
+            title="median over pairs; bands hold the middle 80 %", title_fontsize=9,
+        )  # fmt: skip
+    return ax
+
+
+def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, observer: str | None = None) -> Figure:
+    """Draw the graph twice, every client coloured by what one observer knows of it: certified, and as published.
+
+    Args:
+        pairs, edges: the tables of `NetworkReport`.
+        delta: of its epsilons.
+        observer: whose knowledge; by default the first in the table.
+    """
+    import networkx as nx
+    from matplotlib import pyplot as plt
+
+    last = _last(pairs)
+    observer = last["observer"].iloc[0] if observer is None else observer
+    own = last[last["observer"] == observer].set_index("client")
+    nodes = {*map(str, last["client"]), *edges["source"], *edges["target"]}
+    clients = sorted(int(node) for node in nodes if node.isdigit())
+    servers = sorted(node for node in nodes if not node.isdigit())
+    numbers = {name: number for number, name in enumerate([*map(str, clients), *servers])}
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(numbers.values())
+    graph.add_edges_from((numbers[one], numbers[other]) for one, other in zip(edges.source, edges.target, strict=True))
+    places, count = layout(graph, len(servers) == 1), len(numbers)
+    size = max(12.0, min(260.0, 6000.0 / count))
+    lines = max(0.15, min(1.0, 3.0 * count / max(1, graph.number_of_edges())))
+    watching = [numbers[node] for node in observer.split("+") if node in numbers]
+    with style():
+        figure, axes = plt.subplots(1, 2, figsize=(9.6, 4.4), layout="constrained")
+        norm = _norm(own)
+        for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
+            nx.draw_networkx_edges(graph, places, ax=ax, edge_color="#999999", width=0.8, alpha=lines)
+            values = own[column]
+            finite = [number for number, client in enumerate(clients) if math.isfinite(values.get(client, math.nan))]
+            shades = [values[clients[number]] for number in finite]
+            dots = _dots(ax, places, finite, s=size, c=shades, cmap=_colors(), norm=norm)
+            bare = [number for number, client in enumerate(clients) if values.get(client) == math.inf]
+            _dots(ax, places, bare, s=size, c=_INFINITE, label="seen without noise (ε = ∞)")
+            rest = [number for number in numbers.values() if number not in {*finite, *bare, *watching}]
+            _dots(ax, places, rest, s=1.4 * size, c="white", marker="s")
+            _dots(ax, places, watching, s=2.2 * size, c="white", marker="*" if count > _MOST_NAMES else "h", lw=1.6)
+            if count <= _MOST_NAMES:
+                for name, number in numbers.items():
+                    value = values.get(clients[number], math.nan) if number < len(clients) else math.nan
+                    ink = _ink(norm, value) if math.isfinite(value) else "black"
+                    ax.annotate(
+                        name,
+                        places[number],
+                        ha="center",
+                        va="center",
+                        fontsize=7 if name.isdigit() else 5,
+                        zorder=5,
+                        color=ink,
+                    )
+            ax.set_title(title)
+            ax.set_aspect("equal")
+            ax.margins(0.08)
+            ax.axis("off")
+        bar: Any = figure.colorbar(dots, ax=axes, shrink=0.8, pad=0.015)
+        client = "clients" if len(watching) > 1 else "client"
+        who = {"links": "who listens to all links", "server": "the server"}.get(observer, f"{client} {observer}")
+        bar.set_label(f"{_epsilon(delta)}\nfor {who}")
+        bar.outline.set_visible(False)
+        if _infinite(own):
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", frameon=False)
+    return figure
+
+
+def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
+    """Draw epsilon over virtual time, certified and as published: the median over pairs of each distance.
+
+    Args:
+        pairs: the table of `NetworkReport`, with several times.
+        delta: of its epsilons.
+    """
+    import matplotlib
+    from matplotlib import pyplot as plt
+
+    distances = _few(sorted(distance for distance in pairs["distance"].unique() if math.isfinite(distance)))
+    scale = scale_time(float(pairs["time_s"].max()))
+    shades = matplotlib.colormaps["cividis"](np.linspace(0.0, 0.85, max(2, len(distances))))
+    with style():
+        figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8), sharey=True, layout="constrained")
+        for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
+            for number, (distance, shade) in enumerate(zip(distances, shades, strict=False)):
+                found = pairs[pairs["distance"] == distance].groupby("time_s")[column]
+                middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
+                times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first nobody knows anything
+                marker = "osD^vP"[number]
+                ax.plot(times, np.append(0.0, middle), color=shade, marker=marker, ms=4, label=f"{distance:.0f}")
+                ax.fill_between(times, np.append(0.0, low), np.append(0.0, high), color=shade, alpha=0.15, linewidth=0)
+            ax.set_title(title)
+            ax.set_xlabel(f"virtual time ({scale.unit})")
+            ax.set_xlim(left=0)
+        axes[0].set_ylim(bottom=0)
+        axes[0].set_ylabel(_epsilon(delta))
+        title = "hops between client and observer; medians over pairs, bands hold the middle 80 %"
+        figure.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=_MOST_LINES, frameon=False,
+            title=title, title_fontsize=9,
+        )  # fmt: skip
+    return figure
+
+
+def _last(pairs: pd.DataFrame) -> pd.DataFrame:
+    last: pd.DataFrame = pairs[pairs["time_s"] == pairs["time_s"].max()]
+    return last
+
+
+def _infinite(pairs: pd.DataFrame) -> bool:
+    return bool(np.isinf(pairs[list(KINDS)].to_numpy(float)).any())
+
+
+def _epsilon(delta: float) -> str:
+    return f"ε at δ = {delta:g}".replace("e-0", "e-")
+
+
+def _short(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+def _norm(pairs: pd.DataFrame) -> Any:
+    """Return the scale of colours, from 0 to the largest finite epsilon."""
+    from matplotlib.colors import Normalize
+
+    values = pairs[list(KINDS)].to_numpy(float)
+    return Normalize(0.0, float(values[np.isfinite(values)].max(initial=0.0)) or 1.0)
+
+
+def _ink(norm: Any, value: float) -> str:
+    """Return what is read well upon the colour of a value."""
+    return "white" if math.isfinite(value) and norm(value) > 0.5 else "black"
+
+
+def _colors() -> Any:
+    import matplotlib
+
+    return matplotlib.colormaps[_CMAP].with_extremes(bad=_OWN)
+
+
+def _one_color(color: str) -> Any:
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([color])
+
+
+def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.6, **look: Any) -> Any:
+    x, y = ([places[node][axis] for node in nodes] for axis in (0, 1))
+    return ax.scatter(x, y, edgecolors="#333333", linewidths=lw, zorder=4, **look)
+
+
+def _few(values: Sequence[float]) -> list[float]:
+    """Return some of many values: the first, the last, and some between them."""
+    chosen = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
+    return [values[place] for place in chosen]
+
+
+def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:
+    """Set so many ticks as there is room for; without places they are counted."""
+    step = max(1, math.ceil(len(names) / 20))
+    ticks(list(range(len(names)) if places is None else places)[::step], [str(name) for name in names[::step]])
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
