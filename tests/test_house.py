@@ -53,6 +53,7 @@ GUESTS = {
     ("bench", "jax"): "measures the bare kernels",
     ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",
+    ("plots.network", "networkx"): "lays graphs out",
     ("plots.utility", "theory"): "draws the graph that a calculator returns",
     ("reproduction", "matplotlib"): "each paper has figures of its own",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
