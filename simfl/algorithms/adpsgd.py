@@ -189,7 +189,8 @@ class ADPSGD(OwnUpdates):
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
                 optimizer.average(peer, [(0.5, state), (0.5, own)])
-            network.send(peer, me, size, at_home, content=difference)
+            # To who knows what it sent, the difference says the neighbor's model.
+            network.send(peer, me, size, at_home, content=other)
 
         def at_home() -> None:
             self.model[me] = combine((1.0, self.model[me]), (-1.0, self.in_flight.pop(me)))

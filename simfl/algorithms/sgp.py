@@ -190,6 +190,7 @@ class SGP(Algorithm):
         share = 1.0 / (1 + len(targets))
         sent = self.tape.combine((share, self.model[me])), share * self.weight[me]
         self.model[me], self.weight[me] = sent
+        shown = None if self.world.network.witness is None else self.debiased(me)
         for target in targets:
             self.flying += sent[1]
             self.world.network.send(
@@ -197,7 +198,7 @@ class SGP(Algorithm):
                 target,
                 self.training.model_bytes,
                 lambda target=target: self._receive(target, me, round_num, sent),  # type: ignore[misc]
-                content=sent[0],
+                content=shown,
             )
 
     def absorb(self, me: int, round_num: int) -> None:

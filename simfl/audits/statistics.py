@@ -21,7 +21,7 @@ several are, and then each is tested at its share of the error (a union bound, i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,10 +101,36 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
         confidence: 1 - beta, in (0, 1).
     """
     level = _level(confidence)
+    return _largest(lambda epsilon: p_value(correct, guesses, canaries, epsilon, delta) < level)
+
+
+def pair_lower_bound(
+    correct: int, guesses: int, pairs: int, delta: float, neighbors: str, confidence: float = 0.95
+) -> float:
+    """Return the largest epsilon that guesses about pairs refute, of which a coin said which example was used.
+
+    To guess which of two was used is to tell two data sets apart in which one example is replaced. Whoever is
+    (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
+
+    Args:
+        correct, guesses, pairs: as in `p_value`, a pair for each canary.
+        delta: of the bound.
+        neighbors: "replace_one" or "add_or_remove", for which the bound is to hold.
+        confidence: 1 - beta, in (0, 1).
+    """
+    if neighbors == "replace_one":
+        return epsilon_lower_bound(correct, guesses, pairs, delta, confidence)
+    level = _level(confidence)
 
     def refuted(epsilon: float) -> bool:
-        return p_value(correct, guesses, canaries, epsilon, delta) < level
+        group = min(1.0, (1.0 + math.exp(min(epsilon, 700.0))) * delta)
+        return p_value(correct, guesses, pairs, 2.0 * epsilon, group) < level
 
+    return _largest(refuted)
+
+
+def _largest(refuted: Callable[[float], bool]) -> float:
+    """Return the largest epsilon >= 0 that is refuted, by bisection; 0 if none is."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0

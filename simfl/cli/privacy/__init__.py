@@ -22,6 +22,7 @@ _COMMANDS: tuple[str, ...] = (
     "calibrate",
     "check",
     "audit",
+    "attack",
     "network",
     "adp2sgd",
     "without_replacement",

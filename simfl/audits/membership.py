@@ -1,0 +1,475 @@
+"""Membership inference on what nodes received in a run: which examples did a client train on?
+
+A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.audits.listening`):
+models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
+client (a member) is scored, and as many that nobody trained on, and how well the scores tell them apart is measured.
+
+- `loss`: minus the example's loss under the models that were received, on average (Yeom, Giacomelli, Fredrikson and Jha
+  2018, https://arxiv.org/abs/1709.01604);
+- `gain`: how much smaller the loss is there than under the model that the receiver had sent last itself, which takes
+  out how hard an example is (Watson, Guo, Cormode and Sablayrolles 2021, https://arxiv.org/abs/2111.08440). Of a
+  gradient or an update it is the loss's derivative in its direction, at the model that it was computed for (the
+  gradient alignment of Nasr, Shokri and Houmansadr 2019, https://arxiv.org/abs/1812.00910).
+
+An observer looks at what came from those senders that are nearest to the client on the graph: from itself, if they are
+neighbors.
+
+The epsilon that follows is a lower bound if members and others are alike: drawn from one distribution, so that a coin
+might have decided which of a pair was used. Pairs have the same label, so that clients may hold other labels than the
+test set. The guess which of each pair is the member is then a guess of a coin, as in an audit with one run (Steinke,
+Nasr and Jagielski 2023, `simfl.audits.statistics`). Where the test set is not like the training set (writers, years),
+`held_out="coins"` makes the assumption true: half of the clients' own examples, by coins, are not trained on.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.audits.listening import LINKS, Kept, Listener, Observer, Values, hops_from
+from simfl.audits.network import network
+from simfl.audits.separation import area, right_pairs, true_positive_rates
+from simfl.audits.statistics import default_guesses, pair_lower_bound
+from simfl.data import Dataset, Partition
+from simfl.errors import RunError, ScenarioError
+from simfl.models import AbstractModel
+from simfl.records import Run, RunFolder
+from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference, Membership
+from simfl.scenario import Scenario, load
+from simfl.simulation.assembly import assemble
+from simfl.simulation.runner import Simulation
+from simfl.simulation.setup import Setup
+from simfl.streams import Streams
+from simfl.tape.executor import choose_device
+
+HeldOut = Literal["test", "coins"]
+
+#: Pairs of examples of a client at most.
+MOST_PAIRS = 1000
+#: Examples whose losses are computed together.
+CHUNK = 250
+#: What observers may keep, bytes.
+MOST_BYTES = 2 * 2**30
+#: Of the bounds where a scenario has no privacy, and says no delta.
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Account:
+    """What is certified of an observer and a client.
+
+    Attributes:
+        epsilon: NaN if nothing is.
+        by: "local", the ledger's of all that the client releases, or "pairwise", of what came to the observer.
+        published: of what came to the observer, with gradients taken as fixed: not certified. NaN where nobody asked.
+    """
+
+    epsilon: float = math.nan
+    by: str = "local"
+    published: float = math.nan
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Examples of one client, and as many that nobody trained on, with the same labels.
+
+    Attributes:
+        members, others: features as models take them, [m, ...].
+        labels: [m]; of both, where there are classes.
+        other_labels: [m].
+    """
+
+    members: NDArray[Any]
+    others: NDArray[Any]
+    labels: NDArray[Any]
+    other_labels: NDArray[Any]
+
+
+def infer_membership(
+    scenario: Scenario | str | Path,
+    *,
+    observers: Sequence[Observer] | None = None,
+    clients: Sequence[int] | None = None,
+    models: int = 10,
+    held_out: HeldOut = "test",
+    confidence: float = 0.95,
+    pairwise: bool = False,
+    run: Run | None = None,
+    device: str | None = None,
+) -> Membership:
+    """Run a scenario and infer who was in it from what observers received.
+
+    Args:
+        scenario: a scenario, or the path of one.
+        observers: clients by number, "server", "links" for who hears all links; all clients and the server by default.
+        clients: whose examples; those of all clients by default.
+        models: messages that an observer keeps for each client, at most, evenly spaced over the run.
+        held_out: "test": others are examples of the test set; "coins": half of each client's own, which it then does
+            not train on.
+        confidence: 1 - beta of each lower bound and interval.
+        pairwise: hold it against the account of what came to each observer, too (`simfl.audits.network`), which may
+            take longer than the attack.
+        run: the run of this scenario, to compare with.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+
+    Raises:
+        ScenarioError: there is nothing to attack.
+        RunError: the run failed.
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    _check_arguments(models, held_out, confidence)
+    chosen = choose_device(device)
+    targets = _clients(scenario, clients)
+    coins = _Coins(targets, Streams(scenario.seed)) if held_out == "coins" else None
+    setup = assemble(scenario, None if coins is None else coins.split)
+    if setup.tasks > 1:
+        raise ScenarioError(
+            f"algorithm.kind: expected one whose models move as a whole, found {scenario.algorithm.kind}, which moves "
+            "the tasks of one_vs_all on their own; use model: {kind: softmax} with another algorithm"
+        )
+    pairs = _pairs_of(setup, targets) if coins is None else coins.pairs
+    simulation = Simulation(setup, chosen)
+    try:
+        listener = _listener(simulation, observers, targets, models)
+        server = _server(simulation)
+
+        def named(observer: Observer) -> str:
+            return "server" if observer == server else str(observer)
+
+        simulation.world.network.witness = listener
+        with tempfile.TemporaryDirectory() as temporary:
+            digest = simulation.run(RunFolder.create(Path(temporary), "attack")).manifest.digest
+        if simulation.status == "interrupted":
+            raise RunError(f"{scenario.name}: the run was interrupted: there is nothing to look at")
+        values = Values(simulation.tape, setup.training.initial)
+        accounts, statement = _accounts(simulation, listener.kept, pairwise)
+        hops = listener.hops(targets)
+        judged = _Judge(setup, confidence)
+        found: list[tuple[Inference, NDArray[np.float64]]] = []
+        deaf = []
+        for observer, by_client in listener.kept.items():
+            for client, kept in by_client.items():
+                if not kept.messages:
+                    deaf.append((named(observer), client))
+                    continue
+                scores = _scores(setup.model, pairs[client], *values.read(kept.messages), kept)
+                where = named(observer), client, _between(hops[client], observer), kept
+                found += judged.rows(where, scores, accounts[observer, client])
+    finally:
+        simulation.release()
+    if not found:
+        raise ScenarioError("--observer: expected somebody to whom models or gradients were sent, found nobody")
+    return Membership(
+        subject=scenario.name,
+        inferences=[judged.against_account(one, len(found)) for one, _ in found],
+        rates=np.stack([rates for _, rates in found]),
+        deaf=deaf,
+        held_out=held_out,
+        delta=judged.delta,
+        neighbors=judged.neighbors,
+        confidence=confidence,
+        ceiling=judged.ceiling,
+        reproduced=None if run is None or coins is not None else digest == run.manifest.digest,
+        statement=statement,
+    )
+
+
+class _Judge:
+    """Makes rows of scores."""
+
+    def __init__(self, setup: Setup, confidence: float) -> None:
+        ledger = setup.ledger
+        self.delta = DELTA if ledger is None else ledger.terms.delta
+        self.neighbors = "replace_one" if ledger is None else ledger.terms.neighbors
+        self.confidence = confidence
+        self.ceiling = 0.0
+
+    def rows(
+        self,
+        where: tuple[str, int, float, Kept],
+        scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+        account: Account,
+    ) -> list[tuple[Inference, NDArray[np.float64]]]:
+        """Return an inference with its true positive rates for each score (members [m], others [m])."""
+        observer, client, distance, kept = where
+        found = []
+        for score, (members, others) in scores.items():
+            count = len(members)
+            guesses = default_guesses(count)
+            correct = right_pairs(members, others, guesses)
+            self.ceiling = max(self.ceiling, self._bound(guesses, guesses, count))
+            auc, low, high = area(members, others, self.confidence)
+            tpr = float(true_positive_rates(members, others, [0.01])[0])
+            bound = self._bound(correct, guesses, count)
+            one = Inference(
+                observer, client, distance, len(kept.messages), kept.rank, score, count, auc, low, high, tpr, correct,
+                guesses, bound, account.epsilon, account.by, account.published,
+            )  # fmt: skip
+            found.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
+        return found
+
+    def against_account(self, one: Inference, tests: int) -> Inference:
+        """Return an inference that knows whether it refutes the account, as one of so many tests (a union bound)."""
+        joint = 1.0 - (1.0 - self.confidence) / tests
+        refuted = one.lower_bound > one.account and (
+            pair_lower_bound(one.correct, one.guesses, one.members, self.delta, self.neighbors, joint) > one.account
+        )
+        return replace(one, refuted=refuted)
+
+    def _bound(self, correct: int, guesses: int, pairs: int) -> float:
+        return pair_lower_bound(correct, guesses, pairs, self.delta, self.neighbors, self.confidence)
+
+
+def _listener(
+    simulation: Simulation, observers: Sequence[Observer] | None, targets: Sequence[int], models: int
+) -> Listener:
+    """Return who listens."""
+    algorithm, setup = simulation.algorithm, simulation.setup
+    count = setup.scenario.clients.count
+    server = _server(simulation)
+    nodes: list[Observer] = [*range(count), *([] if server is None else [server])]
+    asked = nodes if observers is None else [_node(one, count, server) for one in observers]
+    need = len(asked) * len(targets) * models * 4 * setup.model.size
+    if need > MOST_BYTES:
+        raise ScenarioError(
+            f"--models: expected what fits into {MOST_BYTES / 2**30:g} GiB, found {models} models for each of "
+            f"{len(asked)} observers and {len(targets)} clients, {need / 2**30:.1f} GiB; name fewer with --observer, "
+            "--client or --models"
+        )
+    distances = hops_from(targets, algorithm.pairs())
+    named: list[Observer] = list(dict.fromkeys(asked))
+    if all(observer == client for observer in named for client in targets):
+        raise ScenarioError(
+            f"--observer: expected another one than the client that is attacked, found {named[0]} alone; name others, "
+            "or another client"
+        )
+    return Listener(named, distances, models, count)
+
+
+def _node(observer: Observer, count: int, server: int | None) -> Observer:
+    if observer == "server" and server is not None:
+        return server
+    if observer == LINKS:
+        return LINKS
+    if isinstance(observer, int) and 0 <= observer < count:
+        return observer
+    expected = f"0 to {count - 1}, {'server, ' if server is not None else ''}or {LINKS}"
+    raise ScenarioError(f"--observer: expected {expected}, found {observer}")
+
+
+def _between(distances: Mapping[int, float], observer: Observer) -> float:
+    """Return how far an observer is; an eavesdropper is where the client is."""
+    return distances.get(observer, math.inf) if isinstance(observer, int) else 0.0
+
+
+def _clients(scenario: Scenario, clients: Sequence[int] | None) -> list[int]:
+    count = scenario.clients.count
+    chosen = list(range(count)) if clients is None else list(dict.fromkeys(clients))
+    for client in chosen:
+        if not 0 <= client < count:
+            raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
+    return chosen
+
+
+def _check_arguments(models: int, held_out: str, confidence: float) -> None:
+    if models < 1:
+        raise ValueError(f"models: expected an integer >= 1, found {models}")
+    if held_out not in ("test", "coins"):
+        raise ValueError(f"held_out: expected test or coins, found {held_out!r}")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence: expected a number between 0 and 1, found {confidence}")
+
+
+def _accounts(
+    simulation: Simulation, kept: Mapping[Observer, Mapping[int, Kept]], pairwise: bool
+) -> tuple[dict[tuple[Observer, int], Account], str]:
+    """Return what is certified for each observer and client, and what the ledger's epsilon means."""
+    ledger, scenario, server = simulation.setup.ledger, simulation.setup.scenario, _server(simulation)
+    pairs = [(observer, client) for observer in kept for client in kept[observer]]
+    if ledger is None:
+        return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified"
+    releases = simulation.account()
+    epsilon, statement = ledger.final_epsilon(releases, "local_transcript"), ledger.statement_of(releases)
+    # Noise that the server adds says nothing of what comes to it.
+    bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
+    found = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
+    if pairwise:
+        names = {("server" if observer == server else str(observer)): observer for observer in kept}
+        for row in network(scenario, observers=list(names)).pairs.to_dict("records"):
+            pair = names[row["observer"]], row["client"]
+            if pair in found:
+                found[pair] = Account(row["epsilon"], row["account"], row["published"])
+    return found, statement
+
+
+def _server(simulation: Simulation) -> int | None:
+    number: int | None = getattr(simulation.algorithm, "server", None)
+    return number
+
+
+# -- examples ----------------------------------------------------------------------------------
+
+
+def match(
+    own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return positions [m] of examples and of as many others: pairs with the same label, each used once.
+
+    Args:
+        own, pool: labels of the examples and of the others.
+        labels: the classes; None: any two make a pair.
+        generator: draws the pairs.
+    """
+    first, second = [], []
+    for label in [None] if labels is None else labels:
+        one, other = (
+            generator.permutation(len(side) if label is None else np.flatnonzero(side == label)) for side in (own, pool)
+        )
+        count = min(len(one), len(other))
+        first.append(one[:count])
+        second.append(other[:count])
+    return np.concatenate(first).astype(np.int64), np.concatenate(second).astype(np.int64)
+
+
+def _pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
+    """Return pairs of each client's examples and of those of the test set."""
+    dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
+    found = {}
+    for client in targets:
+        rows = np.asarray(setup.shares.of(client))
+        own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
+        order = generator.permutation(len(own))[:MOST_PAIRS]
+        found[client] = _pairs(
+            dataset,
+            (dataset.train_x, dataset.train_y, rows[own[order]]),
+            (dataset.test_x, dataset.test_y, other[order]),
+        )
+        _check_count(found[client], client, "pairs of an example and one of the test set with its label")
+    return found
+
+
+class _Coins:
+    """Leaves half of the clients' examples out, by coins, before anything is derived from the data.
+
+    Args:
+        targets: whose.
+        streams: of the seed.
+    """
+
+    def __init__(self, targets: Sequence[int], streams: Streams) -> None:
+        self.pairs: dict[int, Pairs] = {}
+        self._targets, self._generator = targets, streams.generator("attack-coins")
+
+    def split(
+        self, dataset: Dataset, shares: Partition, model: AbstractModel
+    ) -> tuple[Dataset, Partition, AbstractModel]:
+        """Halve each client's share: of each pair with the same label, a coin keeps one."""
+        parts = [np.asarray(shares.of(client)) for client in range(shares.num_clients)]
+        for client in self._targets:
+            rows = self._generator.permutation(parts[client])
+            halves = rows[::2], rows[1::2]
+            labels = [dataset.train_y[half] for half in halves]
+            first, second = match(labels[0], labels[1], _classes(dataset), self._generator)
+            both = np.stack((halves[0][first], halves[1][second]))
+            coins = self._generator.random(len(first)) < 0.5
+            kept, left = np.where(coins, both, both[::-1])
+            parts[client] = np.setdiff1d(parts[client], left, assume_unique=True).astype(parts[client].dtype)
+            some = slice(None, MOST_PAIRS)
+            x, y = dataset.train_x, dataset.train_y
+            self.pairs[client] = _pairs(dataset, (x, y, kept[some]), (x, y, left[some]))
+            _check_count(self.pairs[client], client, "pairs of its examples with the same label")
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        return replace(dataset, groups=None), Partition(np.concatenate(parts), offsets), model
+
+
+def _classes(dataset: Dataset) -> NDArray[Any] | None:
+    return np.arange(dataset.num_classes) if dataset.num_classes and dataset.train_y.ndim == 1 else None
+
+
+def _pairs(dataset: Dataset, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any]) -> Pairs:
+    found = []
+    for x, _, rows in (members, others):
+        taken = x[rows]
+        found.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
+    return Pairs(found[0], found[1], members[1][members[2]], others[1][others[2]])
+
+
+def _check_count(pairs: Pairs, client: int, what: str) -> None:
+    if len(pairs.members) < 2:
+        raise ScenarioError(
+            f"--client: expected two {what} or more of client {client}, found {len(pairs.members)}; name another "
+            "client, or say --held-out coins"
+        )
+
+
+# -- scores ------------------------------------------------------------------------------------
+
+
+def _scores(
+    model: AbstractModel, pairs: Pairs, contents: NDArray[np.float32], bases: NDArray[np.float32], kept: Kept
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return score -> (of members [m], of others [m])."""
+    x = np.concatenate((pairs.members, pairs.others))
+    y = np.concatenate((pairs.labels, pairs.other_labels))
+    at = len(pairs.members)
+    changes = np.array([heard.change for heard in kept.messages])
+    total, gain = np.zeros(len(x)), np.zeros(len(x))
+    for along in (False, True):
+        some = changes == along
+        if some.any():
+            losses, gains = score(model, contents[some], bases[some], x, y, along=along)
+            total, gain = total + losses, gain + gains
+    return {"loss": (-total[:at], -total[at:]), "gain": (gain[:at], gain[at:])}
+
+
+def score(
+    model: AbstractModel,
+    contents: NDArray[np.float32],
+    bases: NDArray[np.float32],
+    x: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    along: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return of each example, [n]: the sum of its losses, and the sum of what they are smaller than before.
+
+    Args:
+        model: pure functions.
+        contents: models w_j, or changes of models, f32 [k, d].
+        bases: models b_j that they are compared with, or changes of; f32 [k, d].
+        x, y: examples, [n, ...].
+        along: whether they are changes; their losses are those at b_j, and the gain is minus the derivative there.
+    """
+    program = _program(model, along)
+    total, gain = np.zeros(len(x)), np.zeros(len(x))
+    for start in range(0, len(x), CHUNK):
+        rows = np.minimum(np.arange(start, start + CHUNK), len(x) - 1)
+        count = min(CHUNK, len(x) - start)
+        for content, base in zip(contents, bases, strict=True):
+            losses, gains = program(content, base, x[rows], y[rows])
+            total[start : start + count] += np.asarray(losses, dtype=np.float64)[:count]
+            gain[start : start + count] += np.asarray(gains, dtype=np.float64)[:count]
+    return total, gain
+
+
+@functools.lru_cache(maxsize=8)
+def _program(model: AbstractModel, along: bool) -> Any:
+    """Return (content, base, x, y) -> (losses [n], gains [n])."""
+
+    def run(content: jax.Array, base: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if along:
+            losses, slope = jax.jvp(lambda w: model.losses(w, x, y), (base,), (content,))
+            return losses, -slope
+        losses = model.losses(content, x, y)
+        return losses, model.losses(base, x, y) - losses
+
+    return jax.jit(run)

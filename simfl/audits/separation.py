@@ -1,0 +1,68 @@
+"""How well scores tell members from others: the ROC curve, the area under it with its interval, and the paired guess.
+
+DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
+characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer
+2022, "Membership inference attacks from first principles", https://arxiv.org/abs/2112.03570, for why the true positive
+rate at a low false positive rate says more than the area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+
+def true_positive_rates(
+    members: NDArray[np.float64], others: NDArray[np.float64], false_positive_rates: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return the largest true positive rate of a threshold whose false positive rate is at most as given.
+
+    Args:
+        members: scores [m], higher where an example seems to have been used.
+        others: scores [n] of examples that were not.
+        false_positive_rates: [r], in [0, 1].
+    """
+    ordered = np.sort(others)[::-1]
+    allowed = np.floor(np.asarray(false_positive_rates) * len(ordered) + 1e-9).astype(int)
+    thresholds = np.append(ordered, -np.inf)[allowed]  # of n allowed ones, everything is above
+    above = len(members) - np.searchsorted(np.sort(members), thresholds, side="right")
+    rates: NDArray[np.float64] = above / len(members)
+    rates[allowed == len(ordered)] = 1.0
+    return rates
+
+
+def area(
+    members: NDArray[np.float64], others: NDArray[np.float64], confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Return the area under the ROC curve, P[member's score > other's] + P[equal] / 2, and its interval (DeLong).
+
+    Args:
+        members, others: scores, as in `true_positive_rates`; two of each at least.
+        confidence: of the interval, which supposes that examples are independent of each other.
+    """
+    m, n = len(members), len(others)
+    ranks = rankdata(np.concatenate((members, others)))
+    of_members = (ranks[:m] - rankdata(members)) / n  # the share of others below each member
+    of_others = 1.0 - (ranks[m:] - rankdata(others)) / m
+    auc = float(of_members.mean())
+    deviation = float(np.sqrt(of_members.var(ddof=1) / m + of_others.var(ddof=1) / n))
+    half = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+    return auc, max(0.0, auc - half), min(1.0, auc + half)
+
+
+def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
+    """Return how many of `guesses` guesses are right: of the pairs that differ most, the higher score is the member.
+
+    Of a pair whose scores are equal the guess counts as wrong.
+
+    Args:
+        members, others: scores [m] of the two examples of each pair.
+        guesses: r <= m.
+    """
+    gap = members - others
+    chosen = gap[np.argsort(-np.abs(gap), kind="stable")[:guesses]]
+    return int(np.count_nonzero(chosen > 0))

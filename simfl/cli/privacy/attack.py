@@ -1,0 +1,220 @@
+"""`simfl privacy attack`: what an observer on the network can make of what it receives in a run."""
+
+from __future__ import annotations
+
+import enum
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.shared import Device, Overrides
+
+if TYPE_CHECKING:
+    from simfl.records import Run
+    from simfl.records.attacks import Inference, Membership
+    from simfl.scenario import Scenario
+
+_MOST_ROWS = 12
+
+
+class Attack(enum.StrEnum):
+    """What is tried."""
+
+    membership = "membership"
+
+
+class HeldOut(enum.StrEnum):
+    """Where examples come from that nobody trained on."""
+
+    test = "test"
+    coins = "coins"
+
+
+def command(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
+    ],
+    attack: Annotated[Attack, typer.Option("--attack", help="Which examples were trained on.")] = Attack.membership,
+    overrides: Overrides = None,
+    observers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--observer",
+            metavar="K|server|links",
+            help="Who attacks: a client, the server, or who hears all links; several times for several. By default all "
+            "clients, and the server.",
+            show_default=False,
+        ),
+    ] = None,
+    clients: Annotated[
+        list[int] | None,
+        typer.Option("--client", help="Whose examples; several times for several. By default all.", show_default=False),
+    ] = None,
+    models: Annotated[
+        int, typer.Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
+    ] = 10,
+    held_out: Annotated[
+        HeldOut,
+        typer.Option(
+            "--held-out",
+            help="Examples to compare with: of the test set, or half of each client's own, chosen by coins, which it "
+            "then does not train on.",
+        ),
+    ] = HeldOut.test,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of each interval and lower bound by itself.")] = (
+        0.95
+    ),
+    pairwise: Annotated[
+        bool,
+        typer.Option(
+            "--pairwise", help="Also hold it against what simfl privacy network certifies; it may take minutes."
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.", show_default=False),
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario with observers on its network, and attack the clients from what these receive.
+
+    A run is made again as it was. Exits with code 1 when what the ledger certifies is refuted.
+    """
+    from simfl import plots
+    from simfl.audits.membership import infer_membership
+    from simfl.records.attacks import write_tables
+
+    scenario, run = _opened(path, list(overrides or []))
+    found = infer_membership(
+        scenario,
+        observers=None if observers is None else [_observer(word) for word in observers],
+        clients=clients,
+        models=models,
+        held_out=held_out.value,
+        confidence=confidence,
+        pairwise=pairwise,
+        run=run,
+        device=device,
+    )
+    folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
+    written = write_tables(folder, {"membership": found.frame, "roc": found.roc})
+    plots.without_a_screen()
+    written.append(plots.save(plots.plot_membership(found), folder / "membership.png"))
+    title = f"{found.subject}: membership inference at delta = {show(found.delta)}"
+    result: dict[str, Any] = {
+        "inferences": list(found.inferences),
+        "ceiling": found.ceiling,
+        "held_out": found.held_out,
+    }
+    result |= {"reproduced": found.reproduced, "files": [str(file) for file in written]}
+    present(title, _rows(found), notes=_notes(found), result=result, as_json=as_json)
+    if not as_json:
+        print("\n".join(f"written: {file}" for file in written))
+    if found.refuting:
+        raise typer.Exit(1)
+
+
+def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
+    """Return the scenario of a file or a run, and the run."""
+    from simfl.audits.network import opened_target
+    from simfl.errors import ScenarioError
+    from simfl.records import read
+    from simfl.scenario import load
+    from simfl.scenario.own_code import look_beside
+
+    look_beside([path])
+    if not path.is_dir():
+        return load(path, changes), None
+    if changes:
+        raise ScenarioError("--set: expected none with the folder of a run, whose scenario is what it was")
+    return opened_target(path), read(path)
+
+
+def _observer(word: str) -> int | str:
+    return int(word) if word.isdecimal() else word
+
+
+def _rows(found: Membership) -> list[Row | str]:
+    """The best of each distance, or every pair if they are few."""
+    entries = sorted(found.inferences, key=lambda one: (one.score, one.distance, -one.auc))
+    several = len({(one.observer, one.client) for one in entries}) > _MOST_ROWS
+    rows: list[Row | str] = []
+    for score in dict.fromkeys(one.score for one in entries):
+        of_score = [one for one in entries if one.score == score]
+        rows.append(_heading(score))
+        if several:
+            for distance in dict.fromkeys(one.distance for one in of_score):
+                rows.append(_summary([one for one in of_score if one.distance == distance]))
+        else:
+            rows += [_single(one) for one in of_score]
+    return rows
+
+
+def _heading(score: str) -> str:
+    from simfl.records.attacks import SCORES
+
+    return f"By {SCORES[score]}: area under the ROC curve"
+
+
+def _summary(some: list[Inference]) -> Row:
+    mean, best = (
+        sum(one.auc for one in some) / len(some),
+        max(some, key=lambda one: one.lower_bound),
+    )
+    where = f"distance {show(some[0].distance)}, mean of {len(some)} pairs"
+    return where, mean, f"{_epsilon(best)}, client {best.observer} on client {best.client} (the largest)"
+
+
+def _single(one: Inference) -> Row:
+    who = f"client {one.observer}" if one.observer.isdecimal() else f"the {one.observer}"
+    interval = f"[{one.auc_low:.3f}, {one.auc_high:.3f}], {100 * one.tpr:.1f} % found at 1 % false"
+    return f"{who} on client {one.client}, distance {show(one.distance)}", one.auc, f"{interval}; {_epsilon(one)}"
+
+
+def _epsilon(one: Inference) -> str:
+    account = "nothing certified" if math.isnan(one.account) else f"certified {one.account:.3g} ({one.account_by})"
+    published = "" if math.isnan(one.published) else f", as published {one.published:.3g}"
+    return f"epsilon at least {one.lower_bound:.3g}, {account}{published}"
+
+
+def _notes(found: Membership) -> list[str]:
+    from simfl.records.display import show_count, show_range
+
+    members = [one.members for one in found.inferences]
+    sure = f"{100 * found.confidence:g} %"
+    notes = []
+    if found.held_out == "test":
+        notes.append(
+            "Assumed: a client's examples and those of the test set with the same labels come from one distribution. "
+            "Where they do not (writers, years), areas and bounds say nothing of privacy: use --held-out coins."
+        )
+    notes += [
+        f"{show_range(min(members), max(members), show_count)} examples of a client, and as many others. Intervals and "
+        f"bounds hold at {sure}, each by itself; with all guesses right no bound would exceed {found.ceiling:.3g}.",
+        "Local is what the ledger certifies of all that a client releases, whoever sees it. A bound far below does not "
+        "mean that less noise would do: it is one attack on one run.",
+        found.statement,
+    ]
+    if found.deaf:
+        shown = ", ".join(f"{observer} on {client}" for observer, client in found.deaf[:4])
+        notes.append(
+            f"Nothing was received in {len(found.deaf)} cases: {shown}{' ...' if len(found.deaf) > 4 else ''}."
+        )
+    if found.reproduced is False:
+        notes.append(
+            "The run's numbers came out different this time (another device, version or width): what is attacked is "
+            "this time's."
+        )
+    if found.refuting:
+        worst = max(found.refuting, key=lambda one: one.lower_bound - one.account)
+        notes.append(
+            f"Refuted: {worst.observer} on client {worst.client} shows an epsilon of {worst.lower_bound:.3g} or more, "
+            f"and {worst.account:.3g} is certified. One attack in {1 / (1 - found.confidence):.3g} may say so of a "
+            "correct mechanism; another seed repeats it."
+        )
+    return notes

@@ -1,0 +1,98 @@
+"""Figures of attacks: how well members are told from others, and how far from a client that is still so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simfl.plots.style import PALETTE, style
+from simfl.records.attacks import FALSE_POSITIVE_RATES, SCORES, Inference, Membership
+from simfl.records.claims import RELATIONS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Distances that have a curve of their own.
+_MOST_CURVES = 6
+#: The left end of the ROC curve's axes: what a few hundred examples can still show.
+_LEAST_RATE = 3e-3
+
+
+def plot_membership(found: Membership, score: str | None = None) -> Figure:
+    """Draw membership inference by one score: ROC curves, area and epsilon against distance on the graph.
+
+    Points are pairs of observer and client; lines are their means.
+
+    Args:
+        found: from `simfl.audits.membership`.
+        score: a name in `SCORES`; by default the one whose areas are largest.
+    """
+    from matplotlib import pyplot as plt
+
+    chosen = score or found.best
+    rows = [row for row, one in enumerate(found.inferences) if one.score == chosen]
+    entries = [found.inferences[row] for row in rows]
+    with style():
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
+        _draw_roc(left, found, rows)
+        distances = [one.distance for one in entries]
+        _draw_points(middle, distances, [one.auc for one in entries], PALETTE[0], "area under the curve")
+        low, high = _means(entries, "auc_low"), _means(entries, "auc_high")
+        middle.fill_between(
+            list(low), list(low.values()), list(high.values()), color=PALETTE[0], alpha=0.15, linewidth=0
+        )
+        middle.axhline(0.5, color="#555555", linestyle=":", label="by chance")
+        middle.set_ylabel(f"area under the curve\n(band: {100 * found.confidence:g} % of one pair, mean of its ends)")
+        _draw_points(right, distances, [one.lower_bound for one in entries], PALETTE[1], "lower bound, measured")
+        accounts = [one.account for one in entries]
+        if any(math.isfinite(account) for account in accounts):
+            _draw_points(right, distances, accounts, PALETTE[2], "certified")
+            right.set_yscale("symlog", linthresh=0.1)
+        published = [one.published for one in entries]
+        if any(math.isfinite(epsilon) for epsilon in published):
+            _draw_points(right, distances, published, PALETTE[3], "as published, not certified")
+        right.set_ylim(bottom=0)
+        right.set_ylabel(f"ε at δ = {found.delta:g}, {RELATIONS[found.neighbors]}")
+        for ax in (middle, right):
+            ax.set_xlabel("distance from the client on the graph")
+            ax.xaxis.get_major_locator().set_params(integer=True)
+            ax.legend(loc="best")
+        figure.suptitle(f"{found.subject}: {SCORES[chosen]}", fontsize=11)
+    return figure
+
+
+def _draw_roc(ax: Axes, found: Membership, rows: Sequence[int]) -> None:
+    near = sorted({found.inferences[row].distance for row in rows})
+    for position, distance in enumerate(near[:_MOST_CURVES]):
+        some = [row for row in rows if found.inferences[row].distance == distance]
+        ax.plot(
+            FALSE_POSITIVE_RATES,
+            np.maximum(found.rates[some].mean(axis=0), 1e-9),
+            color=PALETTE[position % len(PALETTE)],
+            label=f"distance {distance:g}",
+        )
+    ax.plot((_LEAST_RATE, 1), (_LEAST_RATE, 1), color="#555555", linestyle=":", label="by chance")
+    ax.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1))
+    ax.set_xlabel("false positive rate")
+    ax.set_ylabel("true positive rate")
+    ax.legend(loc="lower right")
+
+
+def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], color: str, label: str) -> None:
+    known = [(at, value) for at, value in zip(distances, values, strict=True) if math.isfinite(at + value)]
+    if not known:
+        return
+    ax.scatter([at for at, _ in known], [value for _, value in known], color=color, alpha=0.25, s=12, linewidths=0)
+    places = sorted({at for at, _ in known})
+    means = [float(np.mean([value for at, value in known if at == place])) for place in places]
+    ax.plot(places, means, color=color, marker="o", label=label)
+
+
+def _means(entries: Sequence[Inference], name: str) -> dict[float, float]:
+    """Return distance -> mean of an attribute."""
+    places = sorted({one.distance for one in entries if math.isfinite(one.distance)})
+    return {place: float(np.mean([getattr(one, name) for one in entries if one.distance == place])) for place in places}

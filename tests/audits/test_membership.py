@@ -1,0 +1,214 @@
+"""Membership inference: scores and statistics by themselves, and one small run from end to end."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score, roc_curve
+
+import simfl
+from simfl.audits.listening import LINKS, Heard, Kept, Listener, Values
+from simfl.audits.membership import infer_membership, match, score
+from simfl.audits.separation import area, right_pairs, true_positive_rates
+from simfl.audits.statistics import epsilon_lower_bound, p_value, pair_lower_bound
+from simfl.errors import ScenarioError
+from simfl.models import build_model
+from simfl.records import RunFolder
+from simfl.records.attacks import FALSE_POSITIVE_RATES
+from simfl.scenario import loads
+from simfl.simulation.runner import Simulation, prepare
+from simfl.tape import Gradient, Model
+from simfl.tape.executor import choose_device
+
+TEXT = """
+name: ring
+seed: 1
+data: {set: logistic, samples: 400, dimension: 60, noise: 0.3, test_fraction: 0.5}
+model: {kind: logistic}
+clients: {count: 4}
+topology: {kind: ring}
+algorithm: {kind: adpsgd, batch_size: 10, step_size: 0.5}
+links: {latency: 0.2 ms}
+stop: {updates: 400}
+evaluate: {every: {updates: 200}}
+execution: {width: 1}
+"""
+
+# -- statistics --------------------------------------------------------------------------------
+
+
+def test_the_curve_is_that_of_scikit_learn():
+    generator = np.random.default_rng(1)
+    members, others = generator.normal(0.7, 1, 60).round(1), generator.normal(0, 1, 50).round(1)
+    truth, scores = np.repeat([1, 0], [60, 50]), np.concatenate((members, others))
+    assert area(members, others)[0] == pytest.approx(roc_auc_score(truth, scores))
+    false, true, _ = roc_curve(truth, scores, drop_intermediate=False)
+    expected = [true[false <= rate + 1e-12].max() for rate in FALSE_POSITIVE_RATES]
+    np.testing.assert_allclose(true_positive_rates(members, others, FALSE_POSITIVE_RATES), expected)
+
+
+def test_the_interval_holds_as_often_as_it_says():
+    generator = np.random.default_rng(2)
+    truth = 0.7602  # P[N(1, 2) > 0]
+    found = [area(generator.normal(1, 1, 40), generator.normal(0, 1, 80)) for _ in range(400)]
+    held = np.mean([low <= truth <= high for _, low, high in found])
+    assert 0.91 < held < 0.98
+
+
+def test_pairs_are_guessed_by_their_differences():
+    members, others = np.array([3.0, 0.0, 1.0, 1.0]), np.array([0.0, 2.0, 0.5, 1.0])
+    assert [right_pairs(members, others, guesses) for guesses in range(5)] == [0, 1, 1, 2, 2]
+
+
+def test_bounds_of_pairs_are_those_of_replaced_examples():
+    assert pair_lower_bound(45, 50, 400, 1e-5, "replace_one") == epsilon_lower_bound(45, 50, 400, 1e-5)
+    bound = pair_lower_bound(45, 50, 400, 1e-5, "add_or_remove")
+    group = (1 + math.exp(bound)) * 1e-5
+    assert p_value(45, 50, 400, 2 * bound, group) == pytest.approx(0.05, rel=1e-4)
+    assert pair_lower_bound(25, 50, 400, 1e-5, "add_or_remove") == 0.0
+
+
+# -- who hears what ----------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_spaced_evenly_and_from_the_nearest():
+    kept = Kept(5)
+    heard = [Heard(Model((), ()), None, False) for _ in range(100)]
+    for one in heard[:40]:
+        kept.take(2.0, one)
+    assert kept.rank == 2.0
+    for one in heard[40:]:
+        kept.take(1.0, one)
+        kept.take(2.0, heard[0])
+    places = [heard.index(one) for one in kept.messages]
+    assert kept.rank == 1.0
+    assert (places[0], places[-1], len(places)) == (40, 99, 5)
+    assert max(np.diff(places)) < 2.1 * min(np.diff(places))
+    few = Kept(5)
+    for one in heard[:3]:
+        few.take(0.0, one)
+    assert list(few.messages) == heard[:3]
+
+
+def test_messages_are_heard_when_they_arrive_and_promises_as_they_were_sent():
+    listener = Listener([1, LINKS, 2], {0: {0: 0.0, 1: 1.0}}, most=4, clients=2)
+    first, second = Model((), ()), Model((), ())
+    promise, order = Gradient(first, client=0, draw=3, size=8, noise_scale=0.0), []
+    listener.shown(1, 0, second)
+    deliver = listener.sent(0, 1, first, lambda: order.append(len(listener.kept[1][0].messages)))
+    assert not listener.kept[1][0].messages
+    deliver()
+    assert order == [1], "heard before it is used"
+    assert listener.kept[1][0].messages[0] == Heard(first, second, change=False)
+    deliver = listener.sent(0, 2, promise, lambda: None)
+    promise.size = -1  # somebody used it
+    deliver()
+    (heard,) = listener.kept[2][0].messages
+    assert (heard.content.size, heard.base, heard.change) == (8, first, True)
+    listener.shown(0, 2, second)
+    assert listener.kept[2][0].messages[1].change, "what comes to a server is no model"
+    assert len(listener.kept[LINKS][0].messages) == 3
+    silent = lambda: None  # noqa: E731
+    assert Listener([1], {0: {}}, 4, 2).sent(1, 0, first, silent) is silent
+
+
+# -- scores ------------------------------------------------------------------------------------
+
+
+def test_scores_are_losses_and_what_they_lost():
+    model = build_model("logistic", input_shape=(3,), num_classes=2)
+    generator = np.random.default_rng(3)
+    x, y = generator.normal(size=(5, 3)).astype(np.float32), np.array([0, 1, 1, 0, 1], np.int32)
+    contents, bases = generator.normal(size=(2, 2, 4)).astype(np.float32)
+
+    def losses(w):
+        return np.logaddexp(0.0, (1 - 2 * y) * (x @ w[:3] + w[3]))
+
+    total, gain = score(model, contents, bases, x, y, along=False)
+    np.testing.assert_allclose(total, losses(contents[0]) + losses(contents[1]), rtol=1e-5)
+    np.testing.assert_allclose(gain, losses(bases[0]) + losses(bases[1]) - total, rtol=1e-4)
+    total, gain = score(model, contents, bases, x, y, along=True)
+    np.testing.assert_allclose(total, losses(bases[0]) + losses(bases[1]), rtol=1e-5)
+    slope = sum(losses(b - 1e-4 * c) - losses(b + 1e-4 * c) for b, c in zip(bases.astype(float), contents, strict=True))
+    np.testing.assert_allclose(gain, slope / 2e-4, rtol=1e-3)
+
+
+def test_pairs_have_one_label():
+    generator = np.random.default_rng(4)
+    own, pool = generator.integers(0, 3, 30), generator.integers(0, 3, 12)
+    first, second = match(own, pool, np.arange(3), generator)
+    np.testing.assert_array_equal(own[first], pool[second])
+    assert len(set(first)) == len(set(second)) == len(first) >= 10
+    assert [len(part) for part in match(own, pool, None, generator)] == [12, 12]
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def test_promises_have_the_values_that_the_server_applied():
+    """With every message kept, the steps add up to the model."""
+    text = TEXT.replace("adpsgd", "async_sgd").replace("updates: 400", "updates: 40")
+    setup = prepare(loads(text))
+    simulation = Simulation(setup, choose_device(None))
+    server = simulation.algorithm.server
+    listener = Listener([server], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
+    simulation.world.network.witness = listener
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run = simulation.run(RunFolder.create(Path(folder), "heard"))
+            heard = [one for k in range(4) for one in listener.kept[server][k].messages if one.content.client == k]
+            contents, _ = Values(simulation.tape, setup.training.initial).read(heard)
+            model = setup.model.joined(run.model)
+    finally:
+        simulation.release()
+    assert len(heard) >= 40  # some that arrived last were not applied
+    assert len(heard) == run.manifest.updates
+    np.testing.assert_allclose(setup.training.initial + 0.5 / 10 * contents.sum(axis=0), model, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    scenario = loads(TEXT)
+    run = simfl.run(scenario, out=tmp_path_factory.mktemp("runs"))
+    return infer_membership(scenario, models=20, run=run)
+
+
+def test_neighbors_see_more_than_the_others(attacked):
+    assert attacked.reproduced, "who listens changes nothing"
+    areas = attacked.frame.groupby(["score", "distance"])["auc"].mean()
+    for name in ("loss", "gain"):
+        assert areas[name, 1.0] > max(0.58, areas[name, 2.0] + 0.01)
+    rows = attacked.frame
+    assert len(rows) == len(attacked.rates) == 2 * 4 * 3
+    assert set(rows["from_distance"][rows["distance"] == 1]) == {0.0}
+    assert set(rows["from_distance"][rows["distance"] == 2]) == {1.0}
+    assert rows["account"].isna().all()
+    assert not attacked.refuting
+    assert (rows["lower_bound"] <= attacked.ceiling).all()
+    assert rows["lower_bound"].max() > 0.0
+    curve = attacked.roc[(attacked.roc["score"] == "loss") & (attacked.roc["distance"] == 1)]
+    assert curve["true_positive_rate"].is_monotonic_increasing
+    assert curve["true_positive_rate"].iloc[-1] == 1.0
+
+
+def test_half_of_the_examples_are_left_out_by_coins():
+    scenario = loads(TEXT.replace("updates: 400", "updates: 200"))
+    found = infer_membership(scenario, observers=[1], clients=[0], held_out="coins", models=3)
+    one = found.inferences[0]
+    assert 40 <= one.members <= 50
+    assert (one.models, one.observer, found.held_out) == (3, "1", "coins")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"observers": ["server"]}, "--observer: expected 0 to 3, or links, found server"),
+        ({"clients": [4]}, "--client: expected 0 to 3, found 4"),
+        ({"models": 10**9}, "--models: expected what fits into 2 GiB"),
+    ],
+)
+def test_what_cannot_be_attacked(options, message):
+    with pytest.raises(ScenarioError, match=message):
+        infer_membership(loads(TEXT), **options)

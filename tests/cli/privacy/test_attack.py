@@ -1,0 +1,56 @@
+import json
+import re
+
+import pytest
+
+from tests.audits.test_membership import TEXT
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "ring.yaml"
+    found.write_text(TEXT.replace("updates: 400", "updates: 100").replace("\nstop", PRIVATE))
+    return found
+
+
+PRIVATE = "\nprivacy: {noise_multiplier: 1, clipping_norm: 1, delta: 1.0e-3}\nstop"
+
+
+def test_tables_figures_and_what_is_certified(simfl_, path, tmp_path):
+    words = ("privacy", "attack", path, "--client", 1, "--models", 4, "--out", tmp_path / "out")
+    code, out, err = simfl_(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("ring: membership inference at delta = 0.001\n")
+    assert re.search(r"client 0 on client 1, distance 1 +0\.\d+ +\[0\.\d+, 0\.\d+\], .* certified \d", out)
+    assert "Assumed: a client's examples and those of the test set" in out
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"membership.csv", "roc.csv", "membership.png"}
+    assert len((tmp_path / "out" / "membership.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert (tmp_path / "out" / "membership.png").stat().st_size > 10_000
+    code, out, _ = simfl_(*words, "--observer", 3, "--observer", "links", "--json")
+    found = json.loads(out)["result"]
+    assert code == 0
+    assert {(one["observer"], one["distance"]) for one in found["inferences"]} == {("3", 2.0), ("links", 0.0)}
+    assert all(0 <= one["lower_bound"] < one["account"] for one in found["inferences"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--client", 7), "--client: expected 0 to 3, found 7"),
+        (("--observer", "-1"), "--observer: expected 0 to 3, or links, found -1"),
+        (("--models", 0), "privacy attack: models: expected an integer >= 1, found 0"),
+        (("--confidence", 1), "privacy attack: confidence: expected a number between 0 and 1, found 1.0"),
+        (("--client", 2, "--observer", 2), "--observer: expected another one than the client that is attacked, found"),
+    ],
+)
+def test_bad_input_is_one_line(simfl_, path, words, message):
+    code, out, err = simfl_("privacy", "attack", path, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_a_run_is_what_it_was(simfl_, path, tmp_path):
+    code, _, err = simfl_("privacy", "attack", tmp_path, "--set", "seed=2")
+    assert code == 2
+    assert err.startswith("--set: expected none with the folder of a run")
