@@ -30,6 +30,7 @@ HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
     "jax": ("models", "tape", "privacy"),
+    "jax_privacy": ("privacy",),
     "jinja2": ("reports",),
     "matplotlib": ("plots",),
     "mpi4py": ("live",),

@@ -301,13 +301,13 @@ class Algorithm(ABC):
 
         It may make as many at a time as it ever did, or has promised. Who promises a release that is dearer than
         planned has nothing left. Of shuffled data as many mini-batches may be handed out as may be released one after
-        the other: where some were lost, fewer releases touch as many passes.
+        the other: where some were lost, fewer releases touch as many passes. So it is where releases are numbered.
         """
         if self._allowances is None:
             return False
         promised = 0 if self.tape.releases is None else self.tape.releases.promised[client]
         after = self._seen.total(client) + max(self._at_a_time[client], promised)
-        if self._in_passes:
+        if self._in_passes or self._seen.numbered:
             after = max(after, self._draws[client])
         if after <= self._allowances[client] and client not in self._seen.dearer:
             return False

@@ -19,7 +19,7 @@ from simfl.audits.canary import CanaryModel
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape
-from simfl.tape.draws import Sampling, batch_positions
+from simfl.tape.draws import Drawing, batch_positions
 
 #: Releases that are scored together.
 HEARD_AT_A_TIME = 16
@@ -329,7 +329,7 @@ def _input_program(model: AbstractModel) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def positions_program(sampling: Sampling, batch_size: int, lanes: int) -> Any:
+def positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
     """Return (key, client, draw, first, n) -> positions int32 [lanes] of a mini-batch, as the run draws them."""
 
     def run(key: jax.Array, client: jax.Array, draw: jax.Array, first: jax.Array, n: jax.Array) -> jax.Array:

@@ -1,10 +1,11 @@
-"""Noise that is not drawn afresh for every release: it cancels between neighbours.
+"""Noise that is not drawn afresh for every release: it cancels between neighbours, or is correlated over time.
 
 A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
 which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
 
     own noise       xi_k(t)
     pairwise        xi_k(t) + sum over neighbours j of  +/- r_k eta_kj(t)
+    in time         sum over i < b of  w_i xi_k(t - i),   w_0 = 1; see `simfl.privacy.in_time`
 
 with eta_kj(t) one normal vector that both ends of the edge {k, j} know from a seed of theirs, plus for the end with the
 smaller number and minus for the other, and r_k the pair's noise in units of k's own. Summed over all clients, what was
@@ -26,7 +27,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Form = Literal["pairwise"]
+Form = Literal["pairwise", "in_time"]
 
 
 class NoiseTerm(NamedTuple):
@@ -132,3 +133,31 @@ class Pairwise(Correlation):
             "pair_degrees": self.degrees,
             "pair_key": self.key,
         }
+
+
+@dataclass(frozen=True)
+class InTime(Correlation):
+    """Noise that is correlated over a client's releases; the same coefficients for all clients.
+
+    Attributes:
+        coefficients: w, exact in float32, the first 1.
+    """
+
+    coefficients: tuple[float, ...]
+
+    form = "in_time"
+
+    def terms(self, client: int, draw: int) -> list[NoiseTerm]:
+        """The normals of this mini-batch and of those before it."""
+        return [
+            NoiseTerm("own", client, draw - back, coefficient)
+            for back, coefficient in enumerate(self.coefficients[: draw + 1])
+        ]
+
+    def stretch(self, client: int) -> float:
+        """sqrt(sum of w^2), once there are so many releases before."""
+        return float(np.linalg.norm(self.coefficients))
+
+    def arrays(self) -> dict[str, Any]:
+        """The coefficients."""
+        return {"noise_coefficients": np.array(self.coefficients, np.float32)}

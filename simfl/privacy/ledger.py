@@ -195,20 +195,24 @@ class Ledger:
         if terms.by_server:
             relation = relation.replace("sends noise only", "adds nothing")
             view = "central view (the server's models; the server itself sees what clients send)"
-        accountant = {
-            "tightest": "Renyi accountant, tightened at the end by privacy loss distributions where affordable",
-            "renyi": "Renyi accountant",
-            "pld": "privacy loss distributions",
-        }[terms.accountant]
-        if terms.rounding is not None:
-            accountant = "noise on a grid, Renyi accountant at integer orders"
         if terms.disregards is not None:
             view = f"{view}, {terms.disregards}"
         whom = "of a client" if terms.unit == "example" else "with its data"
         return (
             f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}, "
-            f"{self._sampled}, {accountant}; {OUTSIDE}"
+            f"{self._sampled}, {self._accountant}; {OUTSIDE}"
         )
+
+    @property
+    def _accountant(self) -> str:
+        """What counts."""
+        if self.terms.rounding is not None:
+            return "noise on a grid, Renyi accountant at integer orders"
+        return {
+            "tightest": "Renyi accountant, tightened at the end by privacy loss distributions where affordable",
+            "renyi": "Renyi accountant",
+            "pld": "privacy loss distributions",
+        }[self.terms.accountant]
 
     @property
     def _sampled(self) -> str:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
@@ -37,6 +37,9 @@ class Releases:
             where several tasks are trained on the same data; None where that is not a matter of passes over shuffled
             data, or where it follows from the number of releases because none was lost.
     """
+
+    #: Whether what counts are the numbers of mini-batches, so that one that was passed over counts as released.
+    numbered: ClassVar[bool] = False
 
     counts: list[int]
     others: dict[int, dict[tuple[int, float], int]] = field(default_factory=dict)

@@ -84,6 +84,11 @@ def warnings(scenario: Scenario) -> Iterator[str]:
             "alike; use local_transcript where neighbors or a server see who sends"
         )
     sampling = scenario.algorithm.sampling
+    if privacy.correlated == "in_time" and sampling != "shuffle":
+        yield (
+            "privacy.noise: in_time is accounted as if every example were in every batch, unless passes have an order; "
+            "use algorithm.sampling: shuffle with neighbors: replace_one, but for full batches"
+        )
     if sampling == "with_replacement":
         yield "algorithm.sampling: with_replacement has no certified epsilon; use auto or poisson"
     elif (
@@ -229,6 +234,9 @@ def _privacy(scenario: Scenario) -> Iterator[Problem]:
         if privacy.view == "global_hidden":
             advice = "noise that is shared shows whose an update is"
             yield Problem("local_transcript beside noise", "'global_hidden'", advice, ("privacy", "view"))
+        if privacy.correlated == "in_time" and privacy.claim is not None and privacy.claim.kind != "stated":
+            advice = "theorems are about noise that is drawn afresh"
+            yield Problem("stated beside noise in_time", repr(privacy.claim.kind), advice, ("privacy", "claim", "kind"))
     planned = scenario.stop.epochs is not None or scenario.stop.updates is not None
     if privacy.calibrated and not planned:
         advice = "add it, or stop.epochs, from which the number of releases follows"

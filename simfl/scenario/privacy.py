@@ -178,7 +178,54 @@ class PairwiseNoise(Config):
     )
 
 
-CorrelatedNoise = Annotated[PairwiseNoise, ByKind("correlated")]
+class SquareRootStrategy(Config):
+    """The first coefficients of sqrt(1 - x): 1, -1/2, -1/8, ... (banded inverse square root)."""
+
+    kind: Literal["square_root"] = variant("square_root")
+
+
+class BandedStrategy(Config):
+    """A banded matrix, for the least mean squared error of prefix sums; computed by jax_privacy."""
+
+    kind: Literal["banded"] = variant("banded")
+    bands: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
+        default=8,
+        description="diagonals of the strategy; as many as mini-batches in a pass, or fewer, suit shuffled data",
+    )
+
+
+class BltStrategy(Config):
+    """A buffered linear Toeplitz matrix, for the least maximal error of prefix sums; computed by jax_privacy."""
+
+    kind: Literal["blt"] = variant("blt")
+    buffers: Annotated[int, Within(at_least=1, at_most=8)] = Field(
+        default=2, description="geometric sequences that make up the strategy"
+    )
+
+
+TimeStrategy = Annotated[SquareRootStrategy | BandedStrategy | BltStrategy, ByKind(default="square_root")]
+
+
+class InTimeNoise(Config):
+    """The noise of a client's releases is correlated over time, so that their sum holds less of it."""
+
+    correlated: Literal["in_time"] = variant("in_time")
+    strategy: TimeStrategy = Field(
+        default=SquareRootStrategy(), description="where the coefficients of earlier noise come from"
+    )
+    window: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
+        default=16,
+        description="over how many releases of a client noise reaches; it is drawn so many times. What is cut off of a "
+        "strategy's coefficients is accounted for",
+    )
+    horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = Field(
+        default=None,
+        description="how many releases of a client a strategy is made for; null: as many as stop plans. The account is "
+        "of those that there are",
+    )
+
+
+CorrelatedNoise = Annotated[PairwiseNoise | InTimeNoise, ByKind("correlated")]
 
 
 class Gaussian(_MultipliedGaussian):
@@ -197,7 +244,8 @@ class Gaussian(_MultipliedGaussian):
         "away; slower, and accounted for by Renyi divergences of integer orders",
     )
     noise: CorrelatedNoise | None = Field(
-        default=None, description="how noise is correlated between clients; null: every release has noise of its own"
+        default=None,
+        description="how noise is correlated between neighbors, or over time; null: every release has noise of its own",
     )
 
     @property

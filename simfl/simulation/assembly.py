@@ -19,6 +19,7 @@ from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError, nearest
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel
+from simfl.privacy.correlated import InTime
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_REGRESSIONS
@@ -35,6 +36,7 @@ from simfl.simulation.underlay import underlay_of
 from simfl.simulation.world import availability, longest_batch_s
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
+from simfl.tape.draws import Drawing
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
 from simfl.world import World
 
@@ -171,7 +173,8 @@ def _check_measures(setup: Setup) -> None:
 def _problem(setup: Setup) -> LearningProblem:
     """Return what the executor computes with."""
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
-    correlation = protection.correlation
+    correlation, sampling = protection.correlation, setup.kind.sampling
+    drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
     chosen = streams.generator("loss-examples").permutation(len(dataset.train_x))[:LOSS_EXAMPLES]
     return LearningProblem(
         model=setup.moved,
@@ -184,7 +187,7 @@ def _problem(setup: Setup) -> LearningProblem:
             np.asarray(shares.offsets, dtype=np.int64),
             dataset.scaling,
         ),
-        batches=Batches(setup.kind.sampling, setup.scenario.algorithm.batch_size),
+        batches=Batches(drawing, setup.scenario.algorithm.batch_size),
         keys=Keys(streams.key("data"), streams.key("noise")),
         measured=Measured(np.sort(chosen), setup.scenario.evaluate.gradients, setup.scenario.evaluate.metrics),
         clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
-from simfl.privacy.correlated import Correlation, Pairwise
+from simfl.privacy.correlated import Correlation
+from simfl.privacy.in_time import InTimeLedger
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.scenario.data import RealData
-from simfl.scenario.privacy import Gaussian
+from simfl.simulation.correlated import correlation_of, noising_of
 from simfl.tape.problem import Clip, widest_batch
 
 if TYPE_CHECKING:
@@ -84,11 +86,11 @@ def protect(setup: Setup) -> Protection:
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
         by_server=setup.scenario.algorithm.noise_of_server,
         rounding=make.rounding(setup.dimension),
-        disregards=None if privacy.correlated is None else _SHARED,
+        disregards=_SHARED if privacy.correlated == "pairwise" else None,
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
-    level = given[make.level]
-    levels = _calibrated(setup, terms, given["epsilon"]) if level is None else _each(level, count)
+    level, noising = given[make.level], noising_of(setup)
+    levels = _calibrated(setup, terms, given["epsilon"], noising) if level is None else _each(level, count)
     try:
         mechanisms = [make(**_arguments(make, {**given, make.level: level})) for level in levels]
     except ValueError as error:  # what the schema cannot see, because calibration or a mechanism of its own decides
@@ -98,7 +100,7 @@ def protect(setup: Setup) -> Protection:
     share = batch_size if make.unit == "client" and not kind.local else 1
     scales = [share * mechanism.scale(setup.dimension) for mechanism in mechanisms]
     unit = unit_std(make.sampler, setup.dimension)
-    correlation = None if privacy.correlated is None else _correlation(setup, scales)
+    correlation = correlation_of(setup, scales, noising)
     stretch = [1.0 if correlation is None else correlation.stretch(client) for client in range(count)]
     return Protection(
         clipping_norm=given.get("clipping_norm"),
@@ -106,44 +108,26 @@ def protect(setup: Setup) -> Protection:
         sampler=make.sampler,
         scales=scales,
         stds=[scale * unit * stretched for scale, stretched in zip(scales, stretch, strict=True)],
-        ledger=Ledger(terms, setup.sizes, batch_size, kind.sampling, levels, make.pure),
+        ledger=_ledger(setup, terms, setup.sizes, levels, make.pure, noising),
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
     )
 
 
-def _correlation(setup: Setup, scales: Sequence[float]) -> Correlation:
-    """Return how the noise of releases is correlated.
-
-    Raises:
-        ScenarioError: for what has no neighbours, or none that stay, or no single mini-batches.
-    """
-    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
-    assert isinstance(privacy, Gaussian)
-    assert privacy.noise is not None
-    wrong = f"privacy.noise: expected null, found {privacy.noise.correlated}, with"
-    if setup.kind.local or not setup.kind.released_whole or algorithm.noise_of_server or setup.tasks > 1:
-        raise ScenarioError(
-            f"{wrong} {algorithm.kind}: noise is correlated between releases of single mini-batches; use "
-            "decentralized_sgd, adpsgd, sgp or gossip_learning"
-        )
-    if not algorithm.follows_topology:
-        raise ScenarioError(
-            f"{wrong} {algorithm.kind}, whose clients have no neighbours in topology; use decentralized_sgd, adpsgd, "
-            "gossip_learning, or sgp with graph: topology"
-        )
-    if setup.changing is not None:
-        raise ScenarioError(
-            f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
-        )
-    if min(scales) == 0.0:
-        raise ScenarioError(
-            "privacy.noise_multiplier: expected more than 0 beside noise, found 0: shared noise is added in units of a "
-            "client's own, without which nothing is private; raise it"
-        )
-    edges = sorted((one, other) for one in range(len(scales)) for other in setup.topology.neighbors(one) if one < other)
-    std = privacy.noise.pair_multiplier * privacy.clipping_norm
-    return Pairwise.over(edges, std, scales, setup.streams.key("pair-noise"))
+def _ledger(
+    setup: Setup,
+    terms: Terms,
+    sizes: NDArray[np.int64],
+    levels: Sequence[float],
+    pure: bool,
+    noising: tuple[float, ...] | None,
+) -> Ledger:
+    """Return what accounts for releases of clients of these sizes; `noising` are coefficients of noise over time."""
+    batch_size, sampling = setup.scenario.algorithm.batch_size, setup.kind.sampling
+    if noising is None:
+        return Ledger(terms, sizes, batch_size, sampling, levels, pure)
+    terms = dataclasses.replace(terms, amplification=False)
+    return InTimeLedger(terms, sizes, batch_size, sampling, levels, noising)
 
 
 def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
@@ -227,7 +211,9 @@ def _each(value: float | Sequence[float], count: int) -> list[float]:
     return [float(item) for item in np.broadcast_to(np.asarray(value, dtype=float), count)]
 
 
-def _calibrated(setup: Setup, terms: Terms, epsilon: float | Sequence[float]) -> list[float]:
+def _calibrated(
+    setup: Setup, terms: Terms, epsilon: float | Sequence[float], noising: tuple[float, ...] | None
+) -> list[float]:
     """Return the noise multiplier of each client that spends its budget as planned."""
     steps = setup.kind.planned_updates(setup.sizes.tolist())
     # What one client's plan amounts to depends on its size and budget only.
@@ -235,7 +221,7 @@ def _calibrated(setup: Setup, terms: Terms, epsilon: float | Sequence[float]) ->
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
     found: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
-        probe = Ledger(terms, np.array([n]), setup.scenario.algorithm.batch_size, setup.kind.sampling, [1.0])
+        probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
         if not probe.certified:
             raise ScenarioError(f"privacy.epsilon: expected terms under which an epsilon holds; {probe.statement}")
 

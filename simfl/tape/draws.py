@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from simfl.privacy.noise import traced_once
 
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
+#: And `shuffle` with the same order in every pass, where an account needs it; no scenario asks for it by name.
+Drawing = Literal[Sampling, "same_order"]
 
 #: Each round moves an element with probability 1/2: after 24 rounds one in 17 million has not moved.
 ROUNDS = 24
@@ -63,7 +65,7 @@ def _swap_or_not(key: jax.Array, constant: jax.Array, x: jax.Array, n: jax.Array
 
 
 def batch_positions(
-    sampling: Sampling,
+    sampling: Drawing,
     keys: jax.Array,
     client: jax.Array,
     draw: jax.Array,
@@ -75,6 +77,7 @@ def batch_positions(
     """Return which of a client's n examples are entries first..first+lanes-1 of a mini-batch, int32 [lanes].
 
     - `shuffle`: consecutive pieces of a fresh permutation per epoch; a batch may span two epochs.
+    - `same_order`: likewise, of one permutation for all epochs.
     - `poisson`: a uniform subset without replacement. The number of examples is drawn by the world
       (binomial), and a binomial number of distinct examples is Poisson sampling.
     - `without_replacement`: a uniform subset of B examples, afresh for every batch.
@@ -99,5 +102,5 @@ def batch_positions(
     start = draw * batch_size + first
     epoch, position = start // n, start % n + jnp.arange(lanes, dtype=jnp.int32)
     beyond = position >= n  # at most once, because a batch is not larger than the data
-    key = mix(base + (epoch + beyond).astype(jnp.uint32))
+    key = base if sampling == "same_order" else mix(base + (epoch + beyond).astype(jnp.uint32))
     return permute(key, jnp.where(beyond, position - n, position), n)

@@ -74,6 +74,13 @@ def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw
     own = sample(data["noise_key"], client, draw, count)
     if noise.form is None:
         return own
+    if noise.form == "in_time":
+        weights = data["noise_coefficients"]
+
+        def earlier(back: jax.Array, total: jax.Array) -> jax.Array:
+            return total + _at(weights, back) * sample(data["noise_key"], client, draw - back, count)
+
+        return jax.lax.fori_loop(1, jnp.minimum(len(weights), draw + 1), earlier, own)
     edges, coefficients = data["pair_edges"][client], data["pair_coefficients"][client]
 
     def add(place: jax.Array, total: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
 from simfl.privacy.rounding import DRIFT, Grid
-from simfl.tape.draws import Sampling
+from simfl.tape.draws import Drawing
 from simfl.tape.inputs import inputs_of
 from simfl.tape.optimizers import Rule, StateRows
 
@@ -65,7 +65,7 @@ class Keys:
 class Batches:
     """How a mini-batch is drawn: see `simfl.tape.draws`; `size` is the nominal B."""
 
-    sampling: Sampling
+    sampling: Drawing
     size: int
 
 

@@ -7,16 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simfl import run
 from simfl.audits.audit import Audit
+from simfl.audits.check import recorded
 from simfl.errors import ScenarioError
-from simfl.privacy.correlated import Pairwise, noise_terms
+from simfl.privacy.correlated import InTime, Pairwise, noise_terms
+from simfl.privacy.in_time import InTimeLedger, noising_coefficients
 from simfl.privacy.noise import gaussian
 from simfl.privacy.releases import Releases
 from simfl.scenario import loads
 from simfl.simulation.assembly import assemble
-from simfl.tape.problem import Noise
+from simfl.tape.draws import batch_positions
+from simfl.tape.problem import Batches, Noise
 from simfl.world.availability import Outage
-from tests.helpers import Lab, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, RunWithoutNumbers, make_problem, make_world, run_algorithm
 
 D = 650
 KEY = np.array([7, 11], np.uint32)
@@ -114,6 +118,45 @@ def test_after_crashes_the_sum_keeps_the_noise_whose_other_end_was_lost():
     assert np.var(total) == pytest.approx(variance, rel=5 * np.sqrt(2 / D))
 
 
+def test_noise_in_time_is_what_a_plain_loop_adds():
+    weights = (1.0, -0.5, -0.125, 0.25)
+    problem = dataclasses.replace(
+        make_problem(6, sampling="poisson", clipping_norm=1e-12, noisy=True, sizes=[50] * 6),
+        noise=Noise("gaussian", form="in_time"),
+        correlation=InTime(weights),
+    )
+    draws = (0, 2, 3, 9)
+    with Lab(problem, capacity=200) as lab:
+        model = lab.tape.constant(np.zeros(D, np.float32))
+        promised = [
+            lab.tape.combine((1.0, lab.tape.gradient(model, client, draw, 8, SCALES[client])))
+            for draw in draws
+            for client in (1, 4)
+        ]
+        in_two = lab.tape.combine((1.0, lab.tape.gradient(model, 1, 3, 2 * problem.max_batch, SCALES[1])))
+        *found, of_two = lab.tape.values([*promised, in_two]).astype(np.float64)
+    np.testing.assert_allclose(of_two, found[4], atol=1e-6)  # the noise is added once
+    for row, (draw, client) in zip(found, ((draw, client) for draw in draws for client in (1, 4)), strict=True):
+        expected = np.zeros(D)
+        for back, weight in enumerate(weights):
+            if draw - back >= 0:
+                expected += weight * SCALES[client] * normal(problem.keys.noise, client, draw - back)
+        np.testing.assert_allclose(row, expected, atol=2e-5)
+        terms = noise_terms(problem.correlation, client, draw)
+        assert terms == [("own", client, draw - back, weights[back]) for back in range(min(4, draw + 1))]
+    assert problem.correlation.stretch(0) == pytest.approx(np.sqrt(1 + 0.25 + 1 / 64 + 1 / 16))
+    assert noise_terms(None, 3, 8) == [("own", 3, 8, 1.0)]
+
+
+def test_the_same_order_in_every_pass():
+    keys, client, n = jnp.array([3, 4], jnp.uint32), jnp.int32(1), jnp.int32(23)
+    take = lambda draw: batch_positions("same_order", keys, client, jnp.int32(draw), jnp.int32(0), 5, 5, n)  # noqa: E731
+    stream = np.concatenate([take(draw) for draw in range(10)])
+    assert sorted(stream[:23]) == list(range(23))
+    np.testing.assert_array_equal(stream[23:46], stream[:23])
+    assert list(stream[:23]) != list(range(23))
+
+
 SCENARIO = (
     "name: test\ndata: digits\nclients: {{count: 8}}\nstop: {{updates: 400}}\ntopology: {topology}\n"
     "algorithm: {{batch_size: 16, {algorithm}}}\nprivacy: {{{privacy}}}\n"
@@ -168,6 +211,14 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
         ("noise: pairwise, quantise: true", "kind: adpsgd", "ring", r"privacy\.quantise: expected false beside noise"),
         ("noise: pairwise, view: global_hidden", "kind: adpsgd", "ring", r"privacy\.view: expected local_transcript"),
         ("noise: pairwise, mechanism: laplace", "kind: adpsgd", "ring", r"privacy\.noise"),
+        ("noise: in_time, claim: {kind: adp2sgd}", "kind: adpsgd", "ring", r"privacy\.claim\.kind: expected stated"),
+        (
+            "noise: in_time",
+            "kind: async_fl, sizes: {kind: constant, value: 4}",
+            "ring",
+            "between releases of single mini-batches",
+        ),
+        ("noise: {correlated: in_time, window: 0}", "kind: adpsgd", "ring", "an integer >= 1 and <= 1000"),
         ("noise: {correlated: backwards}", "kind: adpsgd", "ring", r"privacy\.noise\.correlated"),
         ("noise: {correlated: pairwise, pair_multiplier: 0}", "kind: adpsgd", "ring", "a number > 0"),
     ],
@@ -176,6 +227,62 @@ def test_what_correlated_noise_is_not_for_is_refused(privacy, algorithm, topolog
     with pytest.raises(ScenarioError, match=message) as refused:
         assemble(scenario(privacy, algorithm, topology))
     assert "\n" not in str(refused.value)
+
+
+IN_TIME = "neighbors: replace_one, noise: {correlated: in_time, window: 8}"
+SHUFFLED = "kind: adpsgd, sampling: shuffle"
+
+
+def test_a_scenario_with_noise_in_time():
+    setup = assemble(scenario(f"noise_multiplier: 2, {IN_TIME}", SHUFFLED))
+    assert setup.problem.noise == Noise("gaussian", form="in_time")
+    assert setup.problem.batches == Batches("same_order", 16)
+    assert setup.training.sampling == setup.ledger.sampling == "shuffle"
+    assert isinstance(setup.ledger, InTimeLedger)
+    weights = setup.problem.correlation.coefficients
+    assert setup.ledger.noising == weights == noising_coefficients("square_root", 8)
+    assert setup.training.noise_scale == [2.0] * 8
+    np.testing.assert_allclose(setup.training.noise_std, 2.0 * np.linalg.norm(weights))
+    assert not any("accounted as if every example" in line for line in setup.warnings)
+    poisson = assemble(scenario("noise: in_time"))
+    assert poisson.problem.batches == Batches("poisson", 16)
+    assert any("accounted as if every example" in line for line in poisson.warnings)
+
+
+def test_budgets_calibrate_noise_in_time_by_its_own_account():
+    setup = assemble(scenario(f"epsilon: 8, {IN_TIME}", SHUFFLED))
+    planned = setup.ledger.final_epsilon(setup.kind.planned(setup))
+    assert planned.max() <= 8.0 < planned.max() * 1.001
+    assert min(setup.training.allowances) >= 50
+    (tight,) = {level for level, n in zip(setup.ledger.levels, setup.sizes, strict=True) if n == setup.sizes.min()}
+    plain = assemble(scenario("epsilon: 8, neighbors: replace_one", SHUFFLED))
+    assert tight > max(plain.ledger.levels), "a release's own noise is larger; it is the sum that holds less"
+
+
+def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
+    """Numbers that a crash passed over count; who has no number left stops before its budget is spent."""
+    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    text = SCENARIO.format(
+        privacy="epsilon: 12, noise_multiplier: 4, noise: {correlated: in_time, window: 8}",
+        algorithm="kind: adpsgd",
+        topology="ring",
+    )
+    faults = (
+        "availability:\n- {clients: [1, 3], every: 4 ms, crash: [{at: 2.5 ms, back: 2.8 ms}]}\n"
+        "- {clients: [5], crash: [{at: 16.5 ms, back: 16.6 ms}]}\n"  # with its last number
+    )
+    scenario = loads(text + faults, "s.yaml")
+    found = run(scenario, out=tmp_path)
+    setup = assemble(scenario)
+    allowed, ledger = setup.training.allowances, setup.ledger
+    assert found.clients["epsilon"].max() <= 12.0
+    counted, made = found.releases["count"].to_numpy(), found.clients["updates"].to_numpy()
+    assert (counted <= allowed).all()
+    assert found.clients["exhausted_s"].notna().all()
+    assert (made[[1, 3]] < counted[[1, 3]]).all(), "numbers were passed over"
+    assert made[5] == counted[5] == allowed[5] - 1
+    assert (made[[0, 2]] == counted[[0, 2]]).all()
+    np.testing.assert_array_equal(ledger.final_epsilon(recorded(ledger, found)), found.clients["epsilon"])
 
 
 def test_an_audit_of_correlated_noise_is_refused():

@@ -1,0 +1,295 @@
+"""Noise that is correlated over the releases of a client (matrix factorisation): coefficients, sensitivity, account.
+
+Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
+standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
+
+    g + z C W xi  =  W (S g + z C xi):
+
+all releases are a function of S g under independent noise. An example that is in the mini-batches P, by at most C each,
+moves S g by at most C sens(S) with sens(S)^2 = max over P of sum_(i, j in P) |(S^T S)_ij|, so that everything that the
+client ever sends is a Gaussian mechanism of mu = sens(S) / z (2 sens(S) / z for one example replaced). That holds
+although gradients depend on earlier releases, because W is lower triangular and the noise Gaussian. Denisov et al.
+2022, "Improved differential privacy for SGD via optimal private linear operators on adaptive streams", Theorem 2.1,
+https://arxiv.org/abs/2202.08312.
+
+P under `shuffle`, with the same order in every pass: once a pass, at least floor(n / B) mini-batches apart. Otherwise
+every mini-batch: a full batch is that, and it bounds Poisson sampling, whose draws do not look at the data.
+Amplification by sampling is not counted: later releases hold the noise of earlier ones, so that none can be looked
+at alone (Choquette-Choo et al. 2023, "Privacy amplification for matrix mechanisms", arXiv:2310.15526).
+
+A Toeplitz matrix of coefficients s_0 >= s_1 >= ... >= 0 is dearest for participations at 0, m, 2m, ... with m the
+smallest separation (Kalinin and Lampert 2024, "Banded square root matrix factorization for differentially private model
+training", Theorem 2, https://arxiv.org/abs/2405.13763). Other coefficients are bounded by the smallest such sequence
+above their absolute values.
+
+What is released is numbered by mini-batches. A mini-batch that is lost, in a crash, is either handed out again under
+its number, its noise unseen, or it leaves a gap: the releases that there are then are a part of those without the gap,
+whose account is what counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import ScenarioError
+from simfl.privacy.accounting import Accountant, Release
+from simfl.privacy.calibration import releases_within
+from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.ledger import Composition, Ledger, Terms, View
+from simfl.privacy.releases import Promise, Releases, Tally
+
+#: Coefficients of noise are multiples of this: the last bits of an optimiser's answer do not matter.
+GRID = 2.0**-20
+#: Releases of a client that a budget is looked at for, at most.
+MOST_RELEASES = 2**21
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How often an example may be in a client's mini-batches.
+
+    Attributes:
+        separation: mini-batches from one that holds it to the next that does, at least.
+        times: how many hold it, at most.
+    """
+
+    separation: int
+    times: int
+
+
+def participation(sampling: str, examples: int, batch_size: int, releases: int) -> Participation:
+    """Return that of mini-batches 0 to releases - 1 of a client: with `shuffle`, the same order in every pass."""
+    if sampling != "shuffle":
+        return Participation(1, releases)
+    return Participation(max(1, examples // batch_size), -(-releases * batch_size // examples))
+
+
+@functools.lru_cache(maxsize=64)
+def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.float64]:
+    """Return s_0, ..., s_(count - 1): sum_i w_i s_(t - i) is 1 for t = 0 and 0 for all others.
+
+    Args:
+        noising: w, its first 1.
+        count: how many.
+    """
+    from scipy.signal import lfilter
+
+    impulse = np.zeros(count)
+    impulse[0] = 1.0
+    found: NDArray[np.float64] = lfilter([1.0], noising, impulse)
+    return found
+
+
+def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation) -> float:
+    """Return sens(S) of the first so many releases, for examples that move each by at most 1."""
+    if releases == 0:
+        return 0.0
+    whole = strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases]
+    falling = np.maximum.accumulate(np.abs(whole)[::-1])[::-1]
+    apart, times = takes.separation, min(takes.times, -(-releases // takes.separation))
+    # Row by row, what the participations so far add up to; those further back than `times` are not among them.
+    rows = np.zeros(-(-releases // apart) * apart)
+    rows[:releases] = falling
+    sums = rows.reshape(-1, apart).cumsum(axis=0)
+    sums[times:] -= sums[:-times].copy()
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(sums.ravel()[:releases]).sum())) * (1.0 + 1e-9)
+
+
+def noising_coefficients(
+    strategy: Literal["square_root", "banded", "blt"],
+    window: int,
+    *,
+    size: int = 1,
+    releases: int = 1,
+    takes: Participation = Participation(1, 1),
+) -> tuple[float, ...]:
+    """Return w_0 = 1, w_1, ..., w_(b - 1) of a strategy, the first ones of its W, exact in float32.
+
+    What is cut off changes the strategy, S = W^-1, of which the account is: nothing is neglected.
+
+    - `square_root`: w are the coefficients of sqrt(1 - x), 1, -1/2, -1/8, ... (banded inverse square root; Kalinin et
+      al. 2025, "Back to square roots", https://arxiv.org/abs/2505.12128).
+    - `banded`: S is banded, the one of `size` bands whose prefix sums have the least mean squared error over
+      `releases`. Choquette-Choo et al. 2023, https://arxiv.org/abs/2306.08153.
+    - `blt`: s_t is a sum of `size` geometric sequences, chosen for the least maximal error under the participation
+      (Dvijotham et al. 2024, https://arxiv.org/abs/2404.16706; McMahan et al. 2024, https://arxiv.org/abs/2408.08868).
+
+    Args:
+        strategy: as above; the last two are computed by jax_privacy.
+        window: b.
+        size: bands, or buffers.
+        releases: how many the strategy is made for.
+        takes: how an example takes part in them.
+
+    Raises:
+        ScenarioError: jax_privacy is not installed, or finds no strategy.
+    """
+    if strategy == "square_root":
+        raw = np.cumprod([1.0, *((2.0 * i - 3.0) / (2.0 * i) for i in range(1, window))])
+    else:
+        raw = _of_jax_privacy(strategy, window, size, releases, takes)
+    rounded = np.round(raw / raw[0] / GRID) * GRID
+    return tuple(np.trim_zeros(rounded, "b").tolist())
+
+
+@functools.lru_cache(maxsize=16)
+def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes: Participation) -> NDArray[np.float64]:
+    try:
+        import jax
+        from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+    except ImportError as error:
+        raise ScenarioError(
+            f"privacy.noise.strategy: {strategy} is computed by jax_privacy, found {error}; pip install "
+            "'simfl[correlated]', or use strategy: square_root"
+        ) from error
+    try:
+        with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+            if strategy == "banded":
+                made = toeplitz.optimize_banded_toeplitz(releases, min(size, releases))
+            else:
+                build: Any = buffered_toeplitz.LossFn
+                if takes.times == 1:
+                    loss = build.build_closed_form_single_participation(n=releases)
+                else:
+                    loss = build.build_min_sep(
+                        n=releases, error="max", min_sep=takes.separation, max_participations=takes.times
+                    )
+                made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
+            found = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
+    except (ArithmeticError, RuntimeError, ValueError) as error:
+        raise ScenarioError(
+            f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
+            f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
+        ) from error
+    if not np.isfinite(found).all():
+        raise ScenarioError(
+            f"privacy.noise.strategy: {strategy}: expected finite coefficients for {releases} releases, "
+            "jax_privacy found others; use a smaller size, or strategy: square_root"
+        )
+    return found
+
+
+class InTimeTally(Tally):
+    """Counts releases by their numbers: a number that was passed over counts as released."""
+
+    numbered = True
+
+    def count(self, promise: Promise) -> None:
+        """Count all mini-batches of the client up to this one, if it is one of the nominal kind."""
+        client = promise.client
+        before = self.counts[client]
+        super().count(promise)
+        if self.counts[client] > before:
+            self.counts[client] = max(before, promise.draw + 1)
+            if self.limits is not None:
+                super()._check_limit(client, 0)
+
+    def _check_limit(self, client: int, more: int = 1) -> None:
+        """Known when it is counted: releases may come in another order than their numbers."""
+
+    def _count_other(self, promise: Promise) -> None:
+        self.refuse(
+            f"client {promise.client} releases mini-batch {promise.draw}, whose batch size, noise or clipping norm is "
+            "not the scenario's: noise that is correlated over time is made for these"
+        )
+
+
+class InTimeLedger(Ledger):
+    """Accounts for releases whose noise is correlated over time: one Gaussian mechanism, exactly.
+
+    Args:
+        terms: what is promised; nothing is amplified by sampling.
+        sizes: examples per client, int [K].
+        batch_size: B.
+        sampling: how mini-batches are drawn; `shuffle` in the same order in every pass.
+        levels: noise multiplier z of each client, float [K].
+        noising: w.
+    """
+
+    counted_by = InTimeTally
+
+    def __init__(
+        self,
+        terms: Terms,
+        sizes: NDArray[np.int64],
+        batch_size: int,
+        sampling: str,
+        levels: Sequence[float],
+        noising: tuple[float, ...],
+    ) -> None:
+        self.noising = noising
+        super().__init__(terms, sizes, batch_size, sampling, levels)
+
+    @property
+    def by_passes(self) -> bool:
+        """Releases are numbered, whichever part of a pass each takes."""
+        return False
+
+    @property
+    def _sampled(self) -> str:
+        if self.sampling == "shuffle":
+            return f"batches of {self.batch_size} of a client's n examples, in the same order in every pass"
+        return "an example in every batch as far as the adversary knows, no amplification by sampling"
+
+    @property
+    def _accountant(self) -> str:
+        return f"noise correlated over {len(self.noising)} releases, exact as one Gaussian mechanism"
+
+    def mu(self, examples: int, level: float, releases: int) -> float:
+        """Return how far apart neighbouring data sets move the releases of a client, in standard deviations."""
+        takes = participation(self.sampling, examples, self.batch_size, releases)
+        moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
+        return moved / level if level else math.inf if moved else 0.0
+
+    def _spent(self, examples: int, level: float, releases: int) -> float:
+        mu = self.mu(examples, level, releases)
+        return math.inf if math.isnan(mu) else gaussian_epsilon(self.delta, mu)
+
+    def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
+        """Return the one Gaussian release that all of a client's amount to."""
+        found: list[Composition] = []
+        for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
+            made = releases.total(client)
+            takes = participation(self.sampling, n, self.batch_size, made)
+            whole = sensitivity(self.noising, made, takes)
+            found.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
+        return found
+
+    def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
+        """Return each client's epsilon, exact, float [K]; NaN if not certified."""
+        if not self.certifies(releases):
+            return np.full(len(self.sizes), math.nan)
+        kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
+        found = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
+        return np.array([found[kind] for kind in kinds])
+
+    def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
+        """The same: there is nothing to tighten."""
+        return self.epsilon(releases, view)
+
+    def largest(self, releases: Releases) -> float:
+        """Return the largest epsilon over clients."""
+        return float(self.epsilon(releases).max())
+
+    def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
+        """Return a client's epsilon after `count` releases, or at another level of noise."""
+        return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
+
+    def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
+        """Return how many releases each client may make within its budget, at most `most` and `MOST_RELEASES`."""
+        kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
+        found = {
+            (n, level, budget): releases_within(
+                functools.partial(self._spent, n, level), budget, min(most, MOST_RELEASES)
+            )
+            for n, level, budget in dict.fromkeys(kinds)
+        }
+        return [found[kind] for kind in kinds]
