@@ -469,7 +469,7 @@ def run_until(setup, event, out, *, since=None, folder=None):
     """
     simulation = Simulation(setup, choose_device("cpu"), every_s=1e6, since=since)
     clock, happened = simulation.world.clock, 0
-    step = clock.env.step
+    step = clock.step
 
     def watched():
         nonlocal happened
@@ -477,7 +477,7 @@ def run_until(setup, event, out, *, since=None, folder=None):
         clock.interrupted = happened >= event
         step()
 
-    clock.env.step = watched
+    clock.step = watched
     try:
         found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
     finally:

@@ -168,15 +168,15 @@ class Algorithm(ABC):
         self._draws = [0] * self.num_clients
         self._in_passes = training.sampling == "shuffle"
         self._batch_sizes = BatchSizes(training, world.streams)
-        self._nominal = training.batch_size
+        self._equal_batches = training.sampling != "poisson"
+        self._nominal, self._l2 = training.batch_size, training.l2
         self._per_update = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
         self._trivial = world.availability.trivial
         self._connected = not world.network.links.cuts
         # Bound once: these run for every event.
-        self._env = world.clock.env
         self._duration = world.compute.duration
-        self._timeout = world.clock.env.timeout
+        self._timeout = world.clock.timeout
         step_size = training.step_size
         self._schedule = step_size if callable(step_size) else float(step_size)
         self._noise_std = training.each_noise_std()
@@ -276,11 +276,11 @@ class Algorithm(ABC):
             self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
             if self.exhausted(client):
                 return self._timeout(0.0, Outcome.GONE)
-        return self.compute_for(client, self._duration(client, examples or self._nominal, self._env.now))
+        return self.compute_for(client, self._duration(client, examples or self._nominal, self.clock.now))
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
         """Let the client compute for so long; as `compute` otherwise."""
-        now = self._env.now
+        now = self.clock.now
         if self._trivial:
             self.times[client].compute_s += seconds
             self.busy_until[client] = now + seconds
@@ -311,7 +311,7 @@ class Algorithm(ABC):
             after = max(after, self._draws[client])
         if after <= self._allowances[client] and client not in self._seen.dearer:
             return False
-        self.exhausted_s.setdefault(client, self._env.now)
+        self.exhausted_s.setdefault(client, self.clock.now)
         return True
 
     def computed_s(self, client: int) -> float:
@@ -364,7 +364,7 @@ class Algorithm(ABC):
         """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        size = self._batch_sizes.next(client)
+        size = self._nominal if self._equal_batches else self._batch_sizes.next(client)
         return self.tape.gradient(model, client, draw, size, self._noise_scale[client], expected=self._nominal)
 
     def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
@@ -401,8 +401,8 @@ class Algorithm(ABC):
     ) -> tuple[tuple[float, Model | Gradient], ...]:
         """Return the terms of - step * share * (sum of gradients / B + l2 * model), for `Tape.combine`."""
         scale = -step_size * share
-        if self.training.l2:
-            return (scale / self._nominal, gradient), (scale * self.training.l2, gradient.model)
+        if self._l2:
+            return (scale / self._nominal, gradient), (scale * self._l2, gradient.model)
         return ((scale / self._nominal, gradient),)
 
     def descend(self, who: int, base: Model, gradient: Gradient, step_size: float, share: float = 1.0) -> Model:
@@ -417,6 +417,8 @@ class Algorithm(ABC):
         """
         optimizer = self.optimizer
         if optimizer is None:
+            if not self._l2:
+                return self.tape.combine((1.0, base), (-step_size * share / self._nominal, gradient))
             return self.tape.combine((1.0, base), *self.descent(gradient, step_size, share))
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 

@@ -382,6 +382,7 @@ class Tape:
         self._clear()
 
     def _clear(self) -> None:
+        self._recorded = 0
         self._g_ints: list[int] = []
         self._g_floats: list[Number] = []
         self._g_levels: list[int] = []
@@ -395,8 +396,11 @@ class Tape:
         self._t_floats: list[Number] = []
         self._t_levels: list[int] = []
 
-    def _recorded(self) -> int:
-        return len(self._g_levels) + len(self._c_levels) + len(self._s_levels) + len(self._t_levels)
+    def _count(self) -> None:
+        """One operation more is recorded; a full window is handed over."""
+        self._recorded += 1
+        if self._recorded >= self.window:
+            self.flush()
 
     # -- values ------------------------------------------------------------------------------
 
@@ -595,8 +599,7 @@ class Tape:
         floats += [coef for _, coef in items]
         floats += _ZERO[pad]
         self._s_levels.append(level)
-        if self._recorded() >= self.window:
-            self.flush()
+        self._count()
         return out
 
     def combine(self, *terms: tuple[Number, Model | Gradient]) -> Model:
@@ -703,8 +706,7 @@ class Tape:
             self._t_ints += ints
             self._t_floats += floats
             self._t_levels.append(level)
-        if self._recorded() >= self.window:
-            self.flush()
+        self._count()
         return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
@@ -796,8 +798,7 @@ class Tape:
         self._c_floats += form.values()
         self._c_floats += [0.0] * pad
         self._c_levels.append(level)
-        if self._recorded() >= self.window:
-            self.flush()
+        self._count()
         return out
 
     def _reduce(self, form: dict[Row, Number]) -> Row:
@@ -867,7 +868,8 @@ class Tape:
         floats += (coef, noise_scale)
         floats += gradient.step
         self._g_levels.append(level)
-        if self._recorded() >= self.window:
+        self._recorded += 1
+        if self._recorded >= self.window:
             self.flush()
         return out
 
@@ -884,7 +886,7 @@ class Tape:
 
     def flush(self) -> None:
         """Submit what is recorded so far."""
-        if not (self._recorded() or self._constants):
+        if not (self._recorded or self._constants):
             return
         reads, states = self.reads, self._state_rows
         wide = reads + 2 * states + 3, reads + 1

@@ -10,6 +10,7 @@ import _thread
 import math
 import threading
 from collections.abc import Callable, Generator
+from heapq import heappop, heappush
 from typing import Any
 
 import simpy
@@ -28,49 +29,104 @@ MOST_AT_ONCE = 2**22
 PATIENCE_S = 20.0
 
 
+_new = object.__new__
+#: SimPy's order of what happens at one moment: processes begin before all else.
+_URGENT, _NORMAL = 0, 1
+
+
+class Call:
+    """Something to be called at a time: what stands in SimPy's heap in the place of an event that nobody waits for."""
+
+    __slots__ = ("argument", "function")
+
+    def __init__(self, function: Callable[[Any], None], argument: Any) -> None:
+        self.function = function
+        self.argument = argument
+
+
+def _call(call: Callable[[], None]) -> None:
+    call()
+
+
+def _pass(_: Any) -> None:
+    """What happens where a process has ended: nothing."""
+
+
+class Routine:
+    """A process under way: sends its generator the value of each event that it waits for, as `simpy.Process` does.
+
+    It is what an event calls when it happens.
+
+    Args:
+        clock: whose process it is; what the generator raises ends the run.
+        process: the generator.
+        client: whose process it is, or None.
+    """
+
+    __slots__ = ("_client", "_clock", "_process")
+
+    def __init__(self, clock: Clock, process: Process, client: Integer | None) -> None:
+        self._clock = clock
+        self._process = process
+        self._client = client
+
+    def __call__(self, event: Any) -> None:
+        """Go on, an event has happened; None: begin."""
+        try:
+            while True:
+                if event is None:
+                    event = self._process.send(None)
+                elif event._ok:
+                    event = self._process.send(event._value)
+                else:
+                    event._defused = True
+                    event = self._process.throw(event._value)
+                try:
+                    callbacks = event.callbacks
+                except AttributeError:
+                    raise TypeError(f"a process yields events, and {event!r} is none") from None
+                if callbacks is not None:
+                    callbacks.append(self)
+                    return
+        except StopIteration:
+            pass
+        except BaseException as error:
+            self._clock.fail(error, self._client)
+        self._clock.push(_NORMAL, Call(_pass, None))
+
+
 class Clock:
     """Virtual time: starts processes, calls things at a time, runs until it is stopped."""
 
     def __init__(self) -> None:
         self.env = simpy.Environment()
-        self._stop = self.env.event()
+        self.env.step = self.step
+        self.now = 0.0  # virtual time in seconds
+        self._queue: list[tuple[float, int, int, Any]] = self.env._queue
+        self._numbers = self.env._eid
         self._failure: BaseException | None = None
         self._moment = math.nan  # when progress was checked last
         self.events = 0  # that have happened so far
+        self.stopped = False  # whether `stop` was called
         self.interrupted = False  # the run ends before the next event
         self.paused = False  # set by anybody; `run` returns before the next event, and may be called again
         self._insisting: threading.Timer | None = None
 
     @property
-    def now(self) -> float:
-        """Virtual time in seconds."""
-        return self.env._now  # type: ignore[no-any-return] # its property would be a second call, often in an event
-
-    @property
     def pending(self) -> int:
-        """Events that are still to happen, the end itself aside."""
-        return len(self.env._queue) - (self._stop.triggered and not self._stop.processed)
+        """Events that are still to happen."""
+        return len(self._queue)
 
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stop.triggered  # type: ignore[no-any-return]
+    def push(self, priority: int, what: Any) -> None:
+        """Let something happen now, behind what was to happen now before."""
+        heappush(self._queue, (self.now, priority, next(self._numbers), what))
 
     def start(self, process: Process, client: Integer | None = None) -> None:
         """Start a process. What it raises ends the run."""
-        self.env.process(self._guarded(process, client))
+        self.push(_URGENT, Call(Routine(self, process, client), None))
 
-    def _guarded(self, process: Process, client: Integer | None) -> Process:
-        # SimPy re-creates the exceptions of a process by type(e)(*e.args), which loses causes and
-        # breaks on exceptions with other signatures: keep the original and stop the clock instead.
-        try:
-            yield from process
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self._fail(error, client)
-
-    def _fail(self, error: BaseException, client: Integer | None) -> None:
+    def fail(self, error: BaseException, client: Integer | None) -> None:
+        """End the run with what a process, or a call, has raised."""
         if isinstance(error, SimflError) or not isinstance(error, Exception):
             self._failure = error
         else:
@@ -81,7 +137,17 @@ class Clock:
 
     def timeout(self, seconds: Number, value: Any = None) -> simpy.Event:
         """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
-        return self.env.timeout(seconds, value)
+        if seconds < 0:
+            raise ValueError(f"timeout: expected a time >= 0, found {seconds}")
+        # What its constructor does, without two calls more: these are made for every event.
+        event = _new(simpy.events.Timeout)
+        event.env = self.env
+        event.callbacks = []
+        event._value = value
+        event._delay = seconds
+        event._ok = True
+        heappush(self._queue, (self.now + seconds, _NORMAL, next(self._numbers), event))
+        return event
 
     def event(self) -> simpy.Event:
         """An event that happens when its `succeed()` is called."""
@@ -89,20 +155,18 @@ class Clock:
 
     def call_at(self, time: Number, call: Callable[[], None]) -> None:
         """Call something at a virtual time (now, if that has passed by rounding)."""
+        self.tell_at(time, _call, call)
 
-        def run(_: simpy.Event) -> None:
-            try:
-                call()
-            except BaseException as error:
-                self._fail(error, None)
-
-        wait_s = time - self.env._now
-        self.env.timeout(wait_s if wait_s > 0.0 else 0.0).callbacks.append(run)
+    def tell_at(self, time: Number, function: Callable[[Any], None], argument: Any) -> None:
+        """Call a function with an argument at a virtual time; as `call_at` otherwise."""
+        now = self.now
+        wait_s = time - now
+        when = now + (wait_s if wait_s > 0.0 else 0.0)
+        heappush(self._queue, (when, _NORMAL, next(self._numbers), Call(function, argument)))
 
     def stop(self) -> None:
         """End the run: nothing that is scheduled after now happens."""
-        if not self._stop.triggered:
-            self._stop.succeed()
+        self.stopped = True
 
     def interrupt(self, patience_s: float = PATIENCE_S) -> None:
         """End the run before its next event, for a signal handler; an event that does not end is broken off.
@@ -135,13 +199,13 @@ class Clock:
         """
         if until is not None:
             self.call_at(until, self.stop)
-        stop, step = self._stop, self.env.step
+        queue, step = self._queue, self.step
         last = math.inf if events is None else events
         look = min(MOST_AT_ONCE, last)
         self.paused |= not last
         events = 0
         try:
-            while not (stop.triggered or self.interrupted or self.paused):
+            while queue and not (self.stopped or self.interrupted or self.paused):
                 step()
                 events += 1
                 if events == look:
@@ -150,8 +214,6 @@ class Clock:
                     else:
                         self._check_progress()
                     look = min(look + MOST_AT_ONCE, last)
-        except simpy.core.EmptySchedule:
-            pass
         finally:
             self.events += events
             self.relent()
@@ -159,6 +221,22 @@ class Clock:
             raise self._failure
         if math.isinf(self.now):
             raise RunError("virtual time: expected a finite time, found infinity: something takes too long; shorten it")
+
+    def step(self) -> None:
+        """Let the next event happen; there must be one."""
+        self.now, _, _, what = heappop(self._queue)
+        self.env._now = self.now
+        if isinstance(what, Call):
+            try:
+                what.function(what.argument)
+            except BaseException as error:
+                self.fail(error, None)
+            return
+        callbacks, what.callbacks = what.callbacks, None
+        for callback in callbacks:
+            callback(what)
+        if not what._ok and not hasattr(what, "_defused"):  # it has failed, and nobody takes care of it
+            raise what._value
 
     def _check_progress(self) -> None:
         """Refuse to go on if so many events have happened at one moment."""

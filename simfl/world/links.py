@@ -164,28 +164,51 @@ class ServerModel:
         return not (self.uplink or self.downlink or self.seconds_per_update)
 
 
-@dataclass(slots=True)
 class Traffic:
     """What a client sent: bytes and messages, resends included."""
 
-    sent_bytes: Integer = 0
-    messages: Integer = 0
+    __slots__ = ("messages", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.sent_bytes: Integer = 0
+        self.messages: Integer = 0
 
 
-@dataclass(slots=True)
 class Message:
-    """A message on its way; `number` counts those of its link, for links that keep their order."""
+    """A message on its way.
 
-    source: Integer
-    target: Integer
-    size: Integer
-    deliver: Callable[[], None] | None  # None: given up
-    refused: Callable[[], None] | None
-    sent_s: float
-    number: int = 0
-    resends: int = 0
-    paced_s: float = 0.0
-    started: bool = False  # has waited for its connection
+    Attributes:
+        source, target: nodes.
+        size: bytes.
+        deliver: called when it arrives; None: given up.
+        refused: called where it cannot, or None.
+        sent_s: when it was sent.
+        number: counts those of its link, for links that keep their order.
+        resends: how often it was sent again.
+        paced_s: how long the slowest on its way needed for it.
+        started: whether it has waited for its connection.
+    """
+
+    __slots__ = ("deliver", "number", "paced_s", "refused", "resends", "sent_s", "size", "source", "started", "target")
+
+    def __init__(
+        self,
+        source: Integer,
+        target: Integer,
+        size: Integer,
+        deliver: Callable[[], None] | None,
+        refused: Callable[[], None] | None,
+        sent_s: float,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.size = size
+        self.deliver = deliver
+        self.refused = refused
+        self.sent_s = sent_s
+        self.number = self.resends = 0
+        self.paced_s = 0.0
+        self.started = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -263,8 +286,15 @@ class Queues(Carrier):
 
     def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
         """Take the next free time of the link and the uplink; `paces`: theirs, where they are not everybody's."""
-        source, size, begin, link = message.source, message.size, now, (message.source, message.target)
-        bandwidth, uplink = paces or (self._bandwidth, self._uplinks.get(source, self._uplink))
+        source, network = message.source, self.network
+        if paces is None:
+            bandwidth, uplink = self._bandwidth, self._uplinks.get(source, self._uplink)
+        else:
+            bandwidth, uplink = paces
+        if not (bandwidth or uplink):
+            network.sent(message, now, now, network.launch(message, now))
+            return
+        size, begin, link = message.size, now, (source, message.target)
         paced_s = 0.0
         if bandwidth:
             paced_s = size / bandwidth
@@ -286,7 +316,6 @@ class Queues(Carrier):
         end = begin + paced_s
         if bandwidth:
             self._link_free[link] = end
-        network = self.network
         network.sent(message, begin, end, network.launch(message, begin))
 
     def _forget_idle(self, now: float) -> None:
@@ -308,7 +337,7 @@ class Queues(Carrier):
         now, need = self.clock.now, message.size / downlink
         begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
         end = self._downlink_free[message.target] = max(begin + need, now)
-        self.clock.call_at(end, lambda: self.network.arrive(message))
+        self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
         """The slowest on the way paces them."""
@@ -473,6 +502,9 @@ class Network:
         self.witness: Witness | None = None
         self.carrier = (carrier or links.carrier)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
+        self._land = self._in_order if links.fifo else self._reach
+        #: Whether what a client sends sets out at once.
+        self._at_once = not (self._cuts or self._starting)
         #: Whether messages of clients take no time, are never lost, and find everybody there.
         self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
@@ -653,7 +685,7 @@ class Network:
             self._give_up(message)
             self._pass_over(message)
         else:
-            self.clock.call_at(until, lambda: self._attempt(message))
+            self.clock.tell_at(until, self._attempt, message)
 
     def _give_up(self, message: Message) -> None:
         self.stuck[message.source, message.target] += 1
@@ -685,6 +717,9 @@ class Network:
     def _attempt(self, message: Message) -> None:
         source = message.source
         begin = self.clock.now
+        if self._at_once and (self._trivial or source < self._clients):
+            self._carry(message, begin)
+            return
         if source >= self._clients and (back_s := self.availability.back_s(source, begin)) > begin:
             self._hold(message, back_s)
             return
@@ -714,12 +749,11 @@ class Network:
         """
         if latency_s is None:
             message.resends += 1
-            self.clock.call_at(end + self.links.resend_timeout_s, lambda: self._attempt(message))
+            self.clock.tell_at(end + self.links.resend_timeout_s, self._attempt, message)
         elif self._cuts and (cut := self.hit((message.source, message.target), begin, end + latency_s)) is not None:
             self.lose(message, max(end, cut.start_s), cut.end_s)
         else:
-            reach = self._in_order if self.links.fifo else self._reach
-            self.clock.call_at(end + latency_s, lambda: reach(message))
+            self.clock.tell_at(end + latency_s, self._land, message)
 
     def _in_order(self, message: Message) -> None:
         """Hold a message back until all that were sent before it on its link, lost ones too, have arrived."""
@@ -746,7 +780,7 @@ class Network:
             self.lost += 1
             self.clock.call_at(now + self.links.resend_timeout_s, message.refused)
         elif outage.end_s != math.inf:
-            self.clock.call_at(outage.end_s, lambda: self.arrive(message))
+            self.clock.tell_at(outage.end_s, self.arrive, message)
         else:
             self.lost += 1
             self._give_up(message)

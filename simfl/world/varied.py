@@ -241,7 +241,7 @@ class VariedQueues(Queues):
         now = self.clock.now
         begin = max(now - message.paced_s, self._downlink_free.get(message.target, 0.0))
         end = self._downlink_free[message.target] = max(finish_s(message.size, begin, downlink), now)
-        self.clock.call_at(end, lambda: self.network.arrive(message))
+        self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
         """The slowest on the way paces them at any time."""

@@ -3,6 +3,7 @@ import signal
 from time import sleep
 
 import pytest
+import simpy
 
 from simfl.errors import RunError, ScenarioError
 from simfl.world import Clock
@@ -196,3 +197,58 @@ def test_an_infinite_time_ends_the_run():
     clock.call_at(1e308, lambda: clock.call_at(math.inf, lambda: None))
     with pytest.raises(RunError, match=r"^virtual time: expected a finite time, found infinity"):
         clock.run()
+
+
+def test_what_is_no_event_cannot_be_waited_for():
+    clock = Clock()
+
+    def process():
+        yield clock.timeout(1.0)
+        yield 3
+
+    clock.start(process(), client=2)
+    with pytest.raises(
+        RunError, match=r"client 2, virtual time 1 s: TypeError: a process yields events, and 3"
+    ):
+        clock.run()
+
+
+def test_an_event_that_fails_is_raised_where_it_is_waited_for():
+    clock, seen = Clock(), []
+    failing, lonely = clock.event(), clock.event()
+
+    def process():
+        try:
+            yield failing
+        except ValueError as error:
+            seen.append(str(error))
+        happened = clock.timeout(1.0, "value")
+        yield clock.timeout(2.0)
+        seen.append((yield happened))  # goes on at once
+        lonely.fail(KeyError("nobody"))
+
+    clock.start(process())
+    clock.call_at(1.0, lambda: failing.fail(ValueError("it failed")))
+    with pytest.raises(KeyError, match="nobody"):
+        clock.run()
+    assert seen == ["it failed", "value"]
+    assert clock.now == 3.0
+
+
+def test_simpys_conditions_resources_and_steps_work():
+    clock, seen = Clock(), []
+    resource = simpy.Resource(clock.env, 1)
+
+    def process(me):
+        with resource.request() as request:
+            yield request | clock.timeout(1.5)
+            seen.append((me, clock.now, request.triggered))
+            yield clock.env.timeout(2.0)
+
+    for me in range(2):
+        clock.start(process(me), me)
+    clock.env.run(until=1.0)
+    assert (clock.now, clock.env.now) == (1.0, 1.0)
+    clock.run()
+    assert seen == [(0, 0.0, True), (1, 1.5, False)]
+    assert clock.now == 3.5
