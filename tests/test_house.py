@@ -51,6 +51,7 @@ HOMES = {
 GUESTS = {
     ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
     ("audits", "jax"): "an attacker computes gradients and noise again",
+    ("audits.inversion", "optax"): "an attacker searches for the inputs of a gradient",
     ("bench", "jax"): "measures the bare kernels",
     ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",

@@ -20,6 +20,7 @@ from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.draws import Drawing, batch_positions
+from simfl.tape.problem import LearningProblem
 
 #: Releases that are scored together.
 HEARD_AT_A_TIME = 16
@@ -336,3 +337,16 @@ def positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
         return batch_positions(sampling, key, client, draw, first, batch_size, lanes, n)
 
     return jax.jit(run)
+
+
+def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int64]:
+    """Return which of its client's examples are in a mini-batch, by place, each as often as it is there, [b]."""
+    examples = int(problem.data.sizes[promise.client])
+    lanes = min(examples, problem.max_batch)
+    program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
+    found = []
+    for piece in promise.pieces or (promise,):
+        for at in range(0, piece.size, lanes):
+            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first + at, examples))
+            found.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_program
+from simfl.audits.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_in
 from simfl.audits.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.audits.check import claims_of
 from simfl.audits.noise import FALSE_ALARMS, NoiseCheck, NoiseLaw, NoiseVerdict
@@ -420,14 +420,7 @@ class Audit:
         """Return how often each canary is in a batch of the client, int [m]; they are the last of its examples."""
         problem = self.setup.problem
         examples = int(problem.data.sizes[self.client])
-        lanes = min(examples, problem.max_batch)
-        program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
-        copies = np.zeros(examples, dtype=np.int64)
-        for piece in promise.pieces or (promise,):
-            for at in range(0, piece.size, lanes):
-                numbers = (np.int32(number) for number in (self.client, piece.draw, piece.first + at, examples))
-                found = np.asarray(program(problem.keys.data, *numbers))
-                np.add.at(copies, found[: piece.size - at], 1)
+        copies = np.bincount(positions_in(problem, promise), minlength=examples)
         return copies[examples - self.canaries :]
 
     def _report(self, ledger: Ledger, releases: Releases, scorer: Scorer, noise: NoiseVerdict) -> AuditReport:

@@ -1,6 +1,6 @@
 """Figures from tables."""
 
-from simfl.plots.attacks import plot_membership
+from simfl.plots.attacks import plot_inversion, plot_membership
 from simfl.plots.curves import (
     X_AXES,
     Y_AXES,
@@ -32,6 +32,7 @@ __all__ = [
     "plot_claims",
     "plot_client_epsilon",
     "plot_groups",
+    "plot_inversion",
     "plot_knowledge",
     "plot_membership",
     "plot_over_time",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfl.plots.style import PALETTE, style
-from simfl.records.attacks import FALSE_POSITIVE_RATES, SCORES, Inference, Membership
+from simfl.records.attacks import FALSE_POSITIVE_RATES, SCORES, Inference, Inversion, Membership
 from simfl.records.claims import RELATIONS
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Distances that have a curve of their own.
 _MOST_CURVES = 6
+#: Examples that are drawn side by side.
+_MOST_EXAMPLES = 12
 #: The left end of the ROC curve's axes: what a few hundred examples can still show.
 _LEAST_RATE = 3e-3
 
@@ -62,6 +64,44 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
             ax.xaxis.get_major_locator().set_params(integer=True)
             ax.legend(loc="best")
         figure.suptitle(f"{found.subject}: {SCORES[chosen]}", fontsize=11)
+    return figure
+
+
+def plot_inversion(found: Inversion) -> Figure:
+    """Draw examples above what was reconstructed of them, mini-batch by mini-batch, with their correlation.
+
+    Examples that are no images are drawn as rows of squares.
+
+    Args:
+        found: from `simfl.audits.inversion`, with a mini-batch or more.
+    """
+    from matplotlib import pyplot as plt
+
+    entries = [
+        (batch, original, guess, correlation)
+        for batch in found.batches
+        for original, guess, correlation in zip(batch.originals, batch.found, batch.correlations, strict=True)
+    ][:_MOST_EXAMPLES]
+    if not entries:
+        raise ValueError("plot_inversion: expected a mini-batch or more, found none")
+    low = min(float(original.min()) for _, original, _, _ in entries)
+    high = max(float(original.max()) for _, original, _, _ in entries)
+    shape = tuple(found.image_shape or (1, entries[0][1].size))
+    with style():
+        size = (max(4.0, 1.0 * len(entries) + 1.2), 3.0)
+        figure, axes = plt.subplots(2, len(entries), figsize=size, layout="constrained", squeeze=False)
+        for column, (batch, original, guess, correlation) in enumerate(entries):
+            for ax, values in zip(axes[:, column], (original, guess), strict=True):
+                pixels = np.clip((values.reshape(shape) - low) / ((high - low) or 1.0), 0.0, 1.0)
+                ax.imshow(pixels, cmap="gray_r", vmin=0.0, vmax=1.0, aspect="equal" if found.image_shape else "auto")
+                ax.set(xticks=[], yticks=[])
+                ax.grid(visible=False)
+            axes[0, column].set_title(f"batch {batch.draw}", fontsize=8)
+            axes[1, column].set_xlabel(f"{correlation:.2f}", fontsize=8)
+        axes[0, 0].set_ylabel("original")
+        axes[1, 0].set_ylabel("reconstructed")
+        who = f"client {found.observer}" if found.observer.isdecimal() else found.observer
+        figure.suptitle(f"{found.subject}: {who} on client {found.client}, with correlations", fontsize=10)
     return figure
 
 

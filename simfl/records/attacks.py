@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,6 +121,61 @@ class Membership:
     def refuting(self) -> Sequence[Inference]:
         """Inferences that refute the account."""
         return [one for one in self.inferences if one.refuted]
+
+
+@dataclass(frozen=True)
+class Reconstructed:
+    """Examples of one mini-batch, reconstructed from its gradient.
+
+    Attributes:
+        draw: number of the client's mini-batch.
+        method: "read off" the first layer, or "searched".
+        originals, found: inputs [b, ...], in the same order.
+        distance: 1 - cos of the gradient of what was found and the one that was given.
+        correlations, ratios: of each example with what was found: correlation, and peak signal-to-noise ratio in dB.
+    """
+
+    draw: int
+    method: str
+    originals: NDArray[np.float32]
+    found: NDArray[Any]
+    distance: float
+    correlations: Sequence[float]
+    ratios: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What an observer reconstructed of a client's examples.
+
+    Attributes:
+        subject: name of the scenario.
+        observer, client: who, of whom.
+        gradients: of the client that went into what somebody sent.
+        solved: of these, how many the observer can solve for.
+        small: of these, how many are of so few examples that inputs are looked for.
+        image_shape: of examples that are images.
+        batches: those that were inverted.
+    """
+
+    subject: str
+    observer: str
+    client: int
+    gradients: int
+    solved: int
+    small: int
+    image_shape: Sequence[int] | None
+    batches: Sequence[Reconstructed]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each example: draw, examples, method, distance, correlation, psnr_db."""
+        rows = [
+            (batch.draw, len(batch.found), batch.method, batch.distance, correlation, ratio)
+            for batch in self.batches
+            for correlation, ratio in zip(batch.correlations, batch.ratios, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["draw", "examples", "method", "distance", "correlation", "psnr_db"])
 
 
 def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> list[Path]:

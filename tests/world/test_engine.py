@@ -207,9 +207,7 @@ def test_what_is_no_event_cannot_be_waited_for():
         yield 3
 
     clock.start(process(), client=2)
-    with pytest.raises(
-        RunError, match=r"client 2, virtual time 1 s: TypeError: a process yields events, and 3"
-    ):
+    with pytest.raises(RunError, match=r"client 2, virtual time 1 s: TypeError: a process yields events, and 3"):
         clock.run()
 
 

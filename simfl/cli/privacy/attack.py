@@ -24,6 +24,7 @@ class Attack(enum.StrEnum):
     """What is tried."""
 
     membership = "membership"
+    inversion = "inversion"
 
 
 class HeldOut(enum.StrEnum):
@@ -38,7 +39,13 @@ def command(
         Path,
         typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
     ],
-    attack: Annotated[Attack, typer.Option("--attack", help="Which examples were trained on.")] = Attack.membership,
+    attack: Annotated[
+        Attack,
+        typer.Option(
+            "--attack",
+            help="Which examples were trained on; or examples from those gradients that an observer can solve for.",
+        ),
+    ] = Attack.membership,
     overrides: Overrides = None,
     observers: Annotated[
         list[str] | None,
@@ -46,13 +53,17 @@ def command(
             "--observer",
             metavar="K|server|links",
             help="Who attacks: a client, the server, or who hears all links; several times for several. By default all "
-            "clients, and the server.",
+            "clients, and the server; inversion needs one.",
             show_default=False,
         ),
     ] = None,
     clients: Annotated[
         list[int] | None,
-        typer.Option("--client", help="Whose examples; several times for several. By default all.", show_default=False),
+        typer.Option(
+            "--client",
+            help="Whose examples; several times for several. By default all; inversion needs one.",
+            show_default=False,
+        ),
     ] = None,
     models: Annotated[
         int, typer.Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
@@ -78,6 +89,7 @@ def command(
         Path | None,
         typer.Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.", show_default=False),
     ] = None,
+    batches: Annotated[int, typer.Option("--batches", help="Mini-batches that inversion takes on, at most.")] = 6,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -85,14 +97,20 @@ def command(
 
     A run is made again as it was. Exits with code 1 when what the ledger certifies is refuted.
     """
-    from simfl import plots
-    from simfl.audits.membership import infer_membership
-    from simfl.records.attacks import write_tables
+    from simfl.plots import without_a_screen
 
+    without_a_screen()
     scenario, run = _opened(path, list(overrides or []))
+    folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
+    named = None if observers is None else [_observer(word) for word in observers]
+    if attack is Attack.inversion:
+        _invert(scenario, _one("--observer", named), _one("--client", clients), batches, device, folder, as_json)
+        return
+    from simfl.audits.membership import infer_membership
+
     found = infer_membership(
         scenario,
-        observers=None if observers is None else [_observer(word) for word in observers],
+        observers=named,
         clients=clients,
         models=models,
         held_out=held_out.value,
@@ -101,22 +119,68 @@ def command(
         run=run,
         device=device,
     )
-    folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
+    _show_membership(found, folder, as_json)
+    if found.refuting:
+        raise typer.Exit(1)
+
+
+def _show_membership(found: Membership, folder: Path, as_json: bool) -> None:
+    from simfl import plots
+    from simfl.records.attacks import write_tables
+
     written = write_tables(folder, {"membership": found.frame, "roc": found.roc})
-    plots.without_a_screen()
     written.append(plots.save(plots.plot_membership(found), folder / "membership.png"))
     title = f"{found.subject}: membership inference at delta = {show(found.delta)}"
-    result: dict[str, Any] = {
-        "inferences": list(found.inferences),
-        "ceiling": found.ceiling,
-        "held_out": found.held_out,
-    }
-    result |= {"reproduced": found.reproduced, "files": [str(file) for file in written]}
+    result: dict[str, Any] = {"inferences": list(found.inferences), "ceiling": found.ceiling}
+    result |= {"held_out": found.held_out, "reproduced": found.reproduced, "files": [str(file) for file in written]}
     present(title, _rows(found), notes=_notes(found), result=result, as_json=as_json)
     if not as_json:
         print("\n".join(f"written: {file}" for file in written))
-    if found.refuting:
-        raise typer.Exit(1)
+
+
+def _invert(
+    scenario: Scenario, observer: int | str, client: int, batches: int, device: str | None, folder: Path, as_json: bool
+) -> None:
+    from simfl import plots
+    from simfl.audits.inversion import MOST_EXAMPLES, invert_run
+    from simfl.records.attacks import write_tables
+
+    found = invert_run(scenario, observer=observer, client=client, count=batches, device=device)
+    written = []
+    if found.batches:
+        written = write_tables(folder, {"inversion": found.frame})
+        written.append(plots.save(plots.plot_inversion(found), folder / "inversion.png"))
+    rows: list[Row | str] = [
+        ("gradients of the client", found.gradients, "that went into what somebody sent"),
+        ("solved for", found.solved, f"by {found.observer}, from the messages that came to it"),
+        ("small enough", found.small, f"of {MOST_EXAMPLES} examples or fewer"),
+    ]
+    rows += ["Examples reconstructed: mean correlation with the originals"] if found.batches else []
+    for batch in found.batches:
+        count, mean = len(batch.correlations), sum(batch.correlations) / len(batch.correlations)
+        ratio = min(batch.ratios)
+        note = f"{count} example{'s' * (count > 1)}, {batch.method}; signal to noise {ratio:.0f} dB or more"
+        rows.append((f"mini-batch {batch.draw}", round(mean, 4), note))
+    notes = [
+        "An observer solves for a gradient, with its noise, where the unit vector of it is in the row space of what it "
+        "received; it is taken to know the model that the gradient was computed at.",
+        "That nothing is reconstructed does not mean that nothing could be.",
+    ]
+    title = f"{found.subject}: examples of client {client} from gradients, by {found.observer}"
+    table = found.frame.to_dict("records")
+    result = {"gradients": found.gradients, "solved": found.solved, "small": found.small, "examples": table}
+    present(title, rows, notes=notes, result=result | {"files": [str(file) for file in written]}, as_json=as_json)
+    if not as_json:
+        print("\n".join(f"written: {file}" for file in written))
+
+
+def _one(option: str, given: list[Any] | None) -> Any:
+    from simfl.errors import ScenarioError
+
+    if given is None or len(given) != 1:
+        found = "none" if given is None else str(len(given))
+        raise ScenarioError(f"{option}: expected one with --attack inversion, found {found}")
+    return given[0]
 
 
 def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:

@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from tests.audits.test_inversion import TEXT as SINGLE
 from tests.audits.test_membership import TEXT
 
 
@@ -54,3 +55,20 @@ def test_a_run_is_what_it_was(simfl_, path, tmp_path):
     code, _, err = simfl_("privacy", "attack", tmp_path, "--set", "seed=2")
     assert code == 2
     assert err.startswith("--set: expected none with the folder of a run")
+
+
+def test_examples_from_gradients(simfl_, tmp_path):
+    path = tmp_path / "ring.yaml"
+    path.write_text(SINGLE)
+    words = ("privacy", "attack", path, "--attack", "inversion", "--client", 0)
+    code, out, err = simfl_(*words, "--observer", "links", "--batches", 2, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert re.search(r"solved for +6 +by links", out)
+    assert len(re.findall(r"mini-batch \d+ +1 +1 example, read off", out)) == 2
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"inversion.csv", "inversion.png"}
+    code, out, _ = simfl_(*words, "--observer", 2, "--json")
+    found = json.loads(out)["result"]
+    assert (code, found["solved"], found["examples"], found["files"]) == (0, 0, [], [])
+    code, out, err = simfl_(*words)
+    assert (code, out) == (2, "")
+    assert err == "--observer: expected one with --attack inversion, found none\n"

@@ -1,0 +1,364 @@
+"""Examples from gradients: what a mini-batch's gradient, once somebody has it, says about the examples in it.
+
+Two attacks on the sum of gradients of a mini-batch, clipped and noised as a client releases it:
+
+- One example and a first layer with a bias: with errors e at the layer's outputs its gradient is e x^T by the weights
+  and e by the bias, so that x is read off (Phong, Aono, Hayashi, Wang and Moriai 2018,
+  https://doi.org/10.1109/TIFS.2017.2787987; Figure 4 of Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902).
+- Few examples: those inputs are searched for whose gradient points where the given one does, with little total
+  variation of images (Geiping, Bauermeister, Dröge and Moeller 2020, https://arxiv.org/abs/2003.14053), for labels that
+  the gradient by the last bias says (Wainakh et al. 2022, https://arxiv.org/abs/2105.09369).
+
+`invert_run` runs a scenario, asks which gradients of a client an observer can solve for, given the messages that it
+received (`simfl.audits.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts
+some of these. What it solves for is the release, noise included.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from simfl.audits.adversary import ListeningTape, positions_in
+from simfl.audits.network import Network
+from simfl.errors import RunError, ScenarioError
+from simfl.models import AbstractModel
+from simfl.models.layers import Dense
+from simfl.models.network import AbstractNetwork
+from simfl.privacy.network import recovered
+from simfl.records import RunFolder
+from simfl.records.attacks import Inversion, Reconstructed
+from simfl.scenario import Scenario
+from simfl.simulation.runner import Simulation
+from simfl.streams import Streams
+from simfl.tape import Gradient
+from simfl.tape.executor import choose_device
+
+#: Examples of a mini-batch for which inputs are searched, at most.
+MOST_EXAMPLES = 8
+#: Steps of the search, and its step size in units of the inputs' range.
+STEPS, STEP_SIZE = 600, 0.1
+#: Weight of the total variation of images.
+VARIATION = 1e-2
+
+
+def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the input that fits a gradient best, f64 [*input_shape]: exact for one example without noise.
+
+    With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
+
+    Args:
+        model: its first layer is dense, with a bias.
+        gradient: f32 [d], of any scale.
+
+    Raises:
+        ScenarioError: it has no such layer.
+    """
+    first = _first_layer(model)
+    split = first.units * first.inputs
+    weights = np.asarray(gradient[:split], dtype=np.float64).reshape(first.units, first.inputs)
+    bias = np.asarray(gradient[split : split + first.units], dtype=np.float64)
+    squared = float(bias @ bias)
+    found: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
+        model.input_shape
+    )
+    return found
+
+
+def reads_off(model: AbstractModel) -> bool:
+    """Whether `input_from` knows the model."""
+    first = model.layers[0] if isinstance(model, AbstractNetwork) else None
+    return isinstance(first, Dense) and first.bias and first.inputs == model.num_features
+
+
+def _first_layer(model: AbstractModel) -> Dense:
+    if not reads_off(model):
+        raise ScenarioError(
+            f"model.kind: expected a model whose first layer is dense, with a bias, found {model.kind}; use logistic, "
+            "softmax or mlp"
+        )
+    assert isinstance(model, AbstractNetwork)
+    first = model.layers[0]
+    assert isinstance(first, Dense)
+    return first
+
+
+def labels_from(
+    model: AbstractModel, params: NDArray[np.float32], gradient: NDArray[Any], examples: int, middle: float
+) -> NDArray[np.int32]:
+    """Return the labels of a mini-batch that the gradient by the last bias speaks for, int32 [b], sorted.
+
+    It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
+    for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
+    class k; whatever class most are left of is taken, again and again.
+
+    Args:
+        model: ends in logits with a bias, the last parameters.
+        params: at which the gradient was taken, f32 [d].
+        gradient: f32 [d].
+        examples: b.
+        middle: of the features' range.
+    """
+    logits = np.asarray(_predict(model)(params, np.full((1, *model.input_shape), middle, np.float32)), np.float64)[0]
+    if logits.ndim == 0:  # one output for two classes
+        logits, bias = np.array([0.0, logits]), np.array([-1.0, 1.0]) * gradient[-1]
+    else:
+        bias = np.asarray(gradient[-len(logits) :], dtype=np.float64)
+    shares = np.exp(logits - logits.max())
+    shares /= shares.sum()
+    scale = min(1.0, -bias[bias < 0].sum() / (examples * (1.0 - 1.0 / len(shares)))) or 1.0
+    left, found = examples * shares - bias / scale, []
+    for _ in range(examples):
+        found.append(int(np.argmax(left)))
+        left[found[-1]] -= 1.0
+    return np.sort(np.array(found, dtype=np.int32))
+
+
+@functools.lru_cache(maxsize=8)
+def _predict(model: AbstractModel) -> Any:
+    return jax.jit(model.predict)
+
+
+def search(
+    model: AbstractModel,
+    params: NDArray[np.float32],
+    gradient: NDArray[np.float32],
+    labels: NDArray[Any],
+    *,
+    bounds: tuple[float, float],
+    image_shape: Sequence[int] | None = None,
+    clipping_norm: float = math.inf,
+    steps: int = STEPS,
+    seed: int = 0,
+) -> tuple[NDArray[np.float32], float]:
+    """Search for the inputs of a mini-batch by Adam on 1 - cos(their gradient, the given one) + total variation.
+
+    Args:
+        model: pure functions.
+        params: at which the gradient was taken, f32 [d].
+        gradient: of the sum, f32 [d]; its scale does not matter.
+        labels: [b].
+        bounds: the least and the largest value of a feature.
+        image_shape: height, width (and channels), of inputs that are images.
+        clipping_norm: C of each example's gradient.
+        steps: of Adam, with a step size that falls to a tenth.
+        seed: of the start, uniform noise around the middle.
+
+    Returns:
+        Inputs f32 [b, *input_shape], and 1 - cos of their gradient.
+    """
+    low, high = bounds
+    shape = (len(labels), *model.input_shape)
+    noise = Streams(seed).generator("inversion").uniform(-0.1, 0.1, shape)
+    start = (0.5 * (low + high) + (high - low) * noise).astype(np.float32)
+    program = _search_program(model, tuple(image_shape or ()), steps, math.isfinite(clipping_norm))
+    found, loss = program(start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm))
+    return np.asarray(found), float(loss)
+
+
+@functools.lru_cache(maxsize=8)
+def _search_program(model: AbstractModel, image_shape: tuple[int, ...], steps: int, clips: bool) -> Any:
+    def run(
+        x: jax.Array,
+        params: jax.Array,
+        gradient: jax.Array,
+        y: jax.Array,
+        low: jax.Array,
+        high: jax.Array,
+        norm: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        direction = gradient / jnp.maximum(jnp.linalg.norm(gradient), 1e-12)
+        weight = jnp.ones(len(x))
+
+        def distance(x: jax.Array) -> jax.Array:
+            own = (
+                model.clipped_gradient_sum(params, x, y, weight, norm)
+                if clips
+                else model.gradient_sum(params, x, y, weight)
+            )
+            return 1.0 - own @ direction / jnp.maximum(jnp.linalg.norm(own), 1e-12)
+
+        def objective(x: jax.Array) -> jax.Array:
+            return distance(x) + (VARIATION * _variation(x.reshape(len(x), *image_shape)) if image_shape else 0.0)
+
+        adam = optax.adam(optax.cosine_decay_schedule(STEP_SIZE, steps, alpha=0.1))
+
+        def step(carry: tuple[jax.Array, Any], _: None) -> tuple[tuple[jax.Array, Any], None]:
+            x, state = carry
+            slope = jax.grad(objective)(x)
+            change, state = adam.update(slope, state)
+            return (jnp.clip(x + (high - low) * change, low, high), state), None
+
+        (x, _), _ = jax.lax.scan(step, (x, adam.init(x)), None, length=steps)
+        return x, distance(x)
+
+    return jax.jit(run)
+
+
+def _variation(images: jax.Array) -> jax.Array:
+    """Return the mean absolute difference of neighboring pixels."""
+    return jnp.abs(jnp.diff(images, axis=1)).mean() + jnp.abs(jnp.diff(images, axis=2)).mean()
+
+
+def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tuple[float, float]:
+    """Return the correlation of two inputs, 0 if one is constant, and the peak signal-to-noise ratio in dB.
+
+    Args:
+        original, found: of one shape.
+        span: between the least and the largest value that there may be.
+    """
+    one, other = np.ravel(original).astype(np.float64), np.ravel(found).astype(np.float64)
+    error = float(np.mean((one - other) ** 2))
+    ratio = math.inf if error == 0.0 else 10.0 * math.log10(span**2 / error)
+    constant = one.std() == 0.0 or other.std() == 0.0
+    return 0.0 if constant else float(np.corrcoef(one, other)[0, 1]), ratio
+
+
+def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
+    """Return reconstructions [b, ...] in the order of the originals: with the least squared error in all."""
+    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
+    order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
+    result: NDArray[Any] = found[order]
+    return result
+
+
+def invert_run(
+    scenario: Scenario | str | Path,
+    *,
+    observer: int | str,
+    client: int,
+    count: int = 6,
+    steps: int = STEPS,
+    device: str | None = None,
+) -> Inversion:
+    """Run a scenario and reconstruct examples of a client from gradients that an observer can solve for.
+
+    Args:
+        scenario: a scenario, the path of one, or the folder of a run.
+        observer: a client by number, "server", or "links" for who hears all links.
+        client: whose examples.
+        count: mini-batches that are inverted, at most, evenly spaced over those that can be.
+        steps: of the search for the inputs of several examples.
+        device: "cpu" or "gpu"; JAX's default otherwise.
+
+    Raises:
+        ScenarioError: there is nothing to invert; one line says why.
+        RunError: the run failed.
+    """
+    if count < 1 or steps < 1:
+        raise ValueError(f"{'count' if count < 1 else 'steps'}: expected an integer >= 1, found {min(count, steps)}")
+    chosen = choose_device(device)
+    network = Network(scenario)
+    who, setup = network.observer([observer]), network.setup
+    _check(network, client, who.nodes)
+    solved = _solved(network, who, client)
+    own = [batch for batch in network.knowledge.batches if batch.client == client]
+    small = [(one.draw, one.begin) for one in solved if 1 <= one.examples <= MOST_EXAMPLES]
+    spaced = np.unique(np.linspace(0, len(small) - 1, min(count, len(small))).astype(int)) if small else ()
+    wanted = {small[place] for place in spaced}
+    heard: list[tuple[NDArray[np.float32], NDArray[np.float32], Gradient]] = []
+
+    def hear(models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
+        for row, promise in enumerate(promises):
+            if (promise.draw, promise.begin) in wanted:
+                heard.append((models[row], releases[row], promise))
+
+    if wanted:
+        tape = functools.partial(ListeningTape, clients={client: math.inf}, hear=hear)
+        simulation = Simulation(setup, chosen, tape=tape)
+        try:
+            with tempfile.TemporaryDirectory() as temporary:
+                simulation.run(RunFolder.create(Path(temporary), "attack"))
+            if simulation.status == "interrupted":
+                raise RunError(f"{setup.scenario.name}: the run was interrupted: there is nothing to look at")
+            listening = simulation.tape
+            assert isinstance(listening, ListeningTape), "the simulation records on the tape it was given"
+            listening.deliver()
+        finally:
+            simulation.release()
+    return Inversion(
+        subject=setup.scenario.name,
+        observer=who.name,
+        client=client,
+        gradients=len(own),
+        solved=len(solved),
+        small=len(small),
+        image_shape=setup.dataset.image_shape,
+        batches=[_inverted(network, *one, steps=steps) for one in heard],
+    )
+
+
+def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
+    setup, count = network.setup, network.count
+    if not 0 <= client < count:
+        raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
+    if client in nodes:
+        raise ScenarioError(f"--observer: expected another one than client {client}, who knows its own examples")
+    if setup.problem.rounds is not None:
+        raise ScenarioError(
+            "algorithm.kind: expected an algorithm whose clients send gradients, found "
+            f"{setup.scenario.algorithm.kind}, whose clients train locally; an update of many steps is no gradient"
+        )
+    if setup.tasks > 1 or not setup.dataset.num_classes or setup.model.tokens or setup.dataset.train_y.ndim != 1:
+        raise ScenarioError(
+            "model.kind: expected one model of a classification, found another problem: labels are read off the last "
+            "bias; use softmax or mlp"
+        )
+    if network.knowledge.own_noise() is None:
+        raise ScenarioError(
+            "privacy.noise: expected noise of each gradient's own, found noise that is correlated: what an observer "
+            "solves for is then no release, and is not reconstructed here"
+        )
+
+
+def _solved(network: Network, who: Any, client: int) -> list[Any]:
+    """Return the client's mini-batches whose gradients an observer can solve for, in the order of their making."""
+    a, _ = network.matrices(network.seen(who), who)
+    if not a.any():
+        return []
+    possible = recovered(a)
+    batches = network.knowledge.batches
+    return [batch for batch, known in zip(batches, possible, strict=True) if known and batch.client == client]
+
+
+def _inverted(
+    network: Network, params: NDArray[np.float32], release: NDArray[np.float32], promise: Gradient, steps: int
+) -> Reconstructed:
+    setup = network.setup
+    model, dataset, clipping = setup.model, setup.dataset, setup.problem.clipping
+    rows = np.asarray(setup.shares.of(promise.client))[positions_in(setup.problem, promise)]
+    originals = dataset.scaling(dataset.train_x[rows])
+    x = dataset.scaling(dataset.train_x[:1000])
+    low, high = float(x.min()), float(x.max())
+    found: NDArray[Any]
+    if len(rows) == 1 and reads_off(model):
+        found, method, distance = input_from(model, release)[None], "read off", 0.0
+    else:
+        norm = clipping.norm if promise.own_norm is None else promise.own_norm
+        found, distance = search(
+            model,
+            params,
+            release,
+            labels_from(model, params, release, len(rows), 0.5 * (low + high)),
+            bounds=(low, high),
+            image_shape=dataset.image_shape,
+            clipping_norm=math.inf if norm is None or clipping.clip != "example" else norm,
+            steps=steps,
+            seed=setup.scenario.seed,
+        )
+        found, method = matched(originals, found), "searched"
+    pairs = [similarity(one, other, high - low) for one, other in zip(originals, found, strict=True)]
+    return Reconstructed(
+        promise.draw, method, originals, found, distance, [one for one, _ in pairs], [ratio for _, ratio in pairs]
+    )
