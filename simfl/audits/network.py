@@ -224,8 +224,7 @@ class Network:
         (a, b), nodes = found, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
-            whose = np.array([client for client, _ in self.knowledge.noises], dtype=np.int64) // self.setup.tasks
-            b[:, np.isin(whose, nodes)] = 0.0
+            b[:, self.knowledge.known_noise(observer.nodes, self.setup.tasks)] = 0.0
         return a, b
 
     def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
@@ -292,7 +291,7 @@ class Network:
     def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
         """Return which of a client's gradients, by place, may hold an example in each pass over its shuffled data."""
         ledger = self.setup.ledger
-        if ledger is None or not ledger.by_passes:
+        if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
         found: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
@@ -335,7 +334,8 @@ class Network:
         assert ledger is not None, "changes are asked first"
         mus = np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
-        if not ledger.by_passes and ledger.terms.unit == "example":
+        amplified = ledger.terms.amplification and ledger.sampling != "shuffle"
+        if amplified and ledger.terms.unit == "example":
             views = [(client, self._kinds(view, client)) for client in clients]
             epsilons = np.minimum(epsilons, ledger.epsilon_of_views(views))
         return mus, epsilons

@@ -22,12 +22,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Form = Literal["pairwise", "in_time"]
+Stream = Literal["own", "pair"]
 
 
 class NoiseTerm(NamedTuple):
@@ -42,7 +46,7 @@ class NoiseTerm(NamedTuple):
         coefficient: in units of the client's noise scale.
     """
 
-    stream: Literal["own", "pair"]
+    stream: Stream
     owner: int
     draw: int
     coefficient: float
@@ -61,9 +65,36 @@ class Correlation(ABC):
     def stretch(self, client: int) -> float:
         """Return the standard deviation of a release's noise in units of the client's noise scale."""
 
+    def owners(self, stream: Stream, owner: int) -> tuple[int, ...]:
+        """Return the clients who know a stream of noise."""
+        return (owner,)
+
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
         """What `simfl.tape.kernels` needs of it beside keys."""
+
+
+def noise_matrix(
+    correlation: Correlation | None, releases: Sequence[tuple[int, int]]
+) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
+    """Return what noises of releases are made of: a matrix [releases, normals], and the names of its columns.
+
+    Args:
+        correlation: of the noise; None: every release has noise of its own.
+        releases: (client, draw) of each.
+
+    Returns:
+        The matrix in units of each client's noise scale; and (stream, owner, draw) of each standard normal.
+    """
+    from scipy.sparse import csr_array
+
+    column: dict[tuple[Stream, int, int], int] = {}
+    entries: list[tuple[float, int, int]] = []
+    for row, (client, draw) in enumerate(releases):
+        for stream, owner, number, coefficient in noise_terms(correlation, client, draw):
+            entries.append((coefficient, row, column.setdefault((stream, owner, number), len(column))))
+    values, rows, columns = zip(*entries, strict=True) if entries else ((), (), ())
+    return csr_array((values, (rows, columns)), shape=(len(releases), len(column))), list(column)
 
 
 def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
@@ -80,12 +111,14 @@ class Pairwise(Correlation):
         coefficients: f32 [K, D], what the noise of each is times, with its sign, in units of the client's noise scale.
         degrees: int32 [K].
         key: uint32 [2], of the stream of the edges' noise.
+        ends: of each edge, the smaller number first.
     """
 
     edges: NDArray[np.int32]
     coefficients: NDArray[np.float32]
     degrees: NDArray[np.int32]
     key: NDArray[np.uint32]
+    ends: tuple[tuple[int, int], ...]
 
     form = "pairwise"
 
@@ -102,16 +135,20 @@ class Pairwise(Correlation):
             key: as above.
         """
         own: list[list[tuple[int, float]]] = [[] for _ in scales]
-        for number, (one, other) in enumerate(edges):
-            smaller, larger = min(one, other), max(one, other)
+        ends = tuple((min(edge), max(edge)) for edge in edges)
+        for number, (smaller, larger) in enumerate(ends):
             own[smaller].append((number, std / scales[smaller]))
             own[larger].append((number, -std / scales[larger]))
         most = max(1, *map(len, own))
         numbers, coefficients = np.zeros((len(own), most), np.int32), np.zeros((len(own), most), np.float32)
-        for client, ends in enumerate(own):
-            for place, (number, coefficient) in enumerate(ends):
+        for client, mine in enumerate(own):
+            for place, (number, coefficient) in enumerate(mine):
                 numbers[client, place], coefficients[client, place] = number, coefficient
-        return cls(numbers, coefficients, np.array([len(ends) for ends in own], np.int32), key)
+        return cls(numbers, coefficients, np.array([len(mine) for mine in own], np.int32), key, ends)
+
+    def owners(self, stream: Stream, owner: int) -> tuple[int, ...]:
+        """The client, or both ends of an edge."""
+        return self.ends[owner] if stream == "pair" else (owner,)
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
         """The client's own noise, and that of each of its edges."""

@@ -51,6 +51,7 @@ class Replay:
         clock = world.clock
         tape = KnowledgeTape(releases=tally(setup, lambda: clock.now), **setup.problem.recorded)
         self.knowledge: Knowledge = tape.knowledge
+        self.knowledge.correlation = setup.problem.correlation
         world.network.witness = Listener(self.knowledge, lambda: clock.now)
         self.algorithm: Algorithm = build_algorithm(setup, world, tape, lambda row: None)
         algorithm = self.algorithm

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
+from simfl.privacy.correlated import Correlation, noise_matrix
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Entries of the matrices that are held at a time: two gigabytes of them.
@@ -80,12 +81,14 @@ class Knowledge:
 
     Attributes:
         batches: columns of A.
-        noises: columns of B, (client, draw).
+        noises: of releases, (client, draw); without a correlation they are the columns of B.
+        correlation: what the noise of a release is made of, whose normals then are the columns of B.
         messages: what was sent, in the order of sending.
         merged: what nodes made of a round's messages, in the order of making.
     """
 
     def __init__(self) -> None:
+        self.correlation: Correlation | None = None
         self.batches: list[Batch] = []
         self.noises: list[tuple[int, int]] = []
         self.messages: list[Sight] = []
@@ -187,10 +190,12 @@ class Knowledge:
         """
         columns = len(self.batches)
         width = columns + noises * len(self.noises)
-        if len(rows) * width > MOST_ENTRIES:
+        made = noise_matrix(self.correlation, self.noises)[0] if noises and self.correlation is not None else None
+        widest = width if made is None else columns + max(made.shape)
+        if len(rows) * widest > MOST_ENTRIES:
             raise ScenarioError(
                 f"privacy network: expected at most {MOST_ENTRIES:,} coefficients, found {len(rows):,} messages of "
-                f"{width:,}; stop earlier (--set stop.updates=N), or ask for fewer observers"
+                f"{widest:,}; stop earlier (--set stop.updates=N), or ask for fewer observers"
             )
         places: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
@@ -217,7 +222,18 @@ class Knowledge:
                 if last[self._terms[at]] == row:
                     alive.pop(self._terms[at], None)
             begin = end
-        return result[:, :columns], result[:, columns:]
+        a, b = result[:, :columns], result[:, columns:]
+        return a, b if made is None else (made.T @ b.T).T
+
+    def known_noise(self, nodes: Collection[int], tasks: int = 1) -> NDArray[np.bool_]:
+        """Return which columns of B some nodes know, because they draw these themselves; bool."""
+        correlation = self.correlation
+        if correlation is None:
+            return np.array([client // tasks in nodes for client, _ in self.noises], dtype=bool)
+        _, names = noise_matrix(correlation, self.noises)
+        return np.array(
+            [any(one in nodes for one in correlation.owners(stream, owner)) for stream, owner, _ in names], dtype=bool
+        )
 
     def own_noise(self) -> NDArray[np.float64] | None:
         """Return the standard deviation of each batch's noise, [batches], if each has one that no other has.
@@ -226,7 +242,7 @@ class Knowledge:
         """
         batch, noise = (np.frombuffer(one, dtype=np.int64) for one in (self._batch, self._noise))
         gain, share = (np.frombuffer(one, dtype=np.float64) for one in (self._gain, self._share))
-        if np.any((batch < 0) & (noise >= 0)):
+        if self.correlation is not None or np.any((batch < 0) & (noise >= 0)):
             return None
         used = np.flatnonzero((batch >= 0) & (gain != 0.0))
         found = np.full(len(self.batches), np.nan)

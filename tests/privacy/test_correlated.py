@@ -10,12 +10,13 @@ import pytest
 from simfl import run
 from simfl.audits.audit import Audit
 from simfl.audits.check import recorded
+from simfl.audits.network import network
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import InTime, Pairwise, noise_terms
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients
 from simfl.privacy.noise import gaussian
 from simfl.privacy.releases import Releases
-from simfl.scenario import loads
+from simfl.scenario import from_mapping, loads
 from simfl.simulation.assembly import assemble
 from simfl.tape.draws import batch_positions
 from simfl.tape.problem import Batches, Noise
@@ -283,6 +284,33 @@ def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
     assert made[5] == counted[5] == allowed[5] - 1
     assert (made[[0, 2]] == counted[[0, 2]]).all()
     np.testing.assert_array_equal(ledger.final_epsilon(recorded(ledger, found)), found.clients["epsilon"])
+
+
+def known(privacy, sampling, **observers):
+    """What each observer of a ring of six knows of client 1, mu, and the local epsilon."""
+    text = scenario(f"noise_multiplier: 2, neighbors: replace_one, {privacy}", f"kind: adpsgd, sampling: {sampling}")
+    found = network(from_mapping({**text.resolved(), "clients": {"count": 6}, "stop": {"updates": 60}}), **observers)
+    pairs = found.pairs[found.pairs.client == 1]
+    return dict(zip(pairs.observer, pairs.itertuples(), strict=True))
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
+def test_what_a_network_knows_of_correlated_noise(sampling):
+    """Who knows the seeds of both edges sees through them; nobody else, and least who knows none."""
+    asked = {"observers": [0, "links"], "coalition": [0, 2]}
+    plain = known("noise: null", sampling, **asked)
+    shared = known("noise: {correlated: pairwise, pair_multiplier: 8}", sampling, **asked)
+    assert shared["0+2"].pairwise_mu == pytest.approx(plain["0+2"].pairwise_mu)
+    for name in ("0", "links"):
+        assert shared[name].pairwise_mu < 0.6 * plain[name].pairwise_mu
+        assert shared[name].epsilon == shared[name].pairwise < shared[name].local
+    in_time = known("noise: {correlated: in_time, window: 4}", sampling, **asked)
+    ledger = assemble(
+        scenario(f"noise_multiplier: 2, {IN_TIME.replace('8', '4')}", f"kind: adpsgd, sampling: {sampling}")
+    ).ledger
+    # All but the last of eleven releases were in messages: of them the observer knows what the ledger says.
+    assert in_time["links"].pairwise_mu == pytest.approx(ledger.mu(240, 2.0, 10), rel=1e-6)
+    assert in_time["0"].pairwise_mu <= in_time["links"].pairwise_mu <= ledger.mu(240, 2.0, 11)
 
 
 def test_an_audit_of_correlated_noise_is_refused():
