@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -122,10 +122,19 @@ class Network:
     """
 
     def __init__(self, target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> None:
-        self.setup: Setup = assemble(opened_target(target, own), own=own)
-        self.replay = Replay(self.setup)
+        self._play(assemble(opened_target(target, own), own=own))
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        """Return the network of a scenario that is made ready."""
+        found = cls.__new__(cls)
+        found._play(setup)
+        return found
+
+    def _play(self, setup: Setup) -> None:
+        self.setup, self.replay = setup, Replay(setup)
         self.knowledge = self.replay.knowledge
-        self.count = self.setup.scenario.clients.count
+        self.count = setup.scenario.clients.count
 
     # -- who -----------------------------------------------------------------------------------
 

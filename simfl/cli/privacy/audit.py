@@ -14,6 +14,7 @@ from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 
 if TYPE_CHECKING:
     from simfl.audits.audit import AuditReport
+    from simfl.audits.pairwise import PairwiseReport
 
 
 class Kind(enum.StrEnum):
@@ -38,6 +39,15 @@ def command(
         float, typer.Option("--confidence", help="That of the lower bound and of a refutation.")
     ] = 0.95,
     client: Annotated[int, typer.Option("--client", help="The client whose data the canaries join.")] = 0,
+    observer: Annotated[
+        str | None,
+        typer.Option(
+            "--observer",
+            metavar="K|server|links",
+            help="Guess from what reached this node, or any link; by default from every release of the client.",
+            show_default=False,
+        ),
+    ] = None,
     in_place: Annotated[
         bool,
         typer.Option(
@@ -71,6 +81,29 @@ def command(
     from simfl.scenario.own_code import look_beside
 
     look_beside([path])
+    if observer is not None:
+        from simfl.audits.pairwise import PairwiseAudit
+
+        pairwise = PairwiseAudit(
+            load(path, list(overrides or [])),
+            int(observer) if observer.isdecimal() else observer,
+            canaries=canaries,
+            client=client,
+            kind=kind.value,
+            in_place=in_place,
+            guesses=guesses or None,
+            confidence=confidence,
+            seed=seed,
+        ).observe()
+        title = (
+            f"{pairwise.scenario}: audit of what {pairwise.observer} learns of client {pairwise.client} at delta = "
+            f"{show(pairwise.delta)}, {pairwise.canaries:,} canaries"
+        )
+        rows, notes = _pairwise_rows(pairwise), _pairwise_notes(pairwise)
+        present(title, rows, notes=notes, result=pairwise, as_json=as_json)
+        if not pairwise.passed:
+            raise typer.Exit(1)
+        return
     report = audit(
         load(path, list(overrides or [])),
         canaries=canaries,
@@ -177,5 +210,47 @@ def _notes(report: AuditReport) -> list[str]:
         "An audit can show that a mechanism is broken: the lower bound holds whatever the code does. It cannot show "
         "that a mechanism is private: it is one attack on one run, and a bound far below what is certified does not "
         "mean that less noise would do."
+    )
+    return notes
+
+
+def _pairwise_rows(report: PairwiseReport) -> list[Row | str]:
+    sure = f"{100 * report.confidence:g} %"
+    relation = IN_WORDS[report.neighbors].partition(": ")[2]
+    ceiling = f"with all guesses right it would be {show(report.ceiling)}"
+    rows: list[Row | str] = [
+        "What was heard",
+        ("messages", report.messages, f"client {report.client} is at a distance of {report.distance:g}"),
+        ("gradients of the client", report.heard, f"of {report.gradients:,} are in them"),
+        ("right guesses", report.correct, f"of {report.guesses:,}; half of all are right by chance"),
+        "Epsilon",
+        ("lower bound, measured", report.lower_bound, f"at {sure} confidence; {ceiling}"),
+    ]
+    if math.isnan(report.certified):
+        return [*rows, ("certified", None, report.statement)]
+    return [
+        *rows,
+        ("certified", report.certified, f"{relation}; {report.certified_by}, with the canaries"),
+        ("  p-value", report.p_value, "chance, at most, of as many right guesses if it held"),
+        ("  refuted", report.refuted, f"p-value below {1 - report.confidence:.2g}"),
+        ("as published", report.published, "not certified: gradients taken as fixed"),
+    ]
+
+
+def _pairwise_notes(report: PairwiseReport) -> list[str]:
+    notes = []
+    if not report.complete:
+        notes.append("The audit failed: some releases in the messages were not heard.")
+    if report.refuted:
+        notes.append(
+            "Refuted: noise, clipping, sampling or the account is not what it is said to be. One audit in "
+            f"{1 / (1 - report.confidence):.3g} may say so of a correct mechanism; another --seed repeats it."
+        )
+    seen, unseen = ([name for name, sees in report.sees.items() if sees is one] for one in (True, False))
+    without = f"; it has no power against {', '.join(unseen)}" if unseen else ""
+    notes.append(f"This audit would have shown {', '.join(seen) or 'nothing'}{without}.")
+    notes.append(
+        "Canaries' gradients do not react to messages: what the closure of a view covers beyond the published account "
+        "is not tried here. It is one attack on one run, and cannot show that a mechanism is private."
     )
     return notes

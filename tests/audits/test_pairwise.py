@@ -1,0 +1,92 @@
+"""Audits of what one observer of a network learns: bounds below the accounts, and broken noise refuted."""
+
+import json
+import re
+
+import pytest
+
+from simfl.audits.pairwise import PairwiseAudit
+from simfl.errors import ScenarioError
+from simfl.scenario import loads
+from tests.audits.test_audit import no_noise
+
+TEXT = """
+name: ring
+seed: 1
+data: {set: digits}
+model: {kind: softmax}
+clients: {count: 4}
+topology: {kind: ring}
+algorithm: {kind: decentralized_sgd, batch_size: 300, step_size: 0.1, sampling: poisson}
+privacy: {clipping_norm: 0.5, noise_multiplier: 3}
+stop: {updates: 16}
+evaluate: {every: {updates: 16}}
+"""
+
+
+def plan(observer, text=TEXT, **options):
+    return PairwiseAudit(loads(text), observer, **{"client": 0, "canaries": 300, "in_place": True, **options})
+
+
+def audited(observer, breaking=None, text=TEXT):
+    audit = plan(observer, text)
+    if breaking is not None:
+        audit.setup = breaking(audit.setup)
+    return audit.observe()
+
+
+def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
+    text = TEXT.replace("noise_multiplier: 3", "noise_multiplier: 1")
+    far, near, everything = (audited(observer, text=text) for observer in (2, 1, "links"))
+    assert (far.distance, near.distance, everything.distance) == (2.0, 1.0, 0.0)
+    assert (far.heard, near.heard, everything.heard, near.gradients) == (2, 3, 4, 4)
+    assert 0.0 < far.lower_bound < near.lower_bound < everything.lower_bound
+    for report in (far, near, everything):
+        assert report.complete
+        assert report.passed
+        assert report.lower_bound < report.published <= report.certified
+    assert (near.certified_by, everything.certified_by) == ("pairwise", "local")
+    assert far.certified < near.certified < everything.certified
+
+
+def test_missing_noise_is_refuted_from_afar():
+    right, broken = audited(2), audited(2, no_noise)
+    assert right.passed
+    assert right.sees == {"noise off": True, "noise halved": False}
+    assert broken.refuted
+    assert broken.lower_bound > broken.certified == right.certified
+
+
+def test_shuffled_batches_are_no_secret():
+    """The score knows who is in them; data are used once, so that a canary is in one release."""
+    text = TEXT.replace("poisson", "shuffle").replace("noise_multiplier: 3", "noise_multiplier: 1")
+    report = audited(1, text=text.replace("clipping_norm", "neighbors: replace_one, clipping_norm"))
+    assert report.complete
+    assert 0.5 < report.lower_bound < report.certified
+
+
+@pytest.mark.parametrize(
+    ("observer", "options", "message"),
+    [
+        (0, {}, "--observer: expected another one than client 0"),
+        (1, {"kind": "input"}, "--kind: expected gradient with --observer, found input"),
+        ("server", {}, "observer: expected a client, 0 to 3"),
+    ],
+)
+def test_what_cannot_be_audited(observer, options, message):
+    with pytest.raises(ScenarioError, match=message):
+        plan(observer, **options)
+
+
+def test_on_the_command_line(simfl_, tmp_path):
+    path = tmp_path / "ring.yaml"
+    path.write_text(TEXT)
+    words = ("privacy", "audit", path, "--observer", 2, "--canaries", 300, "--in-place")
+    code, out, err = simfl_(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("ring: audit of what 2 learns of client 0 at delta = ")
+    assert re.search(r"gradients of the client +2 +of 4 are in them", out)
+    assert re.search(r"certified +1\.\d+ +one example more or less; pairwise", out)
+    assert "This audit would have shown noise off; it has no power against noise halved" in " ".join(out.split())
+    code, out, _ = simfl_(*words, "--json", "--confidence", 0.9)
+    assert (code, json.loads(out)["result"]["confidence"]) == (0, 0.9)
