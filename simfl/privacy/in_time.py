@@ -237,7 +237,7 @@ class InTimeLedger(Ledger):
     def _sampled(self) -> str:
         if self.sampling == "shuffle":
             return f"batches of {self.batch_size} of a client's n examples, in the same order in every pass"
-        return "an example in every batch as far as the adversary knows, no amplification by sampling"
+        return "an example in every batch as far as the adversary knows, n held fixed, no amplification by sampling"
 
     @property
     def _accountant(self) -> str:

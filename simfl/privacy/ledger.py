@@ -418,9 +418,11 @@ class Ledger:
         """Whether senders are hidden in a view (that of the terms by default), and it makes a difference.
 
         Who does not learn whose updates he sees learns no more than who does: a client's epsilon is the smaller of the
-        two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too.
+        two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too. Who
+        knows noise that is shared finds out whose an update is.
         """
-        return (view or self.terms.view) == "global_hidden" and self.terms.unit == "example" and not self.by_passes
+        hidden = (view or self.terms.view) == "global_hidden" and self.terms.disregards is None
+        return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""

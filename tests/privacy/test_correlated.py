@@ -178,6 +178,9 @@ def test_the_account_of_pairwise_noise_counts_own_noise_alone():
     assert setup.problem.noise == Noise("gaussian", form="pairwise")
     made = Releases([50] * 8)
     np.testing.assert_array_equal(setup.ledger.final_epsilon(made), plain.ledger.final_epsilon(made))
+    hidden = setup.ledger.final_epsilon(made, "global_hidden")
+    np.testing.assert_array_equal(hidden, setup.ledger.final_epsilon(made))  # seeds show whose an update is
+    assert (plain.ledger.final_epsilon(made, "global_hidden") < hidden).all()
     assert setup.training.noise_scale == plain.training.noise_scale == [1.0] * 8
     np.testing.assert_allclose(setup.training.noise_std, np.sqrt(1.0 + 2 * 3.0**2))
     assert "own noise alone: all neighbours may tell what they share" in setup.ledger.statement
