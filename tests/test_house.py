@@ -189,3 +189,19 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code):
         check=True,
     )
     assert found.stdout.split() == []
+
+
+def test_a_run_imports_no_more_than_it_needs():
+    """Data that come with simfl, and a graph: two seconds of imports are not worth what they would be used for."""
+    code = """
+import sys
+from simfl.data import load_dataset
+from simfl.simulation import runner
+from simfl.streams import Streams
+from simfl.world.topology import build_topology
+load_dataset("digits", root=None, streams=Streams(1))
+build_topology("ring", 16, Streams(1).generator("topology"))
+print(*{"sklearn", "pandas", "matplotlib", "scipy.sparse", "scipy.special", "scipy.stats"} & set(sys.modules))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -215,14 +215,16 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
         log_q, log_rest = np.log(q), np.log1p(-q)
         for order in _INTEGER_ORDERS.tolist():
             k = np.arange(order + 1)
-            log_choose = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
+            log_choose = (
+                scipy.special.gammaln(order + 1) - scipy.special.gammaln(k + 1) - scipy.special.gammaln(order - k + 1)
+            )
             sums = []
             rows = max(1, _TERMS // (order + 1))
             for some in (slice(first, first + rows) for first in range(0, len(z), rows)):
                 # 0 * log(0) is 0 here: at q = 1 only the last term is left
                 rest = np.where(k == order, 0.0, (order - k) * log_rest[some])
                 terms = log_choose + k * log_q[some] + rest + (k * k - k) / (2 * z[some] ** 2)
-                sums.append(special.logsumexp(terms, axis=1) / (order - 1))
+                sums.append(scipy.special.logsumexp(terms, axis=1) / (order - 1))
             columns.append(np.concatenate(sums))
     divergences: NDArray[np.float64] = np.maximum(np.stack(columns, axis=1), 0.0)
     return divergences
@@ -286,7 +288,7 @@ def replaced_renyi(pair: Pair, orders: NDArray[np.float64]) -> NDArray[np.float6
         part = loss[:until]
         terms = log_p[:until] + (alpha - 1.0) * part
         terms += np.log(-np.expm1((1.0 - alpha) * part) * -np.expm1(-alpha * part))
-        found = (1.0 + 1e-10) * np.logaddexp(0.0, special.logsumexp(terms)) / (alpha - 1.0)
+        found = (1.0 + 1e-10) * np.logaddexp(0.0, scipy.special.logsumexp(terms)) / (alpha - 1.0)
         bound[index] = min(bound[index], found)
     return bound
 
@@ -464,18 +466,20 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
         log_even, log_peak = math.log1p(-q) + log_growth, log_q - 0.5 / (s * s)
         log_root = 0.5 * np.logaddexp(2.0 * log_even, 2.0 * (math.log(2.0) + log_peak) + eps)
         y = s * s * (np.logaddexp(log_even, log_root) - math.log(2.0) - log_peak)
-        taken = np.exp(log_even + special.log_ndtr(-y / s)) + np.exp(log_q + eps + special.log_ndtr(-(1.0 + y) / s))
-        return (q * special.ndtr((1.0 - y) / s) - taken,)
+        taken = np.exp(log_even + scipy.special.log_ndtr(-y / s)) + np.exp(
+            log_q + eps + scipy.special.log_ndtr(-(1.0 + y) / s)
+        )
+        return (q * scipy.special.ndtr((1.0 - y) / s) - taken,)
     log_excess = np.logaddexp(log_growth, log_q)
     t = s * s * (log_excess - log_q) + 0.5
-    removed = q * special.ndtr((1.0 - t) / s) - np.exp(log_excess + special.log_ndtr(-t / s))
+    removed = q * scipy.special.ndtr((1.0 - t) / s) - np.exp(log_excess + scipy.special.log_ndtr(-t / s))
     if pair.replace:
         return (removed,)
     left = np.maximum(np.expm1(-eps) + q, 0.0)
     with np.errstate(divide="ignore"):
         t = s * s * (np.log(left) - log_q) + 0.5
-    added = np.exp(eps + np.log(np.maximum(left, 1e-300)) + special.log_ndtr(t / s))
-    added -= np.exp(eps + log_q + special.log_ndtr((t - 1.0) / s))
+    added = np.exp(eps + np.log(np.maximum(left, 1e-300)) + scipy.special.log_ndtr(t / s))
+    added -= np.exp(eps + log_q + scipy.special.log_ndtr((t - 1.0) / s))
     return removed, np.where(left > 0.0, added, 0.0)
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
-from scipy import optimize
+import scipy
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -74,7 +74,9 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
     if low == high:
         return high
-    found = float(optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5))
+    found = float(
+        scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5)
+    )
     while excess(found, accountant) > 0:
         found += 2e-5
     return math.exp(found)

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -175,7 +174,7 @@ def gdp_central_limit_mu(
         z = noise_multiplier
         # The sum without its ones, which would cancel: Phi(x) - 1/2 = erf(x / sqrt 2) / 2.
         half = math.erf(1.5 / z / math.sqrt(2.0)) - 3.0 * math.erf(0.5 / z / math.sqrt(2.0))
-        variance = 2.0 * (math.expm1(precision) * float(ndtr(1.5 / z)) + 0.5 * half)
+        variance = 2.0 * (math.expm1(precision) * float(scipy.special.ndtr(1.5 / z)) + 0.5 * half)
     return sampling_rate * math.sqrt(steps * variance)
 
 
@@ -225,14 +224,14 @@ def _log_delta_at(x: float, mu: float) -> float:
     here, there = _mills(np.array([max(x, 0.0), x + mu])).tolist()
     if x > 0.0:
         return -0.5 * x * x - _LOG_SQRT_TAU + math.log(here - there)
-    return math.log(float(ndtr(-x)) - math.exp(-0.5 * x * x - _LOG_SQRT_TAU) * there)
+    return math.log(float(scipy.special.ndtr(-x)) - math.exp(-0.5 * x * x - _LOG_SQRT_TAU) * there)
 
 
 def _mills(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """(1 - Phi(x)) / phi(x)."""
-    ratio: NDArray[np.float64] = _SQRT_HALF_PI * erfcx(x / math.sqrt(2.0))
+    ratio: NDArray[np.float64] = _SQRT_HALF_PI * scipy.special.erfcx(x / math.sqrt(2.0))
     return ratio
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(brentq(function, low, high, xtol=_TINY, rtol=1e-13, maxiter=500))
+    return float(scipy.optimize.brentq(function, low, high, xtol=_TINY, rtol=1e-13, maxiter=500))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import betainc
+import scipy
 
 from simfl.privacy import checks
 
@@ -106,9 +106,9 @@ def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[fl
     p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     if j >= releases:
         return 0.0, 0.0, 0.0
-    here = float(betainc(j + 1.0, releases - j, p))
+    here = float(scipy.special.betainc(j + 1.0, releases - j, p))
     if total < _MODERATE:
-        there = math.exp(total) * float(betainc(j + 1.0, releases - j, rest))
+        there = math.exp(total) * float(scipy.special.betainc(j + 1.0, releases - j, rest))
         return here, there, here - there
     # P'[J = i] = e^(-(2 i - T) eps) P[J = i], which falls so fast that nothing underflows but what does not count
     i = np.arange(j + 1, min(releases, j + 1 + math.ceil(20.0 / epsilon)) + 1, dtype=np.float64)

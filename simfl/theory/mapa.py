@@ -30,8 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from scipy.integrate import quad
-from scipy.special import betainc, wrightomega
+import scipy
 
 from simfl.errors import ConditionError
 from simfl.privacy import checks
@@ -136,11 +135,11 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
 
     def cosine(r: float, gain: float) -> float:
         """Of the angle at which the loss is epsilon, seen from one of the two values at distance r."""
-        other = n * float(wrightomega(math.log(r / n) + (r + gain) / n)) if r > 0.0 else 0.0
+        other = n * float(scipy.special.wrightomega(math.log(r / n) + (r + gain) / n)) if r > 0.0 else 0.0
         return min(1.0, max(-1.0, (r - other) * (r + other) / (2.0 * r * shift) + 0.5 * shift / r))
 
     def below(c: float) -> float:
-        return float(betainc(0.5 * n, 0.5 * n, 0.5 * (1.0 + c)))
+        return float(scipy.special.betainc(0.5 * n, 0.5 * n, 0.5 * (1.0 + c)))
 
     here = _integral(lambda r: math.exp(-r) * below(cosine(r, epsilon)), shift)
     there = _integral(lambda r: math.exp(epsilon - r) * below(-cosine(r, -epsilon)), shift)
@@ -152,7 +151,10 @@ def _integral(f: Callable[[float], float], scale: float) -> float:
     edges = sorted(
         {0.0, *(scale * factor for factor in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)), 1.0, 10.0, 40.0, 80.0 + scale}
     )
-    pieces = (quad(f, low, high, limit=200, epsabs=1e-12, epsrel=1e-10)[0] for low, high in itertools.pairwise(edges))
+    pieces = (
+        scipy.integrate.quad(f, low, high, limit=200, epsabs=1e-12, epsrel=1e-10)[0]
+        for low, high in itertools.pairwise(edges)
+    )
     return float(sum(pieces))
 
 

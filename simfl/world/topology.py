@@ -20,8 +20,7 @@ from typing import Any, overload
 
 import networkx as nx
 import numpy as np
-import scipy.sparse
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
@@ -275,11 +274,15 @@ class Topology:
         return sources, targets
 
     def _count_parts(self) -> int:
-        sources, targets = self._directed_edges()
-        links = scipy.sparse.coo_array(
-            (np.ones(len(sources), np.int8), (sources, targets)), shape=(self.num_clients, self.num_clients)
-        )
-        return int(connected_components(links.tocsr(), directed=False, return_labels=False))
+        left, parts = set(range(self.num_clients)), 0
+        while left:
+            parts += 1
+            reached = [left.pop()]
+            while reached:
+                new = left.intersection(self.adjacency[reached.pop()])
+                left -= new
+                reached += new
+        return parts
 
 
 def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:

@@ -21,9 +21,8 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import scipy.sparse
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import dijkstra
 
 from simfl.errors import ScenarioError, nearest
 
@@ -122,6 +121,8 @@ class Underlay:
 
     def _find_distances(self, target: int) -> NDArray[np.float64]:
         """Return how far it is to the target from every node, [nodes]."""
+        from scipy.sparse.csgraph import dijkstra
+
         distances: NDArray[np.float64] = dijkstra(self._backwards, indices=target)
         return distances
 

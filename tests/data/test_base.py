@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.model_selection import train_test_split
 
 from simfl.data.base import Dataset, check_features, class_labels, split
 from simfl.errors import DataError, ScenarioError
@@ -65,6 +66,23 @@ def test_split_is_disjoint_complete_and_keeps_shares() -> None:
     np.testing.assert_array_equal(np.bincount(y[test]), [2, 4, 6, 8])
     again, _ = split(y, 0.2, np.random.default_rng(0), stratify=True)
     np.testing.assert_array_equal(again, train)
+
+
+@pytest.mark.parametrize("stratify", [True, False])
+def test_split_is_that_of_scikit_learn(stratify: bool) -> None:
+    draws = np.random.default_rng(3)
+    for seed, fraction in enumerate(draws.uniform(0.1, 0.9, 40)):
+        y = draws.choice([0, 1, 3, 4, 7], size=draws.integers(30, 300), p=[0.3, 0.3, 0.2, 0.1, 0.1]).astype(np.int32)
+        train, test = split(y, fraction, np.random.default_rng(seed), stratify=stratify)
+        shares = stratify and np.bincount(y)[[0, 1, 3, 4, 7]].min() >= 2 and min(len(train), len(test)) >= 5
+        expected = train_test_split(
+            np.arange(len(y)),
+            test_size=round(len(y) * fraction),
+            random_state=int(np.random.default_rng(seed).integers(2**31)),
+            stratify=y if shares else None,
+        )
+        np.testing.assert_array_equal(train, np.sort(expected[0]))
+        np.testing.assert_array_equal(test, np.sort(expected[1]))
 
 
 def test_split_does_without_shares_where_a_class_is_too_rare() -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from simfl.data import load_dataset
+from simfl.data.digits import _digits
 from simfl.errors import ScenarioError
 from simfl.streams import Streams
 
@@ -19,6 +21,13 @@ def test_digits_need_no_file(streams: Streams) -> None:
     assert data.train_x.max() == 1.0
     shares = np.bincount(data.test_y) / 359 - np.bincount(data.train_y) / 1438
     assert np.abs(shares).max() < 0.005
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    x, y = _digits()
+    expected_x, expected_y = load_digits(return_X_y=True)
+    np.testing.assert_array_equal(x, (expected_x / 16.0).astype(np.float32))
+    np.testing.assert_array_equal(y, expected_y)
 
 
 def test_the_seed_decides_the_split(streams: Streams) -> None:
