@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View
+from simfl.privacy.network import View, error_of, recovered, rounding_of
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.simulation.assembly import assemble
 from simfl.simulation.knowledge import Replay
@@ -72,6 +72,27 @@ class NetworkReport:
     messages: int
     pairs: pd.DataFrame = field(repr=False)
     edges: pd.DataFrame = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ReconstructionReport:
+    """Whose gradients every observer can solve for.
+
+    Attributes:
+        scenario: its name.
+        gradients: mini-batches (or rounds) that were released.
+        messages: that were sent.
+        pairs: a row for every observer and client that is not of it: `observer`, `client` and `distance` as in
+            `NetworkReport`; `gradients` of the client; how many of them are `recovered`, and the standard deviation
+            `std` of the best of these estimates, per coordinate of a sum of clipped gradients; the same if all
+            gradients of a client are one (`slow_recovered`, `slow_std`), and the relative error that 32-bit messages
+            leave of that without noise (`slow_rounding`).
+    """
+
+    scenario: str
+    gradients: int
+    messages: int
+    pairs: pd.DataFrame = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -170,6 +191,12 @@ class Network:
         heard = {sight.target for sight in (*self.knowledge.messages, *self.knowledge.merged)}
         return [self.observer([node]) for node in sorted(heard)]
 
+    def asked(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
+        """Return observers by their nodes, and a coalition; every node where neither is named."""
+        asked = list(self.observers) if nodes is None and not coalition else []
+        asked += [self.observer([node]) for node in nodes or ()]
+        return asked + ([self.observer(coalition)] if coalition else [])
+
     def distances(self, observer: Observer) -> NDArray[np.float64]:
         """Return the hops from each client to an observer over links that carried something, [K]; infinite if none."""
         from scipy.sparse import coo_array
@@ -261,6 +288,62 @@ class Network:
             new = np.any(holds[new], axis=0) & others & ~known
         more = self._without((reads[known], noises[known]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
+
+    # -- what they can solve for -------------------------------------------------------------------
+
+    def reconstruction(
+        self, observer: Observer, slow: bool = False, sees: Sees = "messages", until: float = math.inf
+    ) -> pd.DataFrame:
+        """Return which gradients of others an observer can solve for, knowing who averaged with whom when.
+
+        Args:
+            observer: who.
+            slow: whether all gradients of a client are taken for one, as where step sizes are small.
+            sees, until: as in `seen`.
+
+        Returns:
+            A row for each gradient that was released (`slow`: for each client): `client`; `gradient`, its number among
+            those of the client; whether it is `recovered`; `std`, the standard deviation of the best estimate, per
+            coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages leave
+            where there is no noise: both infinite if there is no estimate.
+        """
+        a, b = self.matrices(self.seen(observer, sees, until), observer)
+        whose = self.owners
+        others = [client for client in range(self.count) if client not in observer.nodes]
+        groups = (whose[:, None] == np.array(others)).astype(np.float64) if slow else None
+        seen = a if groups is None else a @ groups
+        possible = recovered(seen)
+        found = pd.DataFrame(
+            {
+                "client": whose if groups is None else others,
+                "gradient": 0,
+                "recovered": possible,
+                "std": error_of(self.view(a, b), possible, groups),
+                "rounding": rounding_of(seen, possible),
+            }
+        )
+        found["gradient"] = found.groupby("client").cumcount()
+        return found[found["client"].isin(others)].reset_index(drop=True)
+
+    def reconstructions(self, observers: Sequence[Observer], sees: Sees = "messages") -> Iterator[pd.DataFrame]:
+        """Yield the table of pairs of `ReconstructionReport`, of one observer at a time."""
+        for observer in observers:
+            each = self.reconstruction(observer, sees=sees).groupby("client")
+            slow = self.reconstruction(observer, slow=True, sees=sees).set_index("client")
+            clients = slow.index.to_numpy()
+            yield pd.DataFrame(
+                {
+                    "observer": observer.name,
+                    "client": clients,
+                    "distance": self.distances(observer)[clients],
+                    "gradients": each.size().reindex(clients, fill_value=0).to_numpy(),
+                    "recovered": each["recovered"].sum().reindex(clients, fill_value=0).to_numpy(),
+                    "std": each["std"].min().reindex(clients, fill_value=math.inf).to_numpy(),
+                    "slow_recovered": slow["recovered"].to_numpy(),
+                    "slow_std": slow["std"].to_numpy(),
+                    "slow_rounding": slow["rounding"].to_numpy(),
+                }
+            )
 
     # -- what it tells of whom ---------------------------------------------------------------------
 
@@ -422,9 +505,7 @@ def network(
         ScenarioError: no account of this kind is known; one line says why.
     """
     found = Network(target, own)
-    asked = list(found.observers) if observers is None and not coalition else []
-    asked += [found.observer([node]) for node in observers or ()]
-    asked += [found.observer(coalition)] if coalition else []
+    asked = found.asked(observers, coalition)
     if times < 1:
         raise ScenarioError(f"times: expected an integer >= 1, found {times}")
     ended_s = found.replay.algorithm.clock.now
@@ -441,4 +522,33 @@ def network(
         messages=len(found.knowledge.messages),
         pairs=pairs,
         edges=found.edges,
+    )
+
+
+def reconstruct(
+    target: Scenario | Mapping[str, Any] | str | Path,
+    *,
+    observers: Sequence[int | str] | None = None,
+    coalition: Sequence[int | str] = (),
+    sees: Sees = "messages",
+    own: Own = NOTHING_OWN,
+) -> ReconstructionReport:
+    """Find whose gradients every observer of a network can solve for: El Mrini, Cyffers and Bellet's attack.
+
+    It needs no section privacy; without noise what is recovered is exact, to rounding.
+    https://arxiv.org/abs/2402.10001
+
+    Args:
+        target, observers, coalition, sees, own: as in `network`.
+
+    Raises:
+        ScenarioError: what happens depends on data.
+    """
+    found = Network(target, own)
+    pairs = pd.concat(found.reconstructions(found.asked(observers, coalition), sees), ignore_index=True)
+    return ReconstructionReport(
+        scenario=found.setup.scenario.name,
+        gradients=len(found.knowledge.batches),
+        messages=len(found.knowledge.messages),
+        pairs=pairs,
     )

@@ -177,6 +177,20 @@ def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = No
     return np.where(possible, np.where(bare, 0.0, np.sqrt(np.maximum(variance, 0.0))), np.inf)
 
 
+def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
+    """Return the relative error of an exact estimate from 32-bit messages, per coordinate, f64 [n]; else infinite.
+
+    A message m_k = sum_i a_ki g_i is rounded by 2^-24 of its size, here of sum_i |a_ki|: all gradients are alike.
+
+    Args:
+        a: A, f64 [r, n].
+        possible: what `recovered` says.
+    """
+    rows = _different(a, a[:, :0])[0]
+    inverse = np.linalg.pinv(rows / (2.0**-24 * np.abs(rows).sum(axis=1, keepdims=True)), rcond=DEPENDENT)
+    return np.where(possible, np.linalg.norm(inverse, axis=1), np.inf)
+
+
 def _rank(triangle: Matrix) -> int:
     return int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
 

@@ -20,6 +20,10 @@ Sees = Literal["messages", "neighbour_sums"]
 #: Pairs that the terminal lists one by one.
 MOST_LISTED = 24
 TABLE = "pair_epsilon.csv"
+SOLVED = (
+    "each by itself: what follows from the messages and from who averaged with whom when, and from nothing else",
+    "all gradients of a client are one: as where steps are small, which El Mrini, Cyffers and Bellet (2024) suppose",
+)
 
 
 def command(
@@ -55,6 +59,13 @@ def command(
             "--view", help="What reaches an observer: messages, or, with secure sums, the sum of a round's messages."
         ),
     ] = "messages",
+    reconstruct: Annotated[
+        bool,
+        typer.Option(
+            "--reconstruct",
+            help="Say whose gradients each observer can solve for, in the place of epsilons; needs no section privacy.",
+        ),
+    ] = False,
     times: Annotated[int, typer.Option("--times", help="At how many equally spaced virtual times.")] = 1,
     out: Annotated[
         Path | None,
@@ -67,7 +78,7 @@ def command(
     The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
     the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
     """
-    from simfl.audits.network import network
+    from simfl.audits import network as accounts
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -76,13 +87,18 @@ def command(
         from simfl.errors import ScenarioError
 
         raise ScenarioError("--set: expected the file of a scenario beside it, found the folder of a run")
-    report = network(
-        target if target.is_dir() else load(target, list(overrides or [])),
-        observers=observer,
-        coalition=[node.strip() for node in coalition.split(",")] if coalition else (),
-        sees=view,
-        times=times,
-    )
+    scenario = target if target.is_dir() else load(target, list(overrides or []))
+    nodes = [node.strip() for node in coalition.split(",")] if coalition else ()
+    if reconstruct:
+        found = accounts.reconstruct(scenario, observers=observer, coalition=nodes, sees=view)
+        title = (
+            f"{found.scenario}: whose gradients {found.pairs['observer'].nunique():,} observers can solve for, of "
+            f"{found.gradients:,} in {found.messages:,} messages"
+        )
+        notes = [*SOLVED, *_table(found.pairs, out, "reconstruction.csv")]
+        present(title, _solved(found.pairs), notes=notes, result=found, as_json=as_json)
+        return
+    report = accounts.network(scenario, observers=observer, coalition=nodes, sees=view, times=times)
     written = _written(report, out)
     last = report.pairs[report.pairs["time_s"] == report.pairs["time_s"].max()]
     title = (
@@ -136,10 +152,8 @@ def _written(report: NetworkReport, out: Path | None) -> list[str]:
     if out is None:
         return []
     from simfl import plots
-    from simfl.cli.shared import write_text
 
-    path = out / TABLE
-    write_text(path, report.pairs.to_csv(index=False), parents=True)
+    table = _table(report.pairs, out, TABLE)
     plots.without_a_screen()
     pairs, delta = report.pairs, report.delta
     figures: dict[str, Any] = {
@@ -151,7 +165,32 @@ def _written(report: NetworkReport, out: Path | None) -> list[str]:
         figures["over-time"] = plots.plot_over_time(pairs, delta)
     for name, figure in figures.items():
         plots.save_and_close(figure, out / f"{name}.png")
-    return [f"all pairs: {path}", f"figures: {', '.join(f'{name}.png' for name in figures)}"]
+    return [*table, f"figures: {', '.join(f'{name}.png' for name in figures)}"]
+
+
+def _table(pairs: pd.DataFrame, out: Path | None, name: str) -> list[str]:
+    if out is None:
+        return []
+    from simfl.cli.shared import write_text
+
+    write_text(out / name, pairs.to_csv(index=False), parents=True)
+    return [f"all pairs: {out / name}"]
+
+
+def _solved(pairs: pd.DataFrame) -> list[Row | str]:
+    rows: list[Row | str] = []
+    for title, solved in (
+        ("clients of whom a gradient is solved for, each by itself", pairs["recovered"] > 0),
+        ("clients who are solved for, if all gradients of a client are one", pairs["slow_recovered"]),
+        ("the same, from 32-bit messages to 10 %", pairs["slow_rounding"] < 0.1),
+    ):
+        rows.append(title)
+        for (distance, own), (_, held) in zip(
+            pairs.groupby("distance"), solved.groupby(pairs["distance"]), strict=True
+        ):
+            where = "no way" if math.isinf(float(str(distance))) else f"distance {distance:.0f}"
+            rows.append((where, _short(float(held.mean())), f"of {len(own):,} pairs of observer and client"))
+    return rows
 
 
 def _short(value: float) -> float:
