@@ -52,6 +52,7 @@ GUESTS = {
     ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
     ("audits", "jax"): "an attacker computes gradients and noise again",
     ("audits.inversion", "optax"): "an attacker searches for the inputs of a gradient",
+    ("audits.network", "pandas"): "makes the tables of pairs",
     ("bench", "jax"): "measures the bare kernels",
     ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",
