@@ -9,13 +9,12 @@ sent. The smaller of the two is certified.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -33,14 +32,16 @@ from simfl.tape.knowledge import Sight
 
 Sees = Literal["messages", "neighbour_sums"]
 
+Target = Scenario | Setup | Mapping[str, Any] | str | Path
 Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 #: Who sees everything that anybody sends.
 LINKS = "links"
-#: Multiplications that the closures of all observers may cost together: a minute or two.
-MOST_WORK = 2.0**38
-#: Levels of noise that differ by less count as one, and those above the largest as the largest.
-LEVEL_STEP = 1.02
+#: Multiplications that the closures of all observers may cost together: half a minute.
+MOST_WORK = 2.0**36
+#: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
+#: take an accountant more time.
+LEVEL_STEP, FIXED_LEVEL_STEP = 1.02, 1.1
 MOST_LEVEL = 500.0
 
 
@@ -135,27 +136,19 @@ class Network:
     """The network of a scenario, replayed.
 
     Args:
-        target: a scenario, the path of one, or the folder of a run.
+        target: a scenario, the path of one, the folder of a run, or what `prepare` returned.
         own: what was given from Python.
 
     Raises:
         ScenarioError: what happens depends on data, or no account of this kind is known.
     """
 
-    def __init__(self, target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> None:
-        self._play(assemble(opened_target(target, own), own=own))
-
-    @classmethod
-    def of(cls, setup: Setup) -> Self:
-        """Return the network of a scenario that is made ready."""
-        found = cls.__new__(cls)
-        found._play(setup)
-        return found
-
-    def _play(self, setup: Setup) -> None:
-        self.setup, self.replay = setup, Replay(setup)
+    def __init__(self, target: Target, own: Own = NOTHING_OWN) -> None:
+        self.setup: Setup = target if isinstance(target, Setup) else assemble(opened_target(target, own), own=own)
+        self.replay = Replay(self.setup)
         self.knowledge = self.replay.knowledge
-        self.count = setup.scenario.clients.count
+        self.count = self.setup.scenario.clients.count
+        self._prepared: tuple[dict[int, int], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     # -- who -----------------------------------------------------------------------------------
 
@@ -254,7 +247,20 @@ class Network:
 
     def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
         """Return A and B of rows, without what the observer's own nodes put in."""
-        return self._without(self.knowledge.matrices(rows, noises=self._own_noise is None), observer)
+        return self._without(self._found(rows), observer)
+
+    def _found(self, rows: Sequence[int]) -> Matrices:
+        """Return A, and B where it says more, of rows; those that were prepared need not be made again."""
+        if self._prepared is None or not all(row in self._prepared[0] for row in rows):
+            return self.knowledge.matrices(rows, noises=self._own_noise is None)
+        places, a, b = self._prepared
+        chosen = [places[row] for row in rows]
+        return a[chosen], b[chosen]
+
+    def prepare(self, rows: Iterable[int]) -> None:
+        """Make the matrices of rows that will be asked for, all at once."""
+        wanted = sorted(set(rows))
+        self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._found(wanted))
 
     def _without(self, found: Matrices, observer: Observer) -> Matrices:
         (a, b), nodes = found, sorted(observer.nodes)
@@ -274,19 +280,35 @@ class Network:
     @functools.cached_property
     def _reads(self) -> Matrices:
         """A and B of the models at which gradients were taken, a row for each gradient."""
-        return self.knowledge.matrices([one.read for one in self.knowledge.batches], noises=self._own_noise is None)
+        return self._found([one.read for one in self.knowledge.batches])
 
-    def closure(self, a: NDArray[np.float64], b: NDArray[np.float64], observer: Observer) -> Matrices:
-        """Return A and B with all models at which gradients in them were taken, and those of these in turn."""
+    @functools.cached_property
+    def _holds(self) -> NDArray[np.bool_]:
+        """Which gradients are in the model that each gradient was taken at, bool [n, n]."""
+        held: NDArray[np.bool_] = self._reads[0] != 0.0
+        return held
+
+    def needed(self, a: NDArray[np.float64], observer: Observer) -> NDArray[np.int64]:
+        """Return the gradients in A, those in the models at which these were taken, and so on."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
-        reads, noises = self._reads
-        holds = reads != 0.0
-        known = np.zeros(len(reads), dtype=bool)
+        known = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
         while new.any():
             known |= new
-            new = np.any(holds[new], axis=0) & others & ~known
-        more = self._without((reads[known], noises[known]), observer)
+            new = np.any(self._holds[new], axis=0) & others & ~known
+        return np.flatnonzero(known)
+
+    def closure(
+        self,
+        a: NDArray[np.float64],
+        b: NDArray[np.float64],
+        observer: Observer,
+        needed: NDArray[np.int64] | None = None,
+    ) -> Matrices:
+        """Return A and B with the models at which all gradients that it takes (see `needed`) were taken."""
+        reads, noises = self._reads
+        needed = self.needed(a, observer) if needed is None else needed
+        more = self._without((reads[needed], noises[needed]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     # -- what they can solve for -------------------------------------------------------------------
@@ -397,14 +419,14 @@ class Network:
     @functools.cached_property
     def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each."""
-        ledger, std = self.setup.ledger, self._own_noise
-        assert ledger is not None, "changes are asked first"
+        changes, ledger, std = self.changes, self.setup.ledger, self._own_noise
+        assert ledger is not None, "changes would have said so"
         mus = np.full(self.count, math.nan)
         for client in range(self.count):
             if std is None:
                 break
             own = np.flatnonzero(self.owners == client)
-            mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), self.changes[own], self.passes(own))
+            mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), changes[own], self.passes(own))
         return mus, ledger.final_epsilon(self.replay.releases, "local_transcript")
 
     def _bare(self, observer: Observer) -> bool:
@@ -422,8 +444,8 @@ class Network:
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
-        ledger, changes = self.setup.ledger, self.changes
-        assert ledger is not None, "changes are asked first"
+        changes, ledger = self.changes, self.setup.ledger
+        assert ledger is not None, "changes would have said so"
         mus = np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
         amplified = ledger.terms.amplification and ledger.sampling != "shuffle"
@@ -436,13 +458,14 @@ class Network:
         """Return (batch size, noise multiplier) -> count of releases that tell no less of a client than a view."""
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
+        step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
         own = self._columns[client]
         found: Counter[tuple[int, float]] = Counter()
         for column, d in zip(own.tolist(), view.precisions(own).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
-                    level = min(LEVEL_STEP ** math.floor(math.log(level, LEVEL_STEP)), MOST_LEVEL)
+                    level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
                 found[self.knowledge.batches[column].expected, level] += 1
         return dict(found)
 
@@ -450,17 +473,20 @@ class Network:
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
     ) -> Iterator[pd.DataFrame]:
         """Yield the table of pairs, of one time and observer at a time."""
-        changes, (local_mu, local) = self.changes, self._local
+        local_mu, local = self._local
         ended_s = self.replay.algorithm.clock.now
-        for until, observer in itertools.product(times, observers):
-            rows = self.seen(observer, sees, until)
+        moments = [(until, observer, self.seen(observer, sees, until)) for until in times for observer in observers]
+        self.prepare(row for _, _, rows in moments for row in rows)
+        for until, observer, rows in moments:
             a, b = self.matrices(rows, observer)
-            whole = self.closure(a, b, observer)
-            work = len(observers) * len(times) * len(whole[0]) ** 2 * len(changes)
+            needed = self.needed(a, observer)
+            work = len(moments) * (len(a) + len(needed)) ** 2 * len(needed)
             clients = [client for client in range(self.count) if client not in observer.nodes]
             published_mu, published = self.spent(self.view(a, b), clients)
             nothing = np.full(len(clients), math.nan)
-            pairwise_mu, pairwise = self.spent(self.view(*whole), clients) if work <= MOST_WORK else (nothing, nothing)
+            pairwise_mu, pairwise = nothing, nothing
+            if work <= MOST_WORK:
+                pairwise_mu, pairwise = self.spent(self.view(*self.closure(a, b, observer, needed)), clients)
             known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(
                 {
@@ -483,7 +509,7 @@ class Network:
 
 
 def network(
-    target: Scenario | Mapping[str, Any] | str | Path,
+    target: Target,
     *,
     observers: Sequence[int | str] | None = None,
     coalition: Sequence[int | str] = (),

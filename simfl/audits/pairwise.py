@@ -122,7 +122,7 @@ class PairwiseAudit(Audit):
             )
         self._examples: dict[int, tuple[NDArray[np.float32], NDArray[Any], int]] = {}
         super().__init__(scenario, **options)
-        self.network = Network.of(self.setup)
+        self.network = Network(self.setup)
         self.who = self.network.observer([observer])
         if self.client in self.who.nodes:
             raise ScenarioError(

@@ -63,8 +63,7 @@ class View:
         #: Which gradients it sees something of without noise; bool [n].
         self.exposed: NDArray[np.bool_] = np.any(a[bare] != 0.0, axis=0)
         a, b = (one[~bare] / size[~bare, None] for one in (a, b))
-        triangle, order = scipy.linalg.qr(b.T, mode="r", pivoting=True)
-        rank = _rank(triangle)
+        _, triangle, order, rank = _decomposed(b)
         first, rest = order[:rank], order[rank:]
         #: W, f64 [rank, n].
         self.whitened: Matrix = scipy.linalg.solve_triangular(triangle[:rank, :rank], a[first], trans="T")
@@ -80,9 +79,12 @@ class View:
         Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
         """
         view = cls.__new__(cls)
-        rows, _ = _different(a * std, a[:, :0])
+        heard = np.any(a != 0.0, axis=0)
+        rows, _ = _different(a[:, heard] * std[heard], a[:, :0])
+        basis = row_space(rows)
         view.exposed = np.zeros(a.shape[1], dtype=bool)
-        view.whitened, view.std = row_space(rows) / std, std
+        view.whitened, view.std = np.zeros((len(basis), a.shape[1]), order="F"), std
+        view.whitened[:, heard] = basis / std[heard]
         return view
 
     @classmethod
@@ -146,9 +148,16 @@ def _largest(weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None) -> flo
 def row_space(rows: Matrix) -> Matrix:
     """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone."""
     size = np.linalg.norm(rows, axis=1)
-    kept = rows[size > 0.0] / size[size > 0.0, None]
-    basis, triangle, _ = scipy.linalg.qr(kept.T, mode="economic", pivoting=True)
-    return np.ascontiguousarray(basis[:, : _rank(triangle)].T)
+    basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None])
+    return basis[:, :rank].T
+
+
+def _decomposed(rows: Matrix) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
+    """Return Q [n, k], R [k, r], the order of the rows and their rank: rows[order] = (Q R)^T, R's diagonal falling."""
+    tall, square = np.linalg.qr(rows.T)  # in blocks, and fast; what follows is small
+    small, triangle, order = scipy.linalg.qr(square, mode="economic", pivoting=True)
+    rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
+    return tall @ small, triangle, order, rank
 
 
 def recovered(a: Matrix) -> NDArray[np.bool_]:
@@ -189,10 +198,6 @@ def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
     rows = _different(a, a[:, :0])[0]
     inverse = np.linalg.pinv(rows / (2.0**-24 * np.abs(rows).sum(axis=1, keepdims=True)), rcond=DEPENDENT)
     return np.where(possible, np.linalg.norm(inverse, axis=1), np.inf)
-
-
-def _rank(triangle: Matrix) -> int:
-    return int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
 
 
 def _different(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:

@@ -1,0 +1,206 @@
+"""Who learned how much about whom, from scenarios: the world is played without arithmetic, once with the real kernels."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import simfl
+from simfl.audits.network import Network, network
+from simfl.errors import ScenarioError
+from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.records import RunFolder
+from simfl.simulation.runner import Simulation, prepare
+from simfl.tape.executor import choose_device
+from tests.tape.test_knowledge import Watcher
+
+
+def scenario(kind="adpsgd", *, clients=6, updates=36, options=None, privacy=None, **changes):
+    """A small private scenario of digits, as a mapping."""
+    return {
+        "name": "seen",
+        "clients": {"count": clients},
+        "topology": {"kind": "ring"},
+        "data": {"set": "digits"},
+        "model": {"kind": "softmax"},
+        "algorithm": {"kind": kind, "batch_size": 16, **(options or {})},
+        "privacy": {
+            "mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 2.0, "delta": 1e-4,
+            "accountant": "renyi", **(privacy or {}),
+        },
+        "stop": {"updates": updates},
+        **changes,
+    }  # fmt: skip
+
+
+ROUGH = {
+    "links": {"latency": {"kind": "lognormal", "mean": "1 ms", "sigma": 0.5}, "loss": 0.1, "bandwidth": "1 GB/s"},
+    "availability": [
+        {"clients": [1], "crash": [{"at": "3 ms", "back": "9 ms"}]},
+        {"clients": [2], "offline": [["2 ms", "6 ms"]]},
+        {"clients": [4], "crash": [{"at": "11 ms"}]},
+    ],
+}
+CLIENT = {"mechanism": "gaussian_update"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "privacy"),
+    [
+        ("adpsgd", {}, {}),
+        ("adpsgd", {"exchange": "atomic", "sampling": "shuffle"}, {"neighbors": "replace_one"}),
+        ("decentralized_sgd", {"sampling": "without_replacement"}, {"neighbors": "replace_one"}),
+        ("sgp", {}, {}),
+        ("gossip_learning", {"period": "1 ms"}, {}),
+        ("sync_sgd", {}, {}),
+        ("async_sgd", {}, {}),
+        ("async_fl", {}, {}),
+        ("fedavg", {}, CLIENT),
+        ("fedbuff", {"buffer_size": 2}, CLIENT),
+        ("fedasync", {}, CLIENT),
+        ("without_replacement_sgd", {"projection": None}, {"neighbors": "replace_one"}),
+    ],
+)
+def test_views_are_ordered_and_certified_by_the_smaller(kind, options, privacy):
+    rough = {} if kind == "without_replacement_sgd" else ROUGH
+    report = network(scenario(kind, options=options, privacy=privacy, **rough))
+    pairs, slack = report.pairs, 1 + 1e-9
+    assert len(pairs)
+    assert not pairs.isna().any().any()
+    assert (pairs["published_mu"] <= pairs["pairwise_mu"] * slack).all()
+    assert (pairs["pairwise_mu"] <= pairs["local_mu"] * slack).all()
+    assert (pairs["published"] <= pairs["epsilon"] * slack).all()
+    np.testing.assert_array_equal(pairs["epsilon"], np.minimum(pairs["pairwise"], pairs["local"]))
+    np.testing.assert_array_equal(pairs["account"] == "pairwise", pairs["pairwise"] < pairs["local"])
+    assert (pairs["epsilon"] <= [gaussian_epsilon(1e-4, mu) * slack for mu in pairs["local_mu"]]).all()
+    if kind in ("adpsgd", "gossip_learning"):
+        far, near = (pairs.loc[pairs["distance"] == hops, "published_mu"].mean() for hops in (3.0, 1.0))
+        assert 0.0 < far < 0.6 * near
+
+
+def test_a_client_of_a_server_learns_what_central_privacy_tells():
+    """All models that clients see are the server's, which is what their gradients are taken at: nothing is hidden."""
+    summed = {"clients": 8, "updates": 40, "options": {"weighting": "uniform"}, "privacy": CLIENT}
+    report = network(scenario("fedavg", **summed))
+    of_clients = report.pairs[report.pairs["observer"] != "server"]
+    # four rounds of five have come back to the clients, in each of which seven others' noise hides a client's
+    assert of_clients["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(4 / 7) / 2.0)
+    assert set(of_clients["account"]) == {"pairwise"}
+    of_server = report.pairs[report.pairs["observer"] == "server"]
+    assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5) / 2.0)
+    found = network(scenario("fedavg", **summed), sees="neighbour_sums")
+    of_server = found.pairs[found.pairs["observer"] == "server"]
+    assert of_server["pairwise_mu"].to_numpy() == pytest.approx(math.sqrt(5 / 8) / 2.0)
+
+
+def test_noise_of_the_server_hides_nothing_from_the_server():
+    report = network(
+        scenario("fedbuff", options={"buffer_size": 3, "noise": "server"}, privacy=CLIENT), observers=["server", 0]
+    )
+    server, client = (report.pairs[report.pairs["observer"] == name] for name in ("server", "0"))
+    assert np.isinf(server["epsilon"]).all()
+    assert np.isfinite(client["epsilon"]).all()
+
+
+def test_observers_put_together_know_more():
+    alone = network(scenario(), observers=[0, 3])
+    together = network(scenario(), coalition=[0, 3])
+    links = network(scenario(), observers=["links"])
+    assert set(together.pairs["observer"]) == {"0+3"}
+    for client in (1, 2, 4, 5):
+        mus = [one.pairs.set_index("client")["pairwise_mu"].loc[client] for one in (alone, together, links)]
+        assert mus[0].max() <= mus[1] * (1 + 1e-9) <= mus[2] * (1 + 2e-9)
+    assert (links.pairs["distance"] == 0.0).all()
+
+
+def test_knowledge_grows():
+    report = network(scenario(), observers=[0], times=4)
+    table = report.pairs.pivot(index="client", columns="time_s", values="pairwise_mu").to_numpy()
+    assert table.shape == (5, 4)
+    assert (np.diff(table, axis=1) >= -1e-9).all()
+    assert (table[:, -1] > table[:, 0]).sum() > 2
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
+    run = simfl.run(scenario(), out=tmp_path)
+    found, expected = (network(one, observers=[1]).pairs for one in (run.folder, scenario()))
+    pd.testing.assert_frame_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (scenario(stop={"updates": 9, "accuracy": 0.5}), {}, r"stop\.accuracy: expected a run that ends at a time"),
+        ({**scenario(), "privacy": None}, {}, r"privacy: expected a mechanism to account for, found none"),
+        (scenario(privacy={"mechanism": "laplace_l2"}), {}, r"privacy"),
+        (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
+        (scenario(), {"sees": "neighbour_sums"}, r"expected an algorithm whose nodes add up several messages"),
+        (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
+    ],
+)
+def test_what_cannot_be_accounted_for_is_refused_in_one_line(content, options, message):
+    with pytest.raises(ScenarioError, match=message) as caught:
+        network(content, **options)
+    assert "\n" not in str(caught.value)
+
+
+class Straight:
+    """A model whose loss is <w, x>: the gradient of an example is the example, whatever w is."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def init(self, key):
+        del key
+        return jnp.zeros(self.size)
+
+    def losses(self, params, x, y):
+        del y
+        return x @ params
+
+
+@pytest.mark.parametrize("kind", ["adpsgd", "decentralized_sgd"])
+def test_likelihood_ratios_have_the_mean_and_variance_of_mu(kind, tmp_path):
+    """The noise is the real kernels': every coordinate of a model is a simulated view, ten thousand of them.
+
+    Under N(s, Sigma) against N(0, Sigma) the logarithm of the likelihood ratio has mean mu^2 / 2 and variance mu^2.
+    """
+    views, clients, batch, each = 10_000, 4, 4, 40
+    x = np.ones((clients * each, views), np.float32)
+    content = scenario(
+        kind,
+        clients=clients,
+        updates=60,
+        options={"batch_size": batch, "sampling": "shuffle", "step_size": 0.5},
+        privacy={"neighbors": "replace_one", "clipping_norm": 200.0, "noise_multiplier": 0.01},
+        links=ROUGH["links"],
+    )
+    content["data"] = {"partition": "iid"}
+    model, y = Straight(views), np.zeros(len(x), np.float32)
+    setup = prepare(content, "cpu", model=model, data=(x, y, x[:4], y[:4]))
+    simulation = Simulation(setup, choose_device("cpu"))
+    watcher = simulation.world.network.witness = Watcher(simulation.tape, simulation.world.clock)
+    try:
+        simulation.run(RunFolder.create(tmp_path, "seen"))
+    finally:
+        simulation.release()
+    found = Network(setup)
+    assert len(watcher.found) == len(found.knowledge.messages)
+    rows = [(one.row, value) for one, (*_, value) in zip(found.knowledge.messages, watcher.found, strict=True)
+            if one.target == 2 and one.came_s < math.inf]  # fmt: skip
+    assert len(rows) > 3
+    a, b = found.knowledge.matrices([row for row, _ in rows])
+    seen = np.array([value for _, value in rows], dtype=np.float64)
+    expected = a.sum(axis=1) * batch  # every gradient is a sum of ones
+    sigma = b @ b.T  # the observer's own noise too, as if it did not know it
+    s = a[:, found.owners == 1].sum(axis=1) * 0.05
+    weights = np.linalg.pinv(sigma, rcond=1e-10) @ s
+    mu2 = float(s @ weights)
+    ratios = weights @ (seen - expected[:, None]) + mu2 / 2  # of views under the neighbor, which s moves
+    assert ratios.mean() == pytest.approx(mu2 / 2, abs=5 * math.sqrt(mu2 / views))
+    assert ratios.var() == pytest.approx(mu2, rel=5 * math.sqrt(2 / views))
