@@ -341,8 +341,16 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
             f"data.partition.sizes: client {counts.argmax()} would draw {counts.max()} of {n} training examples "
             f"without replacement; use smaller sizes"
         )
-    drawn = [np.sort(wanted.generator.choice(n, size=count, replace=False, shuffle=False)) for count in counts]
-    return Partition(np.concatenate(drawn).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
+    choose, ends = wanted.generator.choice, np.cumsum(counts)
+    drawn = np.empty(ends[-1], np.int32)
+    for count, end in zip(counts.tolist(), ends.tolist(), strict=True):
+        drawn[end - count : end] = choose(n, count, replace=False, shuffle=False)
+    if counts.min() == counts.max():
+        drawn.reshape(len(counts), -1).sort(axis=1)
+    else:
+        for count, end in zip(counts.tolist(), ends.tolist(), strict=True):
+            drawn[end - count : end].sort()
+    return Partition(drawn, np.concatenate([[0], ends]))
 
 
 def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:

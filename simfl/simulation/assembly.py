@@ -37,6 +37,7 @@ from simfl.simulation.world import availability, longest_batch_s
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.draws import Drawing
+from simfl.tape.executor import tuned_interpreter
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, Measured, Noise, Tasks
 from simfl.world import World
 
@@ -47,6 +48,7 @@ LOSS_EXAMPLES = 2000
 Adaptation = Callable[[Dataset, Partition, AbstractModel], tuple[Dataset, Partition, AbstractModel]]
 
 
+@tuned_interpreter()
 def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOTHING_OWN) -> Setup:
     """Load, build and check everything a scenario asks for.
 

@@ -11,9 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
 from simfl.simulation.setup import Setup
 from simfl.world.changing import Contacts
 from simfl.world.link_values import Quantity
+from simfl.world.topology import Topology
 
 #: Directed links that are looked at, one by one.
 MOST_LINKS = 1_000_000
@@ -53,10 +56,16 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     if isinstance(changing, Contacts):
         return  # who meets nobody sends nothing
+    if values.equal and setup.underlay is None:
+        capacities = {"uplink": links.uplink, "bandwidth": links.bandwidth, "downlink": links.downlink}
+        for name, most in _most_given(graph, size, links.loss, changing is None).items():
+            if (capacity := capacities[name]) and most / capacity > period_s:
+                yield f"links.{name}", most / capacity
+        return
     given: dict[tuple[Quantity | None, int, int], float] = defaultdict(float)  # bytes in a period, by what carries them
     if changing is not None or graph.degrees.sum() > MOST_LINKS:
         for source in range(graph.num_clients):
-            given["uplink", source, source] = size if not values.equal else size / (1.0 - links.loss)
+            given["uplink", source, source] = size
     else:
         for source, target in _pairs(setup):
             loss = min(value or 0.0 for value in values.ever("loss", source, target, until))
@@ -76,9 +85,26 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
             capacity = max(
                 math.inf if value is None else value for value in values.ever(quantity, source, target, until)
             )
-            name = f"links.{quantity}" if values.equal else _named(quantity, source, target)
+            name = _named(quantity, source, target)
         worst[quantity] = max(worst.get(quantity, (0.0, "")), (sent / capacity, name), key=lambda found: found[0])
     yield from ((name, seconds) for seconds, name in worst.values() if seconds > period_s)
+
+
+def _most_given(graph: Topology, size: int, loss: float, fixed: bool) -> dict[str, float]:
+    """Return the bytes that the busiest uplink, link and downlink are given in a period where all links are alike.
+
+    Args:
+        graph: who sends to whom, each to all in turn.
+        size: bytes of a message.
+        loss: the probability that it is sent again.
+        fixed: whether the graph stays as it is; else only uplinks are known.
+    """
+    sent = size / (1.0 - loss)
+    if not (fixed and 0 < graph.degrees.sum() <= MOST_LINKS):
+        return {"uplink": sent}
+    sources, targets = graph.directed_edges()
+    received = np.bincount(targets, size / graph.degrees[sources])
+    return {"uplink": sent, "bandwidth": sent / int(graph.degrees.min()), "downlink": float(received.max())}
 
 
 def _named(quantity: Quantity, source: int, target: int) -> str:

@@ -240,7 +240,7 @@ class Topology:
                 ),
                 shape=(num_clients, num_clients),
             )
-        sources, targets = self._directed_edges()
+        sources, targets = self.directed_edges()
         divisors = (
             np.maximum(degrees[sources], degrees[targets]) if rule == "metropolis" else np.full(len(sources), largest)
         )
@@ -267,7 +267,7 @@ class Topology:
             return float(1.0 - max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
         return 1.0 - _second_eigenvalue(matrix)
 
-    def _directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
+    def directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Both directions of every edge as (sources, targets), int64 [2 E] each."""
         sources = np.repeat(np.arange(self.num_clients), self.degrees)
         targets = np.fromiter((j for ids in self.adjacency for j in ids), np.int64, len(sources))
