@@ -1,4 +1,4 @@
-"""Who learned how much about whom, from scenarios: the world is played without arithmetic, once with the real kernels."""
+"""Who learned how much about whom, from scenarios: the world is played without arithmetic, once with kernels."""
 
 from __future__ import annotations
 
