@@ -175,6 +175,8 @@ class Network:
                 there = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "") + f', or "{LINKS}"'
                 raise ScenarioError(f"observer: expected {there}, found {node!r}")
             found.add(number)
+            if found >= set(range(self.count)):
+                raise ScenarioError("observer: expected somebody left to know something of, found all clients")
             names.append("server" if [number] == self.servers[:1] else str(number))
         return Observer("+".join(names), frozenset(found))
 
@@ -227,7 +229,7 @@ class Network:
             if not self.knowledge.merged:
                 raise ScenarioError(
                     "privacy network: expected an algorithm whose nodes add up several messages in a round, such as "
-                    f"dpsgd or fedavg, with neighbour_sums, found {self.setup.scenario.algorithm.kind}"
+                    f"decentralized_sgd or fedavg, with neighbour_sums, found {self.setup.scenario.algorithm.kind}"
                 )
             adding = {sight.target for sight in self.knowledge.merged}
             if not observer.nodes:

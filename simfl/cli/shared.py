@@ -126,6 +126,8 @@ def to_json(value: Any) -> Any:
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json(entry) for key, entry in value.items()}
+    if hasattr(value, "to_dict"):  # a frame of pandas, likewise
+        return to_json(value.to_dict("records"))
     if hasattr(value, "tolist"):  # an array or a scalar of NumPy, which need not be imported for this
         return to_json(value.tolist())
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -88,7 +88,7 @@ def command(
 
         raise ScenarioError("--set: expected the file of a scenario beside it, found the folder of a run")
     scenario = target if target.is_dir() else load(target, list(overrides or []))
-    nodes = [node.strip() for node in coalition.split(",")] if coalition else ()
+    nodes = [node.strip() for node in coalition.split(",")] if coalition is not None else ()
     if reconstruct:
         found = accounts.reconstruct(scenario, observers=observer, coalition=nodes, sees=view)
         title = (
@@ -101,10 +101,9 @@ def command(
     report = accounts.network(scenario, observers=observer, coalition=nodes, sees=view, times=times)
     written = _written(report, out)
     last = report.pairs[report.pairs["time_s"] == report.pairs["time_s"].max()]
-    title = (
-        f"{report.scenario}: what {len(last['observer'].unique()):,} observers know of {last['client'].nunique():,} "
-        f"clients at delta = {show(report.delta)}"
-    )
+    observers, clients = last["observer"].nunique(), last["client"].nunique()
+    who = f"observer {last['observer'].iloc[0]} knows" if observers == 1 else f"{observers:,} observers know"
+    title = f"{report.scenario}: what {who} of {clients:,} client{'s' * (clients > 1)} at delta = {show(report.delta)}"
     present(title, _rows(report, last), notes=[*_notes(report, last), *written], result=report, as_json=as_json)
 
 
