@@ -1,0 +1,56 @@
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.audits.test_network import scenario
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "ring.yaml"
+    found.write_text(yaml.safe_dump(scenario(updates=24)))
+    return found
+
+
+def test_epsilon_by_distance_or_pair_by_pair(simfl_, path, tmp_path):
+    code, out, err = simfl_("privacy", "network", path)
+    assert (code, err) == (0, "")
+    assert out.startswith("seen: what 6 observers know of 6 clients at delta = 0.0001\n")
+    assert re.search(r"distance 3 +0\.\d+ +0\.\d+ to 0\.\d+ over 6 pairs, by .*; as published 0\.\d+", out)
+    assert "as published (not certified)" in out
+    code, out, _ = simfl_("privacy", "network", path, "--coalition", "1, 2")
+    assert code == 0
+    assert out.startswith("seen: what observer 1+2 knows of 4 clients")
+    assert re.search(r"\n +3 for 1\+2 +0\.\d+ +by (local|pairwise); as published 0\.\d+, distance 1", out)
+
+
+def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
+    words = ("privacy", "network", path, "--observer", 0, "--observer", "links", "--times", 2)
+    code, out, _ = simfl_(*words, "--json", "--out", tmp_path / "out")
+    assert code == 0
+    found = json.loads(out)["result"]
+    assert found["gradients"] >= 24
+    assert [one["observer"] for one in found["pairs"]] == 2 * (["0"] * 5 + ["links"] * 6)
+    lines = (tmp_path / "out" / "pair_epsilon.csv").read_text().splitlines()
+    assert lines[0].split(",") == list(found["pairs"][0])
+    assert len(lines) == 1 + len(found["pairs"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--observer", 6), "observer: expected a client, 0 to 5, or \"links\", found '6'"),
+        (("--coalition", ""), "observer: expected a client, 0 to 5, or \"links\", found ''"),
+        (("--coalition", "0,1,2,3,4,5"), "observer: expected somebody left to know something of, found all clients"),
+        (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
+        (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
+        (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
+    ],
+)
+def test_bad_input_is_one_line(simfl_, path, words, message):
+    code, out, err = simfl_("privacy", "network", path, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(message) or f" {message}" in err
+    assert len(err.splitlines()) == 1
