@@ -18,7 +18,8 @@ def test_epsilon_by_distance_or_pair_by_pair(simfl_, path, tmp_path):
     code, out, err = simfl_("privacy", "network", path)
     assert (code, err) == (0, "")
     assert out.startswith("seen: what 6 observers know of 6 clients at delta = 0.0001\n")
-    assert re.search(r"distance 3 +0\.\d+ +0\.\d+ to 0\.\d+ over 6 pairs, by .*; as published 0\.\d+", out)
+    assert re.search(r"distance 1 +0\.\d+ +0 to 0\.\d+ over 12 pairs, by .*; as published 0\.\d+", out)
+    assert re.search(r"distance 3 +0 +0 to 0\.\d+ over 6 pairs, by pairwise; as published 0", out)
     assert "as published (not certified)" in out
     code, out, _ = simfl_("privacy", "network", path, "--coalition", "1, 2")
     assert code == 0
