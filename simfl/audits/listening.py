@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
+from simfl.audits.network import LINKS
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.recording import Round
 
@@ -25,8 +26,6 @@ AT_A_TIME = 16
 
 Observer = int | str
 """A node by its number, or `LINKS`."""
-LINKS = "links"
-"""An eavesdropper, who hears every message on every link."""
 
 
 @dataclass(frozen=True)

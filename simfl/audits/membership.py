@@ -35,8 +35,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.listening import LINKS, Kept, Listener, Observer, Values, hops_from
-from simfl.audits.network import network
+from simfl.audits.listening import Kept, Listener, Observer, Values, hops_from
+from simfl.audits.network import LINKS, network
 from simfl.audits.separation import area, right_pairs, true_positive_rates
 from simfl.audits.statistics import default_guesses, pair_lower_bound
 from simfl.data import Dataset, Partition

@@ -1,5 +1,6 @@
 """Membership inference: scores and statistics by themselves, and one small run from end to end."""
 
+import dataclasses
 import math
 import tempfile
 from pathlib import Path
@@ -9,16 +10,18 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import simfl
-from simfl.audits.listening import LINKS, Heard, Kept, Listener, Values
-from simfl.audits.membership import infer_membership, match, score
+from simfl.audits.listening import Heard, Kept, Listener, Values
+from simfl.audits.membership import _Coins, _Judge, infer_membership, match, score
+from simfl.audits.network import LINKS
 from simfl.audits.separation import area, right_pairs, true_positive_rates
 from simfl.audits.statistics import epsilon_lower_bound, p_value, pair_lower_bound
 from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.records import RunFolder
-from simfl.records.attacks import FALSE_POSITIVE_RATES
+from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference
 from simfl.scenario import loads
 from simfl.simulation.runner import Simulation, prepare
+from simfl.streams import Streams
 from simfl.tape import Gradient, Model
 from simfl.tape.executor import choose_device
 
@@ -144,6 +147,35 @@ def test_pairs_have_one_label():
     assert [len(part) for part in match(own, pool, None, generator)] == [12, 12]
 
 
+def test_an_account_is_refuted_at_the_confidence_of_all_inferences_together():
+    judge = _Judge(prepare(loads(TEXT)), 0.95)
+    found = Inference("1", 0, 1, 5, 0, "gain", 200, 0.9, 0.8, 1.0, 0.3, 95, 100, math.nan, 1.9, "local", math.nan)
+    alone = pair_lower_bound(95, 100, 200, 1e-5, "replace_one")
+    assert alone > 1.9
+    one = dataclasses.replace(found, lower_bound=alone)
+    assert judge.against_account(one, 1).refuted
+    assert not judge.against_account(one, 10_000).refuted
+    assert not judge.against_account(dataclasses.replace(one, account=math.nan), 1).refuted
+
+
+def test_coins_keep_one_of_each_pair():
+    setup = prepare(loads(TEXT))
+    coins, dataset, before = _Coins([1], Streams(0)), setup.dataset, setup.shares
+    _, after, _ = coins.split(dataset, before, setup.model)
+    own, kept = set(before.of(1)), set(after.of(1))
+    assert [set(after.of(k)) == set(before.of(k)) for k in range(4)] == [True, False, True, True]
+    assert kept < own
+    pairs = coins.pairs[1]
+    assert len(own - kept) == len(pairs.members) > 40
+
+    def rows(x):
+        return {int(np.flatnonzero((dataset.train_x == one).all(axis=1))[0]) for one in x}
+
+    assert rows(pairs.members) <= kept
+    assert rows(pairs.others) == own - kept
+    np.testing.assert_array_equal(pairs.labels, pairs.other_labels)
+
+
 # -- runs --------------------------------------------------------------------------------------
 
 
@@ -199,6 +231,17 @@ def test_half_of_the_examples_are_left_out_by_coins():
     one = found.inferences[0]
     assert 40 <= one.members <= 50
     assert (one.models, one.observer, found.held_out) == (3, "1", "coins")
+
+
+def test_noise_of_the_server_does_not_cover_what_comes_to_it():
+    text = TEXT.replace("adpsgd, batch_size: 10, step_size: 0.5", "fedbuff, batch_size: 10, noise: server")
+    private = "privacy: {mechanism: gaussian_update, clipping_norm: 1, noise_multiplier: 1, delta: 1.0e-3}\nstop"
+    scenario = loads(text.replace("stop", private, 1).replace("updates: 400", "updates: 20"))
+    found = infer_membership(scenario, observers=[2, "server"], clients=[0]).frame.set_index("observer")
+    assert found.loc["2", "account"].between(1, 50).all()
+    assert found.loc["server", "account"].isna().all()
+    assert (found.loc["2", "distance"] == 2).all()
+    assert (found.loc["server", "from_distance"] == 0).all()
 
 
 @pytest.mark.parametrize(

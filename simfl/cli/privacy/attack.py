@@ -102,6 +102,7 @@ def command(
     without_a_screen()
     scenario, run = _opened(path, list(overrides or []))
     folder = out or Path("attacks") / f"{scenario.name}-{attack.value}"
+    _make(folder)
     named = None if observers is None else [_observer(word) for word in observers]
     if attack is Attack.inversion:
         _invert(scenario, _one("--observer", named), _one("--client", clients), batches, device, folder, as_json)
@@ -124,6 +125,16 @@ def command(
         raise typer.Exit(1)
 
 
+def _make(folder: Path) -> None:
+    """Make a folder before anything runs whose results would have no place."""
+    from simfl.errors import ScenarioError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"--out: {folder}: cannot make the folder: {error.strerror}") from error
+
+
 def _show_membership(found: Membership, folder: Path, as_json: bool) -> None:
     from simfl import plots
     from simfl.records.attacks import write_tables
@@ -134,8 +145,7 @@ def _show_membership(found: Membership, folder: Path, as_json: bool) -> None:
     result: dict[str, Any] = {"inferences": list(found.inferences), "ceiling": found.ceiling}
     result |= {"held_out": found.held_out, "reproduced": found.reproduced, "files": [str(file) for file in written]}
     present(title, _rows(found), notes=_notes(found), result=result, as_json=as_json)
-    if not as_json:
-        print("\n".join(f"written: {file}" for file in written))
+    _say_written(written, as_json)
 
 
 def _invert(
@@ -170,8 +180,12 @@ def _invert(
     table = found.frame.to_dict("records")
     result = {"gradients": found.gradients, "solved": found.solved, "small": found.small, "examples": table}
     present(title, rows, notes=notes, result=result | {"files": [str(file) for file in written]}, as_json=as_json)
-    if not as_json:
-        print("\n".join(f"written: {file}" for file in written))
+    _say_written(written, as_json)
+
+
+def _say_written(files: list[Path], as_json: bool) -> None:
+    for file in () if as_json else files:
+        print(f"written: {file}")
 
 
 def _one(option: str, given: list[Any] | None) -> Any:
