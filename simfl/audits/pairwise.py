@@ -156,10 +156,8 @@ class PairwiseAudit(Audit):
         seen = np.any(a != 0.0, axis=0)
         weights = view.whitened[:, own].T @ view.whitened  # [k, n] of M
         inner = weights[:, own]
-        scores = (signals * (weights @ releases)).sum(axis=0)
         squared = (signals * (inner @ signals)).sum(axis=0)
-        if not self.replaces:
-            scores -= squared / 2
+        scores = scores_of(signals, weights @ releases, squared, self.replaces)
         certified, by, published = self._accounts(rows, a, b)
         profile: Profile = [(certified, ledger.delta)] if math.isfinite(certified) else []
         numbers, level = self.guess_numbers, 1.0 - self.confidence
@@ -265,7 +263,7 @@ class PairwiseAudit(Audit):
                 secret = (rates > 0) & (rates < 1)
                 present = np.where(secret, self._trials.random(rates.shape) < rates, rates)
                 added = norms * present * np.where(coins, 1.0, -1.0 if self.replaces else 0.0)
-                scores = (signals * (inner @ added)).sum(axis=0) - (0.0 if self.replaces else squared / 2)
+                scores = scores_of(signals, inner @ added, squared, self.replaces)
                 scores += factor * np.sqrt(np.maximum(squared, 0.0)) * self._trials.standard_normal(self.canaries)
                 found[name].append((coins, scores))
         return found
@@ -280,6 +278,21 @@ class PairwiseAudit(Audit):
             )
             for coins, scores in trials
         )
+
+
+def scores_of(
+    signals: NDArray[np.float64], filtered: NDArray[np.float64], squared: NDArray[np.float64], replaces: bool
+) -> NDArray[np.float64]:
+    """Return the scores of canaries, f64 [m]: half the log-likelihood ratio where "out" is the opposite of "in".
+
+    Args:
+        signals: d, what each adds to each of the client's gradients, [k, m].
+        filtered: the rows of M r that are the client's, [k, m].
+        squared: d^T M d, [m].
+        replaces: whether "out" is the opposite; else it adds nothing.
+    """
+    scores: NDArray[np.float64] = (signals * filtered).sum(axis=0)
+    return scores if replaces else scores - squared / 2
 
 
 def _present(known: Circumstances) -> NDArray[Any] | float:

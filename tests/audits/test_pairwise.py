@@ -3,10 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
-from simfl.audits.pairwise import PairwiseAudit
+from simfl.audits.pairwise import PairwiseAudit, scores_of
 from simfl.errors import ScenarioError
+from simfl.privacy.network import View
 from simfl.scenario import loads
 from tests.audits.test_audit import no_noise
 
@@ -33,6 +36,38 @@ def audited(observer, breaking=None, text=TEXT):
     if breaking is not None:
         audit.setup = breaking(audit.setup)
     return audit.observe()
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_scores_are_log_likelihood_ratios_of_the_view(replaces):
+    """Three messages of five gradients, two of them the client's; four canaries in two, one or none of these."""
+    generator = np.random.default_rng(1)
+    a, std = generator.normal(size=(3, 5)), generator.uniform(0.5, 2, 5)
+    releases, own = generator.normal(size=(5, 4)), np.array([1, 3])
+    signals = np.array([[1.0, 1.0, 0.0, 2.0], [1.0, 0.0, 0.0, 1.0]])
+    weights = View(a, a * std).m()[own]
+    squared = (signals * (weights[:, own] @ signals)).sum(axis=0)
+    scores = scores_of(signals, weights @ releases, squared, replaces)
+    for canary, score in enumerate(scores):
+        added = np.zeros(5)
+        added[own] = signals[:, canary]
+        law = multivariate_normal(np.zeros(3), (a * std) @ (a * std).T)
+        seen = a @ releases[:, canary]
+        ratio = law.logpdf(seen - a @ added) - law.logpdf(seen + (a @ added if replaces else 0.0))
+        assert score == pytest.approx(ratio / (1 + replaces), abs=1e-9)
+
+
+def test_releases_of_everybody_in_the_messages_are_heard():
+    text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
+    audit = plan(1, text)
+    releases, signals, present, heard = audit._hear()
+    owners = audit.network.owners
+    assert heard[owners != 1].all()
+    assert not heard[owners == 1].any()
+    assert (np.abs(releases[owners != 1]).max(axis=1) > 0.5).all()
+    # Batches of 300 out of 359 go on from one pass into the next: who knows them knows who is in them twice.
+    assert set(np.unique(present)) == {0.0, 1.0, 2.0}
+    np.testing.assert_allclose(signals, 0.5 * present)
 
 
 def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
