@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, recovered, rounding_of
+from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.simulation.assembly import assemble
 from simfl.simulation.knowledge import Replay
@@ -313,6 +314,31 @@ class Network:
         more = self._without((reads[needed], noises[needed]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
+    def write(self, folder: Path) -> list[Path]:
+        """Write every message with its coefficients over the gradients as made, noise included; see `write_knowledge`.
+
+        Rows are in the order in which their contents were made. Noise that does not belong to one gradient, such as a
+        server's, is not in the coefficients.
+        """
+        known, std = self.knowledge, self._own_noise
+        of_row: dict[int, list[Sight]] = {}
+        for sight in known.messages:
+            of_row.setdefault(sight.row, []).append(sight)
+
+        def messages() -> Iterator[tuple[Any, ...]]:
+            for row, values in known.walk(of_row):
+                held = np.flatnonzero(values)
+                for one in of_row[row]:
+                    yield one.sent_s, one.came_s, one.source, one.target, held, values[held]
+
+        gradients = {
+            "client": self.owners,
+            "draw": np.array([one.draw for one in known.batches], dtype=np.int64),
+            "examples": np.array([one.examples for one in known.batches], dtype=np.int64),
+            "noise_std": np.full(len(known.batches), math.nan) if std is None else std,
+        }
+        return write_knowledge(folder, messages(), gradients)
+
     # -- what they can solve for -------------------------------------------------------------------
 
     def reconstruction(
@@ -511,7 +537,7 @@ class Network:
 
 
 def network(
-    target: Target,
+    target: Target | Network,
     *,
     observers: Sequence[int | str] | None = None,
     coalition: Sequence[int | str] = (),
@@ -522,7 +548,7 @@ def network(
     """Account for what every observer of a network knows of every client.
 
     Args:
-        target: a scenario, the path of one, or the folder of a run.
+        target: a scenario, the path of one, the folder of a run, or a network that was played.
         observers: clients by number, "server", or "links" for who listens to all of them; every node by default.
         coalition: nodes that put together what they saw, one observer more.
         sees: "messages", or "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
@@ -532,7 +558,7 @@ def network(
     Raises:
         ScenarioError: no account of this kind is known; one line says why.
     """
-    found = Network(target, own)
+    found = target if isinstance(target, Network) else Network(target, own)
     asked = found.asked(observers, coalition)
     if times < 1:
         raise ScenarioError(f"times: expected an integer >= 1, found {times}")
@@ -554,7 +580,7 @@ def network(
 
 
 def reconstruct(
-    target: Scenario | Mapping[str, Any] | str | Path,
+    target: Target | Network,
     *,
     observers: Sequence[int | str] | None = None,
     coalition: Sequence[int | str] = (),
@@ -572,7 +598,7 @@ def reconstruct(
     Raises:
         ScenarioError: what happens depends on data.
     """
-    found = Network(target, own)
+    found = target if isinstance(target, Network) else Network(target, own)
     pairs = pd.concat(found.reconstructions(found.asked(observers, coalition), sees), ignore_index=True)
     return ReconstructionReport(
         scenario=found.setup.scenario.name,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,29 +201,38 @@ class Knowledge:
         for place, row in enumerate(rows):
             places.setdefault(row, []).append(place)
         result = np.zeros((len(rows), width))
-        last = self._last_reads(max(rows, default=-1) + 1)
+        for row, values in self.walk(places, noises):
+            result[places[row]] = values
+        a, b = result[:, :columns], result[:, columns:]
+        return a, b if made is None else (made.T @ b.T).T
+
+    def walk(self, rows: Collection[int], noises: bool = False) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """Yield some rows in rising order, and what is in each: f64 [batches], with the noises behind these if wanted.
+
+        What is held at a time are the rows that some later one reads.
+        """
+        columns, count = len(self.batches), max(rows, default=-1) + 1
+        last = self._last_reads(count)
         alive: dict[int, NDArray[np.float64]] = {}
         begin = 0
-        for row in range(max(rows, default=-1) + 1):
+        for row in range(count):
             end = self._ends[row]
-            if last[row] > row or row in places:
-                values = np.zeros(width)
+            if last[row] > row or row in rows:
+                values = np.zeros(columns + noises * len(self.noises))
                 for at in range(begin, end):
                     values += self._coefs[at] * alive[self._terms[at]]
                 if self._batch[row] >= 0:
                     values[self._batch[row]] += self._gain[row]
                 if noises and self._noise[row] >= 0:
                     values[columns + self._noise[row]] += self._share[row]
-                if row in places:
-                    result[places[row]] = values
+                if row in rows:
+                    yield row, values
                 if last[row] > row:
                     alive[row] = values
             for at in range(begin, end):
                 if last[self._terms[at]] == row:
                     alive.pop(self._terms[at], None)
             begin = end
-        a, b = result[:, :columns], result[:, columns:]
-        return a, b if made is None else (made.T @ b.T).T
 
     def known_noise(self, nodes: Collection[int], tasks: int = 1) -> NDArray[np.bool_]:
         """Return which columns of B some nodes know, because they draw these themselves; bool."""

@@ -71,6 +71,10 @@ def command(
         Path | None,
         typer.Option("--out", help="Folder for the table of all pairs and the figures.", show_default=False),
     ] = None,
+    messages: Annotated[
+        bool,
+        typer.Option("--messages", help="Write every message to --out, with its coefficients over noisy gradients."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Account for what each node of a network learns about each client, from the messages that reached it.
@@ -79,32 +83,36 @@ def command(
     the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
     """
     from simfl.audits import network as accounts
+    from simfl.errors import ScenarioError
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
     look_beside([target])
     if overrides and target.is_dir():
-        from simfl.errors import ScenarioError
-
         raise ScenarioError("--set: expected the file of a scenario beside it, found the folder of a run")
-    scenario = target if target.is_dir() else load(target, list(overrides or []))
+    if messages and out is None:
+        raise ScenarioError("--messages: expected --out FOLDER beside it, found none")
+    played = accounts.Network(target if target.is_dir() else load(target, list(overrides or [])))
+    exported = [f"messages: {path}" for path in played.write(out)] if messages and out is not None else []
     nodes = [node.strip() for node in coalition.split(",")] if coalition is not None else ()
     if reconstruct:
-        found = accounts.reconstruct(scenario, observers=observer, coalition=nodes, sees=view)
+        found = accounts.reconstruct(played, observers=observer, coalition=nodes, sees=view)
         title = (
             f"{found.scenario}: whose gradients {found.pairs['observer'].nunique():,} observers can solve for, of "
             f"{found.gradients:,} in {found.messages:,} messages"
         )
-        notes = [*SOLVED, *_table(found.pairs, out, "reconstruction.csv")]
+        notes = [*SOLVED, *_table(found.pairs, out, "reconstruction.csv"), *exported]
         present(title, _solved(found.pairs), notes=notes, result=found, as_json=as_json)
         return
-    report = accounts.network(scenario, observers=observer, coalition=nodes, sees=view, times=times)
+    report = accounts.network(played, observers=observer, coalition=nodes, sees=view, times=times)
     written = _written(report, out)
     last = report.pairs[report.pairs["time_s"] == report.pairs["time_s"].max()]
     observers, clients = last["observer"].nunique(), last["client"].nunique()
     who = f"observer {last['observer'].iloc[0]} knows" if observers == 1 else f"{observers:,} observers know"
     title = f"{report.scenario}: what {who} of {clients:,} client{'s' * (clients > 1)} at delta = {show(report.delta)}"
-    present(title, _rows(report, last), notes=[*_notes(report, last), *written], result=report, as_json=as_json)
+    present(
+        title, _rows(report, last), notes=[*_notes(report, last), *written, *exported], result=report, as_json=as_json
+    )
 
 
 def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:

@@ -1,9 +1,13 @@
 import json
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
+from simfl.audits.network import Network
+from simfl.scenario import load
 from tests.audits.test_network import scenario
 
 
@@ -39,6 +43,26 @@ def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
     assert len(lines) == 1 + len(found["pairs"])
 
 
+def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
+    out = tmp_path / "out"
+    code, _, err = simfl_("privacy", "network", path, "--reconstruct", "--messages", "--out", out)
+    assert (code, err) == (0, "")
+    messages, gradients = (pd.read_parquet(out / f"knowledge_{name}.parquet") for name in ("messages", "gradients"))
+    network = Network(load(path))
+    assert len(messages) == len(network.knowledge.messages) == 24
+    assert len(gradients) == len(network.knowledge.batches)
+    assert gradients["noise_std"].to_numpy() == pytest.approx(2.0)
+    a, _ = network.knowledge.matrices([one.row for one in network.knowledge.messages])
+    expected = {
+        (one.sent_s, one.source, one.target): row for one, row in zip(network.knowledge.messages, a, strict=True)
+    }
+    assert len(expected) == 24
+    for one in messages.itertuples():
+        row = np.zeros(a.shape[1])
+        row[one.gradients] = one.coefficients
+        np.testing.assert_array_equal(row, expected[one.sent_s, one.source, one.target])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -47,6 +71,7 @@ def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
         (("--coalition", "0,1,2,3,4,5"), "observer: expected somebody left to know something of, found all clients"),
         (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
         (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
+        (("--messages",), "--messages: expected --out FOLDER beside it, found none"),
         (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
     ],
 )
