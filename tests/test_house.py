@@ -54,6 +54,7 @@ GUESTS = {
     ("audits.inversion", "optax"): "an attacker searches for the inputs of a gradient",
     ("audits.network", "pandas"): "makes the tables of pairs",
     ("bench", "jax"): "measures the bare kernels",
+    ("bench", "simpy"): "measures the bare timeouts",
     ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",
     ("plots.network", "networkx"): "lays graphs out",

@@ -57,6 +57,7 @@ CASES: dict[str, Case] = {
     "digits-softmax-adpsgd-messages": _case("digits", "softmax", 256, 60_000, options=_MESSAGES),
     "digits-softmax-sync": _case("digits", "softmax", 256, 60_000, "sync_sgd"),
     "digits-softmax-decentralized": _case("digits", "softmax", 256, 40_000, "decentralized_sgd"),
+    "digits-softmax-gossip": _case("digits", "softmax", 256, 60_000, "gossip_learning"),
     "mnist-softmax-adpsgd-16": _case("mnist", "softmax", 16, 40_000),
     "mnist-softmax-adpsgd": _case("mnist", "softmax", 256, 40_000),
     "mnist-softmax-adpsgd-10000": _case("mnist", "softmax", 10_000, 80_000),
@@ -64,10 +65,21 @@ CASES: dict[str, Case] = {
     "mnist-softmax-adpsgd-private": _case("mnist", "softmax", 256, 20_000, privacy=_PRIVACY),
     "mnist-softmax-sync": _case("mnist", "softmax", 256, 20_000, "sync_sgd"),
     "mnist-mlp-adpsgd": _case("mnist", "mlp", 256, 10_000),
+    "mnist-mlp-gossip": _case("mnist", "mlp", 100, 10_000, "gossip_learning"),
     "mnist-softmax-fedbuff": _case("mnist", "softmax", 1_000, 8_000, "fedbuff", options=_ROUNDS),
     "mnist-softmax-mapa": _case("mnist", "softmax", 1_000, 20_000, "mapa", options=_STAGES, privacy=_LAPLACE),
     "mnist-lenet5-adpsgd": _case("mnist", "lenet5", 16, 3_000),
 }
+
+
+#: The cases that matter, of which `simfl bench --quick` measures a tenth each.
+QUICK = (
+    "digits-softmax-adpsgd",
+    "digits-softmax-gossip",
+    "mnist-softmax-adpsgd-messages",
+    "mnist-softmax-adpsgd-private",
+    "mnist-mlp-gossip",
+)
 
 
 def scenario_of(name: str, updates: int | None = None, workers: int | None = None) -> Any:

@@ -17,8 +17,8 @@ from simfl.bench.cases import scenario_of
 from simfl.errors import RunError
 
 
-def kernel_limit(setup: Any, device: Any) -> Callable[[], float]:
-    """Return a function that measures the kernel limit, in seconds per gradient."""
+def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], float]:
+    """Return a function that measures the kernel limit, in seconds per gradient; `quick`: at the usual widths alone."""
     import jax
     import jax.numpy as jnp
 
@@ -63,6 +63,8 @@ def kernel_limit(setup: Any, device: Any) -> Callable[[], float]:
         return lambda: compiled(start, indices, draws).block_until_ready()
 
     widths: tuple[int, ...] = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
+    if quick:
+        widths = widths[2:4]
     if model.convolutional and device.platform == "cpu":
         widths = (1,)
     probe = build(1, 8)
@@ -237,7 +239,25 @@ class Nothing:
         raise RunError("the world alone has no losses")
 
 
-def run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
+def bare_simpy(timeouts: int = 100_000) -> float:
+    """Return the CPU seconds that SimPy takes for a timeout of a process that does nothing else."""
+    import simpy
+
+    env = simpy.Environment()
+
+    def process() -> Any:
+        for _ in range(timeouts):
+            yield env.timeout(1.0)
+
+    env.process(process())
+    begin = time.process_time()
+    env.run()
+    return (time.process_time() - begin) / timeouts
+
+
+def run_world(
+    setup: Any, tape: Any, updates: int, timer: Callable[[], float] = time.perf_counter
+) -> tuple[float, int, Any]:
     """Run the world on some tape; returns (seconds, events, the algorithm)."""
     from simfl.simulation.assembly import build_algorithm
     from simfl.simulation.world import build_world
@@ -252,9 +272,9 @@ def run_world(setup: Any, tape: Any, updates: int) -> tuple[float, int, Any]:
 
     algorithm.on_mark, algorithm.next_mark = end, updates
     algorithm.start()
-    begin = time.perf_counter()
+    begin = timer()
     world.clock.run()
-    return time.perf_counter() - begin, world.clock.events, algorithm
+    return timer() - begin, world.clock.events, algorithm
 
 
 def steps_per_update(setup: Any) -> float:

@@ -463,9 +463,13 @@ def test_plot_draws_runs_made_before(simfl_, make_run, tmp_path):
 
 def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     from simfl.bench import measuring as bench
+    from simfl.bench.cases import QUICK
 
-    def run_bench(cases, device, echo):
+    measured = []
+
+    def run_bench(cases, device, echo, quick):
         (case,) = cases
+        measured.append((case, quick))
         echo(case)
         if case == "digits-softmax-sync":
             raise RunError("bench: digits-softmax-sync failed: a reason")
@@ -476,7 +480,9 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
                 "device": device,
                 "updates_per_s": 12345.6,
                 "kernel_limit_ratio": 0.5,
+                "compiled": False,
                 "per_call_ratio": None,
+                "bare_simpy_ratio": 0.25,
                 "world_events_per_s": 1e6,
                 "peak_rss_bytes": 5 * 10**8,
             }
@@ -486,7 +492,8 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     code, out, err = simfl_("bench", "digits-softmax-adpsgd", "--device", "cpu", "--json", "b.json")
     assert (code, err) == (0, "digits-softmax-adpsgd\n")
     cells = re.split(r" *│ *", out.splitlines()[-1].strip())
-    assert cells == ["digits-softmax-adpsgd", "256", "cpu", "12,346", "0.50", "–", "1,000,000", "500 MB"]
+    assert cells == ["digits-softmax-adpsgd", "256", "cpu", "12,346", "0.50", "–", "0.25", "1,000,000", "500 MB"]
+    assert out.startswith("the world is not compiled: make compiled\n")
     assert json.loads((tmp_path / "b.json").read_text())[0]["updates_per_s"] == 12345.6
     code, out, err = simfl_("bench", "digits-softmax-sync", "digits-softmax-adpsgd")
     assert code == 1
@@ -496,6 +503,9 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     assert code == 2
     assert err.rstrip().endswith("found 'digits-softmax-adpsdg'; did you mean 'digits-softmax-adpsgd'?")
     assert simfl_("bench", "--json", "nowhere/b.json")[0] == 2
+    measured.clear()
+    assert simfl_("bench", "--quick")[0] == 0
+    assert measured == [(case, True) for case in QUICK]
 
 
 def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
