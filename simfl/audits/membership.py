@@ -450,26 +450,31 @@ def score(
         along: whether they are changes; their losses are those at b_j, and the gain is minus the derivative there.
     """
     program = _program(model, along)
+    count = len(contents)
+    filled = np.minimum(np.arange(1 << (count - 1).bit_length()), count - 1)  # few sizes are compiled
+    contents, bases = jax.device_put((contents[filled], bases[filled]))
     total, gain = np.zeros(len(x)), np.zeros(len(x))
     for start in range(0, len(x), CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), len(x) - 1)
-        count = min(CHUNK, len(x) - start)
-        for content, base in zip(contents, bases, strict=True):
-            losses, gains = program(content, base, x[rows], y[rows])
-            total[start : start + count] += np.asarray(losses, dtype=np.float64)[:count]
-            gain[start : start + count] += np.asarray(gains, dtype=np.float64)[:count]
+        some = slice(start, min(start + CHUNK, len(x)))
+        losses, gains = (np.asarray(part, np.float64) for part in program(contents, bases, x[rows], y[rows]))
+        total[some] = losses[:count].sum(axis=0)[: some.stop - start]
+        gain[some] = gains[:count].sum(axis=0)[: some.stop - start]
     return total, gain
 
 
 @functools.lru_cache(maxsize=8)
 def _program(model: AbstractModel, along: bool) -> Any:
-    """Return (content, base, x, y) -> (losses [n], gains [n])."""
+    """Return (contents [k, d], bases [k, d], x, y) -> (losses [k, n], gains [k, n])."""
 
-    def run(content: jax.Array, base: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(content: jax.Array, base: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         if along:
             losses, slope = jax.jvp(lambda w: model.losses(w, x, y), (base,), (content,))
             return losses, -slope
         losses = model.losses(content, x, y)
         return losses, model.losses(base, x, y) - losses
+
+    def run(contents: jax.Array, bases: jax.Array, x: jax.Array, y: jax.Array) -> Any:
+        return jax.lax.map(lambda pair: one(pair[0], pair[1], x, y), (contents, bases))
 
     return jax.jit(run)
