@@ -117,6 +117,39 @@ def test_observers_put_together_know_more():
     assert (links.pairs["distance"] == 0.0).all()
 
 
+def test_replacing_an_example_moves_twice_as_much():
+    kinds = {"algorithm": {"kind": "decentralized_sgd", "batch_size": 16, "sampling": "without_replacement"}}
+    report = network(scenario(privacy={"neighbors": "replace_one"}, **kinds), observers=["links"])
+    # six gradients of each client, all of which are in messages that set out
+    for account in ("local_mu", "pairwise_mu"):
+        assert report.pairs[account].to_numpy() == pytest.approx(2 * math.sqrt(6) / 2.0)
+
+
+def test_the_closure_holds_all_that_a_gradient_depends_on():
+    found = Network(scenario(updates=60))
+    reads, _ = found.knowledge.matrices([one.read for one in found.knowledge.batches])
+    observer = found.observer([0])
+    others = set(np.flatnonzero(found.owners != 0).tolist())
+    last = max(others)
+    alone = np.zeros((1, len(reads)))
+    alone[0, last] = 1.0  # as if somebody saw this one by itself
+    needed = set(found.needed(alone, observer).tolist())
+    assert {last} < needed <= others
+    for gradient in needed:
+        assert set(np.flatnonzero(reads[gradient]).tolist()) & others <= needed
+    a, _ = found.closure(alone, np.zeros((1, 0)), observer)
+    assert len(a) == 1 + len(needed)
+    assert not a[:, found.owners == 0].any()
+
+
+@pytest.mark.parametrize("batch_size", [8, 16])
+def test_a_mean_that_is_clipped_moves_its_sum_by_as_many_examples(batch_size):
+    content = scenario("adpsgd", options={"batch_size": batch_size, "sampling": "shuffle"}, privacy=CLIENT)
+    report = network(content, observers=["links"])
+    counts = np.bincount(Network(content).owners, minlength=6)
+    assert report.pairs["local_mu"].to_numpy() == pytest.approx(np.sqrt(counts) / 2.0)
+
+
 def test_knowledge_grows():
     report = network(scenario(), observers=[0], times=4)
     table = report.pairs.pivot(index="client", columns="time_s", values="pairwise_mu").to_numpy()
