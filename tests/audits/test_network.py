@@ -150,6 +150,49 @@ def test_a_mean_that_is_clipped_moves_its_sum_by_as_many_examples(batch_size):
     assert report.pairs["local_mu"].to_numpy() == pytest.approx(np.sqrt(counts) / 2.0)
 
 
+@pytest.mark.parametrize(
+    ("sampling", "neighbors", "step"),
+    [("poisson", "add_or_remove", 1.02), ("without_replacement", "replace_one", 1.1)],
+)
+def test_levels_of_single_releases_are_rounded_to_less_noise(sampling, neighbors, step):
+    found = Network(scenario(options={"sampling": sampling}, privacy={"neighbors": neighbors}))
+    observer = found.observer([0])
+    view = found.view(*found.matrices(found.seen(observer), observer))
+    for client in (1, 2):
+        own = np.flatnonzero(found.owners == client)
+        precisions = view.precisions(own)
+        exact = np.sort(1.0 / np.sqrt(precisions[precisions > 0.0]))  # C = 1: levels as of one example more or less
+        kinds = found._kinds(view, client)
+        rounded = np.sort([level for (_, level), count in kinds.items() for _ in range(count)])
+        assert {size for size, _ in kinds} == {16}
+        assert (rounded <= exact * (1 + 1e-9)).all()
+        assert (rounded >= exact / step / (1 + 1e-9)).all()
+
+
+def test_passes_name_the_batches_that_may_hold_an_example():
+    """239 and 240 examples in batches of 17: what a pass leaves over and the first of the next are in one batch."""
+    found = Network(
+        scenario(
+            clients=6,
+            updates=200,
+            options={"sampling": "shuffle", "batch_size": 17},
+            privacy={"neighbors": "replace_one"},
+        )
+    )
+    for client in range(2):
+        own, n = np.flatnonzero(found.owners == client), int(found.setup.sizes[client])
+        draws = [found.knowledge.batches[column].draw for column in own]
+        assert n % 17
+        holding = [
+            {place for place, draw in enumerate(draws) if draw * 17 <= position < draw * 17 + 17}
+            for position in range(n * 4)
+        ]
+        expected = [set().union(*holding[n * number : n * number + n]) for number in range(4)]
+        passes = found.passes(own)
+        assert [set(one.tolist()) for one in passes] == [one for one in expected if one]
+        assert len(passes) > 2
+
+
 def test_knowledge_grows():
     report = network(scenario(), observers=[0], times=4)
     table = report.pairs.pivot(index="client", columns="time_s", values="pairwise_mu").to_numpy()
