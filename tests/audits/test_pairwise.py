@@ -57,6 +57,47 @@ def test_scores_are_log_likelihood_ratios_of_the_view(replaces):
         assert score == pytest.approx(ratio / (1 + replaces), abs=1e-9)
 
 
+VIEWS = """
+name: views
+seed: {seed}
+data: {{set: logistic, samples: 40000, dimension: 5}}
+model: {{kind: logistic}}
+clients: {{count: 4, speed: {{kind: list, values: [1, 1.5, 1, 2]}}}}
+topology: {{kind: ring}}
+links: {{latency: 0.3 s}}
+algorithm: {{kind: {kind}, batch_size: 10000, step_size: 0.1, sampling: shuffle}}
+privacy: {{clipping_norm: 0.5, noise_multiplier: 4, neighbors: replace_one}}
+stop: {{updates: 12}}
+evaluate: {{every: {{updates: 12}}}}
+execution: {{width: 1}}
+"""
+
+
+@pytest.mark.parametrize(("kind", "observer"), [("decentralized_sgd", 2), ("adpsgd", 1)])
+def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
+    """Every canary, in every batch, is a view of its own, executed by the real kernels: noise in its own coordinate.
+
+    Its log-likelihood ratio, twice the score, is N(mu^2 / 2, mu^2) if it is in, and N(-mu^2 / 2, mu^2) if it is out.
+    """
+    audit = plan(observer, VIEWS.format(seed=2, kind=kind), canaries=10_000)
+    network = audit.network
+    a, b = network.matrices(network.seen(audit.who), audit.who)
+    view, own = network.view(a, b), np.flatnonzero(network.owners == 0)
+    mu = network.spent(view, [0])[0][0]
+    m = view.m()
+    assert (m[np.ix_(own, own)] >= -1e-12).all(), "contributions in one direction are the worst"
+    releases, signals, present, _ = audit._hear()
+    assert (present == 1).all()
+    squared = (signals * (m[np.ix_(own, own)] @ signals)).sum(axis=0)
+    ratios = 2 * scores_of(signals, m[own] @ releases, squared, replaces=True)
+    assert 0.2 < mu < 2.0
+    alone = audit.setup.model.coordinates >= audit.setup.model.inner.size  # nobody else has anything there
+    for included, sign in ((audit.included, 1), (~audit.included, -1)):
+        some = ratios[included & alone]
+        assert some.mean() == pytest.approx(sign * mu**2 / 2, abs=4 * mu / np.sqrt(len(some)))
+        assert some.var() == pytest.approx(mu**2, rel=4 * np.sqrt(2 / len(some)))
+
+
 def test_releases_of_everybody_in_the_messages_are_heard():
     text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
     audit = plan(1, text)
