@@ -69,6 +69,8 @@ class GossipLearning(OwnUpdates):
         self._from = [-1] * self.num_clients  # who sent what was merged last; -1 when it has been trained on
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
         self._over = [False] * self.num_clients
+        #: Whether everybody is there, and stays linked with the same neighbors.
+        self._settled = self._trivial and changing is None
 
     def start(self) -> None:
         """Start the workers and the timers."""
@@ -89,7 +91,7 @@ class GossipLearning(OwnUpdates):
                 return
             if self._over[me] or not self._somebody_there(me):
                 return
-            if (meets_s := self._meets_s(me)) > self.clock.now:
+            if not self._settled and (meets_s := self._meets_s(me)) > self.clock.now:
                 if math.isinf(meets_s):
                     return
                 yield self._timeout(meets_s - self.clock.now)
@@ -118,6 +120,8 @@ class GossipLearning(OwnUpdates):
 
     def _somebody_there(self, me: int) -> bool:
         """Whether a neighbor is left that could answer one day."""
+        if self._settled:
+            return len(self._acquaintances(me)) > 0
         gone, now = self.world.availability.gone, self.clock.now
         return any(not self._over[k] and (self._trivial or not gone(k, now)) for k in self._acquaintances(me))
 
@@ -166,7 +170,7 @@ class GossipLearning(OwnUpdates):
             if outcome is not Outcome.DONE:
                 self.turns.forget(me)
                 if outcome is Outcome.GONE:
-                    self._over[me] = True
+                    self._over[me], self._settled = True, False
                     return
                 self.lost(gradient)
                 continue  # the model is the last one it had
