@@ -33,7 +33,7 @@ class Script:
         world = make_world(K, jitter=lognormal(0.5), links=LINKS, seed=3)
         send, numbers = world.network.send, iter(range(10**9))
 
-        def spy(source, target, size, deliver, refused=None):
+        def spy(source, target, size, deliver, refused=None, content=None):
             number = next(numbers)
             self.events.append(("send", source, number))
             send(

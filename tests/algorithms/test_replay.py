@@ -70,7 +70,7 @@ class Script:
     def _spy_on(self, network):
         send = network.send
 
-        def spy(source, target, size, deliver, refused=None):
+        def spy(source, target, size, deliver, refused=None, content=None):
             request = refused is not None
             if request:
                 self.events.append(("send", source, target, request))
