@@ -11,8 +11,9 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 import simfl
 from simfl.audits.listening import Heard, Kept, Listener, Values
-from simfl.audits.membership import _Coins, _Judge, infer_membership, match, score
+from simfl.audits.membership import _Judge, infer_membership, score
 from simfl.audits.network import LINKS
+from simfl.audits.pairing import Coins, match
 from simfl.audits.separation import area, right_pairs, true_positive_rates
 from simfl.audits.statistics import epsilon_lower_bound, p_value, pair_lower_bound
 from simfl.errors import ScenarioError
@@ -160,7 +161,7 @@ def test_an_account_is_refuted_at_the_confidence_of_all_inferences_together():
 
 def test_coins_keep_one_of_each_pair():
     setup = prepare(loads(TEXT))
-    coins, dataset, before = _Coins([1], Streams(0)), setup.dataset, setup.shares
+    coins, dataset, before = Coins([1], Streams(0)), setup.dataset, setup.shares
     _, after, _ = coins.split(dataset, before, setup.model)
     own, kept = set(before.of(1)), set(after.of(1))
     assert [set(after.of(k)) == set(before.of(k)) for k in range(4)] == [True, False, True, True]

@@ -1,0 +1,130 @@
+"""Examples that a client trained on, beside others that are like them, by the test set or by coins.
+
+Pairs have one label, so that clients may hold other labels than the test set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.data import Dataset, Partition
+from simfl.errors import ScenarioError
+from simfl.models import AbstractModel
+from simfl.simulation.setup import Setup
+from simfl.streams import Streams
+
+#: Pairs of examples of a client at most.
+MOST_PAIRS = 1000
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Examples of one client, and as many that nobody trained on, with the same labels.
+
+    Attributes:
+        members, others: features as models take them, [m, ...].
+        labels: [m]; of both, where there are classes.
+        other_labels: [m].
+    """
+
+    members: NDArray[Any]
+    others: NDArray[Any]
+    labels: NDArray[Any]
+    other_labels: NDArray[Any]
+
+
+def match(
+    own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return positions [m] of examples and of as many others: pairs with the same label, each used once.
+
+    Args:
+        own, pool: labels of the examples and of the others.
+        labels: the classes; None: any two make a pair.
+        generator: draws the pairs.
+    """
+    first, second = [], []
+    for label in [None] if labels is None else labels:
+        one, other = (
+            generator.permutation(len(side) if label is None else np.flatnonzero(side == label)) for side in (own, pool)
+        )
+        count = min(len(one), len(other))
+        first.append(one[:count])
+        second.append(other[:count])
+    return np.concatenate(first).astype(np.int64), np.concatenate(second).astype(np.int64)
+
+
+def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
+    """Return pairs of each client's examples and of those of the test set."""
+    dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
+    found = {}
+    for client in targets:
+        rows = np.asarray(setup.shares.of(client))
+        own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
+        order = generator.permutation(len(own))[:MOST_PAIRS]
+        found[client] = _pairs(
+            dataset,
+            (dataset.train_x, dataset.train_y, rows[own[order]]),
+            (dataset.test_x, dataset.test_y, other[order]),
+        )
+        _check_count(found[client], client, "pairs of an example and one of the test set with its label")
+    return found
+
+
+class Coins:
+    """Leaves half of the clients' examples out, by coins, before anything is derived from the data.
+
+    Args:
+        targets: whose.
+        streams: of the seed.
+    """
+
+    def __init__(self, targets: Sequence[int], streams: Streams) -> None:
+        self.pairs: dict[int, Pairs] = {}
+        self._targets, self._generator = targets, streams.generator("attack-coins")
+
+    def split(
+        self, dataset: Dataset, shares: Partition, model: AbstractModel
+    ) -> tuple[Dataset, Partition, AbstractModel]:
+        """Halve each client's share: of each pair with the same label, a coin keeps one."""
+        parts = [np.asarray(shares.of(client)) for client in range(shares.num_clients)]
+        for client in self._targets:
+            rows = self._generator.permutation(parts[client])
+            halves = rows[::2], rows[1::2]
+            labels = [dataset.train_y[half] for half in halves]
+            first, second = match(labels[0], labels[1], _classes(dataset), self._generator)
+            both = np.stack((halves[0][first], halves[1][second]))
+            coins = self._generator.random(len(first)) < 0.5
+            kept, left = np.where(coins, both, both[::-1])
+            parts[client] = np.setdiff1d(parts[client], left, assume_unique=True).astype(parts[client].dtype)
+            some = self._generator.permutation(len(kept))[:MOST_PAIRS]  # of all classes
+            x, y = dataset.train_x, dataset.train_y
+            self.pairs[client] = _pairs(dataset, (x, y, kept[some]), (x, y, left[some]))
+            _check_count(self.pairs[client], client, "pairs of its examples with the same label")
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        return replace(dataset, groups=None), Partition(np.concatenate(parts), offsets), model
+
+
+def _classes(dataset: Dataset) -> NDArray[Any] | None:
+    return np.arange(dataset.num_classes) if dataset.num_classes and dataset.train_y.ndim == 1 else None
+
+
+def _pairs(dataset: Dataset, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any]) -> Pairs:
+    found = []
+    for x, _, rows in (members, others):
+        taken = x[rows]
+        found.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
+    return Pairs(found[0], found[1], members[1][members[2]], others[1][others[2]])
+
+
+def _check_count(pairs: Pairs, client: int, what: str) -> None:
+    if len(pairs.members) < 2:
+        raise ScenarioError(
+            f"--client: expected two {what} or more of client {client}, found {len(pairs.members)}; name another "
+            "client, or say --held-out coins"
+        )
