@@ -857,16 +857,11 @@ class Tape:
             self._top = level
         out = self._new_row(level)
         pad = self.reads - len(rows)
-        ints = [read.number]
-        ints += [row.number for row in rows]
-        ints += _NO_ROW[pad]
-        ints += (out.number, gradient.client, gradient.draw, first, size)
-        self._g_ints += ints
-        floats = self._g_floats
-        floats += coefs
-        floats += _ZERO[pad]
-        floats += (coef, noise_scale)
-        floats += gradient.step
+        base = (rows[0].number,) if len(rows) == 1 else tuple([row.number for row in rows])
+        self._g_ints += (
+            read.number, *base, *_NO_ROW[pad], out.number, gradient.client, gradient.draw, first, size
+        )  # fmt: skip
+        self._g_floats += (*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step)
         self._g_levels.append(level)
         self._recorded += 1
         if self._recorded >= self.window:
