@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md, the verdicts on the five papers' claims, from the tables in results/reference/.
+"""Write docs/reproduction.md, the verdicts on papers' claims, from the tables in results/reference/.
 
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first
@@ -27,8 +27,8 @@ INTRODUCTION = """\
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
 
-`simfl reproduce` runs the studies of the five papers and judges their claims; every verdict below was computed from
-the tables of runs, by the rule that its evidence names.
+`simfl reproduce` runs the studies of five papers, and one of the privacy of whole networks, and judges their claims;
+every verdict below was computed from the tables of runs, by the rule that its evidence names.
 
 ```sh
 simfl reproduce --list

@@ -16,6 +16,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHORTER = {
     r"\bseeds: \d+": "seeds: 2",
     r"\bstop: {updates: 2000}": "stop: {updates: 400}",
+    r"\bstop: {updates: 240}": "stop: {updates: 72}",
     r"\bstop: {epochs: 16}": "stop: {epochs: 4}",
     r"\bstop: {time: 1 s}": "stop: {time: 300 ms}",
     r"\bgradients: (\d+)000": r"gradients: \g<1>00",

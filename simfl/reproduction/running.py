@@ -22,6 +22,7 @@ PAPERS = {
     "proactive_dp": "Proactive DP: asynchronous DP-SGD planned from a utility graph",
     "mapa": "MAPA against AUDP, ASGD and CSGD",
     "async_fl": "asynchronous FL with growing sample sizes",
+    "network_privacy": "privacy of whole networks: who learns how much about whom",
 }
 """What can be reproduced, by the name of its module."""
 

@@ -117,7 +117,8 @@ def test_bad_input_is_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
-            "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, found 'nope'",
+            "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, network-privacy, "
+            "found 'nope'",
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
         (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),

@@ -41,6 +41,8 @@ def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
     lines = (tmp_path / "out" / "pair_epsilon.csv").read_text().splitlines()
     assert lines[0].split(",") == list(found["pairs"][0])
     assert len(lines) == 1 + len(found["pairs"])
+    figures = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
+    assert figures == ["by-distance.png", "graph.png", "over-time.png", "pairs.png"]
 
 
 def test_messages_are_written_with_what_is_in_them(simfl_, path, tmp_path):
@@ -80,3 +82,14 @@ def test_bad_input_is_one_line(simfl_, path, words, message):
     assert (code, out) == (2, "")
     assert err.startswith(message) or f" {message}" in err
     assert len(err.splitlines()) == 1
+
+
+def test_whose_gradients_can_be_solved_for(simfl_, path, tmp_path):
+    code, out, err = simfl_("privacy", "network", path, "--set", "privacy=null", "--reconstruct", "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert out.startswith("seen: whose gradients 6 observers can solve for, of ")
+    found = pd.read_csv(tmp_path / "reconstruction.csv")
+    near = found[found["distance"] == 1]
+    assert re.search(rf"each by itself\n +distance 1 +{(near['recovered'] > 0).mean():.4g} +of 12 pairs", out)
+    assert re.search(rf"are one\n +distance 1 +{near['slow_recovered'].mean():.4g} +of 12 pairs", out)
+    assert "epsilon" not in out

@@ -1,0 +1,428 @@
+"""Privacy of whole networks: what A(DP)²SGD's workers learn of one another, and whose gradients one node solves for.
+
+No paper has this study. It holds two claims of the literature on gossip, which are proved for rounds, against
+asynchronous runs: that who is farther away learns less (Muffliato, and accounts of gossip since), and that one node
+reconstructs what others far away hold (El Mrini, Cyffers and Bellet). Accounts and matrices come from the worlds of the
+runs, played again.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfl.audits.network import Network, network
+from simfl.plots import plot_by_distance
+from simfl.plots.style import PALETTE, color_of
+from simfl.privacy.network import recovered, rounding_of
+from simfl.records import Run
+from simfl.records.comparison import interval_of
+from simfl.reproduction.drawing import labelled, log_axis, panels
+from simfl.reproduction.running import scenarios_folder
+from simfl.reproduction.study import (
+    Experiment,
+    Number,
+    Paper,
+    PaperClaim,
+    Runs,
+    Section,
+    Verdict,
+    accuracy,
+    judge,
+    mean,
+    show,
+)
+from simfl.scenario import from_mapping, load
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+WORKERS = Section("A(DP)²SGD's 16 workers")
+CASES = {"case I": "case1", "case II": "case2"}
+SLOW = 3
+"""The worker that is ten times slower in case II."""
+ASYNCHRONOUS, ROUNDS, SYNC = "A(DP)²SGD", "D-PSGD", "SYNC"
+METHODS = {ASYNCHRONOUS: "adpsgd", ROUNDS: "decentralized_sgd"}
+GRAPHS = ("ring", "torus", "exponential", "complete")
+ALL = "everybody"
+"""SYNC's graph."""
+
+#: The paper's cases with so few and so large mini-batches that accounts of all pairs take seconds.
+_BRIEF = (
+    "algorithm.batch_size=512",
+    "algorithm.step_size=1.0",
+    "stop={epochs: 4}",
+    "evaluate={every: {epochs: 1}, clients: true}",
+    "record.updates=false",
+)
+_DPSGD = "algorithm={kind: decentralized_sgd, batch_size: 512, sampling: poisson, step_size: 1.0}"
+
+NETWORKS: dict[str, tuple[int, str]] = {
+    "ring": (16, "ring"),
+    "random regular": (16, "{kind: regular, degree: 4}"),
+    "Florentine families": (15, "florentine.txt"),
+    "karate club": (34, "karate.txt"),
+}
+"""Name -> clients, and the topology or the file of its links."""
+STEPS = (5, 10, 20, 40)
+"""Gradients of every client after which an attacker solves."""
+EACH, NOISY = 10, 20
+"""The same where it solves for each by itself, and where it meets noise."""
+SOLVERS = {"decentralized_sgd": ROUNDS, "adpsgd": "AD-PSGD"}
+KINDS = {"epsilon": "certified", "published": "as published"}
+"""Column of pairs -> what it is."""
+CLOSE = 0.1
+"""Relative error up to which a gradient from 32-bit messages counts as found."""
+SMALL = ("ring", "random regular", "Florentine families")
+"""Where that is done with noise."""
+NOISE = 1.0
+"""Noise multiplier, at clipping norm 1, where attackers meet noise."""
+
+
+def experiments(quick: bool) -> Sequence[Experiment]:
+    """Return A(DP)²SGD and D-PSGD on four graphs, and SYNC, in the paper's two cases with slow learners."""
+    cases = ["case II"] if quick else list(CASES)
+    graphs = ("ring", "complete") if quick else GRAPHS
+    found = []
+    for case, graph in itertools.product(cases, graphs):
+        found += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
+    found += [((case, SYNC, ALL), "sync", ()) for case in cases]
+    return [
+        Experiment(
+            WORKERS,
+            cell,
+            f"adp2sgd/{CASES[cell[0]]}-{base}.yaml",
+            (*changes, *_BRIEF, *((f"topology={cell[2]}",) if cell[2] != ALL else ())),
+            2 if quick else 5,
+        )
+        for cell, base, changes in found
+    ]
+
+
+# -- what is read of runs --------------------------------------------------------------------------
+
+
+def account(run: Run) -> pd.DataFrame:
+    """Return the table of pairs of a run's world."""
+    return _account(json.dumps(run.scenario))
+
+
+@functools.cache
+def _account(text: str) -> pd.DataFrame:
+    return network(from_mapping(json.loads(text))).pairs
+
+
+def pairs(runs: Runs, cell: tuple[Any, ...], who: str, column: str) -> tuple[float, ...]:
+    """Return the median epsilon of one worker for another, of the world of the first seed.
+
+    Args:
+        runs: of the study.
+        cell: which.
+        who: "a neighbour", "the farthest", "the slow one" (of whom others learn) or "for the slow one" (who learns).
+        column: "epsilon", the certified one, or "published".
+    """
+    table = account(runs.first(WORKERS, cell))
+    slow, observer = table["client"] == SLOW, table["observer"] == str(SLOW)
+    chosen = {
+        "a neighbour": ~slow & ~observer & (table["distance"] == 1.0),
+        "the farthest": ~slow & ~observer & (table["distance"] == table["distance"].max()),
+        "the slow one": slow,
+        "for the slow one": observer,
+    }[who]
+    return (float(table[column][chosen].median()),)
+
+
+def worst(run: Run) -> float:
+    """Return the test accuracy of the worst worker's own model at the end, in percent; SYNC has one for all."""
+    if run.algorithm == "sync_sgd":
+        return accuracy(run)
+    return 100 * float(run.client_metrics.groupby("client")["test_accuracy"].last().min())
+
+
+@functools.cache
+def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, float]:
+    """Return the mean share of other clients that one of the nodes solves for.
+
+    Args:
+        graph: one of `NETWORKS`.
+        kind: of the algorithm.
+        steps: gradients of each client.
+        noise: whether gradients have noise.
+
+    Returns:
+        "neighbours" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
+        the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
+        of them who are no neighbours; with noise "noise": found as "slow", with less error than a gradient has noise.
+    """
+    count, topology = NETWORKS[graph]
+    folder = scenarios_folder() / "network_privacy"
+    if topology.endswith(".txt"):
+        topology = json.dumps({"kind": "edge_list", "path": str(folder / topology)})
+    changes = [f"clients.count={count}", f"topology={topology}", f"stop.updates={count * steps}"]
+    changes += [f"privacy={{clipping_norm: 1, noise_multiplier: {NOISE}}}"] * noise
+    found = Network(load(folder / "solved.yaml", [f"algorithm.kind={kind}", *changes]))
+    everything = found.observer(["links"])
+    rows = found.seen(everything)
+    place = {row: number for number, row in enumerate(rows)}
+    a, _ = found.matrices(rows, everything)
+    sums = a @ (found.owners[:, None] == np.arange(count))
+    shares: dict[str, list[float]] = {}
+    for observer in found.observers:
+        others = [client for client in range(count) if client not in observer.nodes]
+        own = [place[row] for row in found.seen(observer)]
+        near = found.distances(observer)[others] == 1.0
+        possible = recovered(sums[own][:, others])
+        says = {"neighbours": near, "slow": possible}
+        if noise:
+            says["noise"] = found.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
+        else:
+            says["32 bits"] = rounding_of(sums[own][:, others], possible) < CLOSE
+        if steps == EACH:
+            columns = np.flatnonzero(np.isin(found.owners, others))
+            whose = found.owners[columns[recovered(a[own][:, columns])]]
+            says["each"] = np.isin(others, whose)
+            says["beyond"] = says["each"] & ~near
+        for name, held in says.items():
+            shares.setdefault(name, []).append(float(np.mean(held)))
+    return {name: mean(values) for name, values in shares.items()}
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def row_of(cell: tuple[Any, ...]) -> str:
+    """Return how a cell is named in tables."""
+    case, method, graph = cell
+    return f"{case}, {method}" if graph == ALL else f"{case}, {method}, {graph}"
+
+
+def epsilons(runs: Runs) -> Iterator[Number]:
+    """Yield what one worker learns of another."""
+    part = "Epsilon of one worker for another at delta = 1e-5: medians over pairs, seed 1"
+    for cell in runs.cells(WORKERS):
+        whos = ["a neighbour", "the farthest"]
+        whos += ["the slow one", "for the slow one"] * (cell[0] == "case II")
+        for who, (column, kind) in itertools.product(whos, KINDS.items()):
+            yield Number(part, row_of(cell), f"{who}, {kind}", pairs(runs, cell, who, column), digits=3)
+
+
+def trades(runs: Runs) -> Iterator[Number]:
+    """Yield accuracy and time."""
+    part = "Accuracy and time after 4 epochs"
+    for cell in runs.cells(WORKERS):
+        row = row_of(cell)
+        yield Number(part, row, "mean model, %", runs.accuracy(WORKERS, cell))
+        yield Number(part, row, "worst worker's own model, %", runs.each(WORKERS, cell, worst))
+        yield Number(part, row, "virtual time, s", runs.each(WORKERS, cell, lambda run: run.manifest.time_s))
+        yield Number(part, row, "largest certified epsilon", runs.epsilon(WORKERS, cell), digits=3)
+
+
+def reconstructed(runs: Runs) -> Iterator[Number]:
+    """Yield whom an attacker solves for."""
+    runs.require(WORKERS)
+    part = "Share of other clients that one attacker solves for (mean over attackers), after so many gradients of each"
+    readings = {"each": f"each gradient by itself, {EACH}", "beyond": f"of these no neighbours, {EACH}"}
+    for graph, (kind, name) in itertools.product(NETWORKS, SOLVERS.items()):
+        row, first = f"{graph}, {name}", solved(graph, kind, EACH)
+        yield Number(part, row, "neighbours", (first["neighbours"],))
+        for reading, column in readings.items():
+            yield Number(part, row, column, (first[reading],), digits=3)
+        for reading, words in (("slow", "a client's gradients are one"), ("32 bits", "the same, 32 bits")):
+            for steps in STEPS:
+                yield Number(part, row, f"{words}, {steps}", (solved(graph, kind, steps)[reading],))
+    part = f"The same with noise (z = {NOISE:g}): found with less error than one gradient has, after {NOISY} of each"
+    for graph, (kind, name) in itertools.product(SMALL, SOLVERS.items()):
+        found = solved(graph, kind, NOISY, noise=True)
+        yield Number(part, f"{graph}, {name}", "neighbours", (found["neighbours"],))
+        yield Number(part, f"{graph}, {name}", "a client's gradients are one", (found["noise"],))
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def farther_is_safer(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether the farthest learn less than half as much as neighbours on a ring, published and certified."""
+    held, said = [], []
+    for method in METHODS:
+        cell = ("case II", method, "ring")
+        for column, kind in KINDS.items():
+            near, far = (pairs(runs, cell, who, column)[0] for who in ("a neighbour", "the farthest"))
+            held.append(far < near / 2)
+            said.append(f"{method} {kind}: {near:.2f} and {far:.2f}")
+    return judge(*held), f"epsilon for a neighbour and for the farthest on a ring: {'; '.join(said)} (bar: half)"
+
+
+def slow_is_safer(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether the slow worker gives less than half of what others give away."""
+    held, said = [], []
+    for method in METHODS:
+        cell = ("case II", method, "ring")
+        others, slow = (pairs(runs, cell, who, "epsilon")[0] for who in ("a neighbour", "the slow one"))
+        held.append(slow < others / 2)
+        said.append(f"{method}: {slow:.2f}, of others {others:.2f}")
+    return judge(*held), f"certified epsilon of the slow one on a ring: {'; '.join(said)} (bar: half)"
+
+
+def graphs_trade(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether a ring tells neighbours more and the farthest less than a complete graph, as published."""
+    held, said = [], []
+    for who, sign in (("a neighbour", 1), ("the farthest", -1)):
+        ring, complete = (pairs(runs, ("case II", ASYNCHRONOUS, graph), who, "published")[0] for graph in GRAPHS[::3])
+        held.append(sign * (ring - complete) > 0)
+        said.append(f"{who}: {ring:.2f} and {complete:.2f}")
+    return judge(*held), f"A(DP)²SGD, ring and complete graph, as published: {'; '.join(said)}"
+
+
+def graphs_cost(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether a complete graph is more accurate than a ring: the mean model, and the worst worker's own."""
+    cells = [("case II", ASYNCHRONOUS, graph) for graph in ("complete", "ring")]
+    average = runs.ahead(WORKERS, *cells)
+    own = runs.pairs(WORKERS, cells[0], cells[1], lambda one, other: worst(one) - worst(other))
+    return judge(interval_of(average).low > 0, interval_of(own).low > 0), (
+        f"points that A(DP)²SGD on a complete graph is ahead of a ring: mean model {show(average, sign=True)}, worst "
+        f"worker's own {show(own, sign=True)} (bar: an interval above 0)"
+    )
+
+
+def reaches_beyond(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether an attacker on D-PSGD solves for more clients than its neighbours, in both readings."""
+    runs.require(WORKERS)
+    held, said = [], []
+    for graph in NETWORKS:
+        found, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
+        held += [found["32 bits"] > found["neighbours"], each["beyond"] > 0]
+        said.append(f"{graph} {found['32 bits']:.0%} (neighbours {found['neighbours']:.0%}; {each['beyond']:.0%})")
+    return judge(*held), (
+        f"D-PSGD, share of others solved for from 32-bit messages after {STEPS[-1]} rounds if a client's gradients are "
+        f"one (in brackets neighbours, and who is none and solved for where gradients differ): {', '.join(said)}"
+    )
+
+
+def asynchrony_protects(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether an attacker solves for fewer clients of AD-PSGD than of D-PSGD, early and late."""
+    runs.require(WORKERS)
+    held, said = [], []
+    for steps in (STEPS[0], STEPS[-1]):
+        shown = []
+        for graph in NETWORKS:
+            rounds, pairwise = (solved(graph, kind, steps)["32 bits"] for kind in SOLVERS)
+            held.append(pairwise < rounds)
+            shown.append(f"{graph} {pairwise:.0%} and {rounds:.0%}")
+        said.append(f"after {steps} gradients of each: {', '.join(shown)}")
+    return judge(*held), (
+        f"AD-PSGD and D-PSGD if a client's gradients are one, from 32-bit messages, {'; '.join(said)}"
+    )
+
+
+def noise_hides(runs: Runs) -> tuple[Verdict, str]:
+    """Judge whether noise leaves none but neighbours to be estimated as well as from one gradient."""
+    runs.require(WORKERS)
+    held, said = [], []
+    for graph, (kind, name) in itertools.product(SMALL, SOLVERS.items()):
+        found = solved(graph, kind, NOISY, noise=True)
+        held.append(found["noise"] <= found["neighbours"] + 0.01)
+        said.append(f"{graph}, {name}: {found['noise']:.0%} ({found['neighbours']:.0%})")
+    return judge(*held), (
+        f"share of clients estimated with less error than one gradient's noise after {NOISY} gradients of each, if "
+        f"these are one, and neighbours: {'; '.join(said)} (bar: a point)"
+    )
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def draw_distance(runs: Runs) -> Figure:
+    """Draw epsilon over distance on a ring in case II."""
+    cells = [("case II", method, "ring") for method in METHODS]
+    figure, axes = panels(1, 2, (10, 3.9), sharey=True)
+    for axis, cell in zip(axes[0], cells, strict=True):
+        run = runs.first(WORKERS, cell)
+        table = account(run)
+        others = table[(table["client"] != SLOW) & (table["observer"] != str(SLOW))]
+        plot_by_distance(others, run.epsilon_and_delta()[1], axis)
+        axis.get_legend().remove()
+        axis.set_title(f"{cell[1]} on a ring, {cell[0]}")
+    axes[0][1].set_ylabel("")
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False,
+        title="medians over pairs; bands hold the middle 80 %", title_fontsize=9,
+    )  # fmt: skip
+    return figure
+
+
+def draw_trade(runs: Runs) -> Figure:
+    """Draw epsilon of a neighbour and of the farthest on every graph."""
+    figure, axes = panels(1, 2, (10, 3.6), sharey=True)
+    for axis, method in zip(axes[0], METHODS, strict=True):
+        graphs = [graph for graph in GRAPHS if runs.has(WORKERS, ("case II", method, graph))]
+        for (column, kind), line in zip(KINDS.items(), ("-", "--"), strict=True):
+            for who, color, marker in (("a neighbour", PALETTE[0], "o"), ("the farthest", PALETTE[1], "s")):
+                values = [pairs(runs, ("case II", method, graph), who, column)[0] for graph in graphs]
+                look = {"marker": marker, "ms": 5.5, "mfc": color if line == "-" else "white"}
+                axis.plot(graphs, values, line, color=color, label=f"{who}, {kind}", **look)
+        axis.set_title(f"{method}, case II")
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0.08)
+    return labelled(figure, axes, "graph", "ε at δ = 1e-5, median over pairs", columns=2, handlelength=3.2)
+
+
+def draw_solved(runs: Runs) -> Figure:
+    """Draw the share of clients that an attacker solves for over gradients, a panel for each graph."""
+    runs.require(WORKERS)
+    figure, axes = panels(1, len(NETWORKS), (11, 3.5), sharey=True)
+    for axis, graph in zip(axes[0], NETWORKS, strict=True):
+        for kind, name in SOLVERS.items():
+            found = [solved(graph, kind, steps) for steps in STEPS]
+            for reading, line, words in (("32 bits", "-", ", 32-bit messages"), ("slow", ":", ", exact")):
+                look = {"color": color_of(kind), "marker": "o" if kind == "adpsgd" else "s", "ms": 4.5}
+                axis.plot(STEPS, [100 * one[reading] for one in found], line, label=name + words, **look)
+        near = 100 * found[-1]["neighbours"]
+        axis.axhline(near, color="#555555", ls="--", lw=1.2, label="neighbours")
+        log_axis(axis, STEPS)
+        axis.set_title(graph)
+        axis.set_ylim(0, 104)
+    return labelled(figure, axes, "gradients of each client", "clients solved for, %", columns=5, handlelength=2.8)
+
+
+PAPER = Paper(
+    name="network_privacy",
+    title="Privacy of whole networks: what A(DP)²SGD's workers learn of one another, and whom an attacker solves for",
+    page="network_privacy.md",
+    data=("mnist",),
+    minutes=(2, 10),
+    experiments=experiments,
+    numbers=(epsilons, trades, reconstructed),
+    claims=(
+        PaperClaim("A node learns the less of another the farther away it is (Cyffers, Even, Bellet and Massoulié "
+                   "2022, for averaging in rounds).", farther_is_safer, True, "by-distance"),
+        PaperClaim("Who is ten times slower gives less away.", slow_is_safer),
+        PaperClaim("Sparse graphs keep the farthest in the dark, dense ones neighbours.", graphs_trade,
+                   figure="graphs"),
+        PaperClaim("A dense graph is more accurate.", graphs_cost),
+        PaperClaim("One node reconstructs what clients far beyond its neighbours hold (El Mrini, Cyffers and Bellet "
+                   "2024).", reaches_beyond, True, "solved"),
+        PaperClaim("Asynchrony protects from reconstruction.", asynchrony_protects, True, "solved"),
+        PaperClaim("Noise of one clipping norm hides all but neighbours.", noise_hides),
+    ),
+    figures={
+        "by-distance": ("epsilon over the distance on a ring", draw_distance),
+        "graphs": ("epsilon of a neighbour and of the farthest on four graphs", draw_trade),
+        "solved": ("share of clients that one attacker solves for", draw_solved),
+    },
+    deviations=(
+        "A(DP)²SGD's cases I and II with mini-batches of 512 and 4 epochs at a step size of 1, so that accounts of all "
+        "pairs take seconds.",
+        "Distances are over links that carried a message. What a neighbour and the farthest learn leaves out the slow "
+        "worker.",
+        "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "
+        "were taken; as published takes gradients as fixed, and is no bound where they react to what was sent.",
+        "Reconstruction is of worlds of their own (`scenarios/network_privacy/solved.yaml`): gradients that do not "
+        "change are what El Mrini and others suppose for D-GD; where they change, each is an unknown of its own.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,103 @@
+"""What the study of whole networks reads of worlds, on small ones."""
+
+import csv
+import types
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from simfl.audits.network import reconstruct
+from simfl.reproduction import network_privacy as study
+from simfl.reproduction.study import Verdict
+from simfl.scenario import load
+
+
+def runs_of(table):
+    """Runs of which all have one account."""
+    study_runs = types.SimpleNamespace(first=lambda section, cell: None)
+    return study_runs, lambda run: table
+
+
+def test_medians_are_over_the_pairs_that_they_name(monkeypatch):
+    rows = [
+        ("0", 1, 1.0, 4.0, 3.0), ("0", 2, 2.0, 3.0, 1.0), ("0", 3, 1.0, 0.5, 0.2),
+        ("3", 1, 2.0, 2.0, 0.4), ("3", 2, 1.0, 2.5, 0.6), ("2", 1, 1.0, 6.0, 5.0),
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["observer", "client", "distance", "epsilon", "published"])
+    runs, account = runs_of(table)
+    monkeypatch.setattr(study, "account", account)
+    found = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbour", "the farthest")}
+    assert found == {"a neighbour": (5.0,), "the farthest": (3.0,)}, "the slow worker is left out"
+    assert study.pairs(runs, (), "the slow one", "published") == (0.2,)
+    assert study.pairs(runs, (), "for the slow one", "published") == (0.5,)
+
+
+@pytest.mark.parametrize("kind", study.SOLVERS)
+def test_shares_are_those_of_the_reports_of_each_attacker(kind):
+    """One matrix for all attackers says what `Network.reconstruction` says of each."""
+    found = study.solved("Florentine families", kind, 5)
+    folder = study.scenarios_folder() / "network_privacy"
+    topology = f"topology={{kind: edge_list, path: {folder / 'florentine.txt'}}}"
+    changes = [f"algorithm.kind={kind}", "clients.count=15", topology, "stop.updates=75"]
+    pairs = reconstruct(load(folder / "solved.yaml", changes)).pairs
+    each = pairs.groupby("observer")
+    assert found["slow"] == pytest.approx(each["slow_recovered"].mean().mean())
+    assert found["32 bits"] == pytest.approx((pairs["slow_rounding"] < 0.1).groupby(pairs["observer"]).mean().mean())
+    assert found["neighbours"] == pytest.approx((pairs["distance"] == 1.0).groupby(pairs["observer"]).mean().mean())
+    assert 0.1 < found["slow"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("far", "verdict"),
+    [
+        ({"epsilon": 1.0, "published": 0.1}, Verdict.REPRODUCED),
+        ({"epsilon": 3.0, "published": 0.1}, Verdict.PARTLY),
+        ({"epsilon": 3.0, "published": 3.5}, Verdict.NOT_REPRODUCED),
+    ],
+)
+def test_distance_protects_if_the_farthest_learn_half(far, verdict, monkeypatch):
+    def pairs(runs, cell, who, column):
+        return (4.0,) if who == "a neighbour" else (far[column],)
+
+    monkeypatch.setattr(study, "pairs", pairs)
+    found, evidence = study.farther_is_safer(None)
+    assert found == verdict
+    assert f"certified: 4.00 and {far['epsilon']:.2f}" in evidence
+
+
+def close(cell, value):
+    return abs(float(cell.split()[0]) - value) <= 0.0051
+
+
+def test_the_page_says_what_was_measured():
+    """The tables of docs/network_privacy.md are those of the full form."""
+    root = Path(__file__).parents[2]
+    with (root / "results" / "reference" / "network_privacy.csv").open(encoding="utf-8", newline="") as file:
+        found = {(row["row"], row["column"]): float(row["ours"]) for row in csv.DictReader(file)}
+    page = (root / "docs" / "network_privacy.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    workers = {row[0]: row[1:] for row in rows if len(row) == 8 and row[0].strip("-")}
+    assert len(workers) == 9
+    columns = ["a neighbour, certified", "a neighbour, as published", "the farthest, certified"]
+    columns += [
+        "the farthest, as published",
+        "the slow one, certified",
+        "worst worker's own model, %",
+        "virtual time, s",
+    ]
+    for name, cells in workers.items():
+        for column, cell in zip(columns, cells, strict=True):
+            assert float(cell.split()[0]) == pytest.approx(found[f"case II, {name}", column], abs=0.0051), (
+                name,
+                column,
+            )
+    solved = {row[0]: row[1:] for row in rows if len(row) == 7 and "PSGD" in row[0]}
+    assert len(solved) == 8
+    for name, cells in solved.items():
+        graph, algorithm = name.partition(",")[0].split(" of ")[0].replace("4-", ""), name.rpartition(", ")[2]
+        row = f"{graph}, {algorithm}"
+        wanted = ["neighbours", *(f"the same, 32 bits, {steps}" for steps in study.STEPS)]
+        wanted.append(f"each gradient by itself, {study.EACH}")
+        for column, cell in zip(wanted, cells, strict=True):
+            assert close(cell, found[row, column]), (name, column)
