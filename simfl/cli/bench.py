@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,9 @@ from simfl.errors import RunError, ScenarioError, nearest
 def bench(
     cases: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CASE", help="Names of cases; all by default.", show_default=False),
+        typer.Argument(
+            metavar="CASE", help="Names of cases; all by default. peers: other simulators beside.", show_default=False
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The five cases that matter, in about a minute.")] = False,
     device: Device = None,
@@ -24,6 +27,9 @@ def bench(
     from simfl.bench.cases import CASES, QUICK
     from simfl.bench.measuring import run_bench
 
+    if cases == ["peers"]:
+        _peers(device, json)
+        return
     for case in cases or []:
         if case not in CASES:
             raise ScenarioError(f"bench: expected one of {', '.join(CASES)}, found {case!r}{nearest(case, CASES)}")
@@ -44,6 +50,28 @@ def bench(
             show_bench(results)
     if failed:
         raise typer.Exit(RUN_FAILED)
+
+
+def _peers(device: str | None, json: Path | None) -> None:
+    """Measure other simulators and simfl in turn, and print how many times as fast it is."""
+    from simfl.bench.peers import run_peers
+    from simfl.cli import console
+    from simfl.records.display import show_count
+
+    results = run_peers(device, say)
+    write_json(json, results)
+    if aside(json):
+        return
+    cells = {
+        "work": [result["work"] for result in results],
+        "peer": [result["peer"] for result in results],
+        "its updates/s": [show_count(result["peer_updates_per_s"]) for result in results],
+        "simfl's": [show_count(result["simfl_updates_per_s"]) for result in results],
+        "times": [f"{result['ratio']:.1f}" for result in results],
+        "by turn": [f"{min(result['ratios']):.1f}-{max(result['ratios']):.1f}" for result in results],
+    }
+    screen = console.output()
+    console.show_parts(console.tables_of(cells, screen.width, text={"work", "peer", "by turn"}), screen)
 
 
 def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
