@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -11,7 +12,7 @@ from simfl.simulation.runner import prepare
 @pytest.fixture
 def measured(monkeypatch):
     """Peers that need not be installed: 100 updates a second, then 200 and 50; simfl 3,000."""
-    rates = iter([100.0, 200.0, 50.0] * len(peers.WORKS))
+    rates = itertools.cycle([100.0, 200.0, 50.0])
     monkeypatch.setattr(peers, "environment", lambda peer, echo: None)
     monkeypatch.setattr(peers, "measure_peer", lambda work, python: next(rates))
     monkeypatch.setattr(peers, "measure_simfl", lambda work, device=None: 3000.0)
