@@ -47,7 +47,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "fedbuff": {
         "algorithm": {"kind": "fedbuff", "batch_size": 8, "step_size": 0.1, "local_steps": 3, "buffer_size": 3},
-        "links": {"latency": "2 ms"},
+        "links": {"latency": "2 ms", "rules": [{"clients": [1, 2], "latency": "9 ms"}]},
     },
 }
 

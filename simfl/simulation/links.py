@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -67,7 +68,10 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, own: Laye
         else TcpStartup(links.startup.window, links.startup.pause, links.startup.round_trips),
         cuts=Cuts(cuts(scenario, places)),
     )
-    return model if not layers else VariedLinks(**vars(model), layers=layers)
+    if not layers:
+        return model
+    alike = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return VariedLinks(**alike, layers=layers)
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
