@@ -3,7 +3,8 @@
 A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by
 name. It is a pure function of its arguments, elementwise but for a few words that all coordinates
 share, so that it gives the same bits in any lane of a `vmap` and in any loop, and fuses with the
-gradient that it is added to. Random words come from threefry, as JAX's own random numbers do.
+gradient that it is added to. Random words come from threefry, as JAX's own random numbers do: a release's key from all
+of its 20 rounds, the words of each coordinate from `ROUNDS` of them under that key.
 
 Isotropic Laplace noise, density proportional to exp(-||x||) on R^d, is drawn without a norm and without
 a sum over coordinates, as a random multiple of a Gaussian vector (see `laplace_l2`).
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import jax
@@ -32,70 +33,116 @@ Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
 #: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, so all of them with less than 1e-20.
 ATTEMPTS = 16
+#: Rounds of threefry behind the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
+#: and the authors' Random123, which knows of no flaw from there on); three more, for the fourth injection of the key.
+ROUNDS = 16
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _U32 = jnp.uint32
 _CELL, _SHARE, _WORD = np.float32(2.0**-24), np.float32(2.0**-31), np.float32(2.0**-32)
 
-#: sqrt(2) erfinv(v) / v over w = -ln(1 - v^2), 0 <= w < 38: numerator and denominator, from the highest power down.
-_ABOVE = tuple(
-    np.float32(math.sqrt(2.0) * c)
-    for c in (
-        1.0327822605e-07,
-        3.6451844832e-05,
-        8.5323910875e-04,
-        9.3123393864e-03,
-        6.7231427205e-02,
-        3.2653785564e-01,
-        8.8622707168e-01,
+#: sqrt(2) erfinv(v) / v over t = -log2(1 - v^2), 0 <= t < 55: numerator and denominator, from the constant term up.
+_ABOVE, _BELOW = (
+    tuple(np.float32(factor * c * math.log(2.0) ** k) for k, c in enumerate(coefs))
+    for factor, coefs in (
+        (
+            math.sqrt(2.0),
+            (
+                8.8622707168e-01,
+                3.2653785564e-01,
+                6.7231427205e-02,
+                9.3123393864e-03,
+                8.5323910875e-04,
+                3.6451844832e-05,
+                1.0327822605e-07,
+            ),
+        ),
+        (1.0, (1.0, 1.0666281940e-01, 3.4893446867e-02, 2.6337442687e-03, 2.3449425609e-04, 3.0335631268e-06)),
     )
 )
-_BELOW = tuple(
+#: log2(1 + r) / r over -1/4 <= r < 1/2, from the constant term up: a minimax fit, log2(1 + r) within 3.2e-7.
+_LOG2 = tuple(
     np.float32(c)
-    for c in (3.0335631268e-06, 2.3449425609e-04, 2.6337442687e-03, 3.4893446867e-02, 1.0666281940e-01, 1.0)
+    for c in (
+        1.4426984345e00,
+        -7.2130938114e-01,
+        4.8052107205e-01,
+        -3.6200963803e-01,
+        2.9976708718e-01,
+        -2.4070556519e-01,
+        1.1452356108e-01,
+    )
 )
 
 
-def traced_once(function: Function) -> Function:
-    """Trace a function that a program calls often once for each shape, and not at every call.
+def traced_once(function: Function, static: str | None = None) -> Function:
+    """Trace a function that a program calls often once for each shape (and `static` argument), and not at every call.
 
     XLA takes the calls apart again, so that what is computed and how fast stays the same; a window's program is traced
     in a third of the time.
     """
-    return cast(Function, jax.jit(function))
+    return cast(Function, jax.jit(function, static_argnames=static))
 
 
-@traced_once
-def threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 with 20 rounds: two words of random bits for every (key, counter), all uint32.
+@functools.partial(traced_once, static="rounds")
+def threefry(
+    key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array, rounds: int = 20
+) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32: two words of random bits for every (key, counter), all uint32.
 
     Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", https://doi.org/10.1145/2063384.2063405.
     The generator behind `jax.random`, written out: XLA then fuses all rounds into one pass, three
     times faster on a CPU than JAX's own, which loops over them.
     """
     keys = (key0, key1, key0 ^ key1 ^ _U32(0x1BD11BDA))
+    turns = (13, 15, 26, 6, 17, 29, 16, 24)
     x0, x1 = x0 + keys[0], x1 + keys[1]
-    for group in range(5):
-        for turn in (13, 15, 26, 6) if group % 2 == 0 else (17, 29, 16, 24):
-            x0 = x0 + x1
-            x1 = ((x1 << turn) | (x1 >> (32 - turn))) ^ x0
-        x0 = x0 + keys[(group + 1) % 3]
-        x1 = x1 + keys[(group + 2) % 3] + _U32(group + 1)
+    for done in range(1, rounds + 1):
+        turn = turns[(done - 1) % 8]
+        x0 = x0 + x1
+        x1 = ((x1 << turn) | (x1 >> (32 - turn))) ^ x0
+        if done % 4 == 0:
+            group = done // 4
+            x0 = x0 + keys[group % 3]
+            x1 = x1 + keys[(group + 1) % 3] + _U32(group)
     return x0, x1
 
 
-def _uniform(bits: jax.Array, further: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return p in (0, 1) and 1 - p, f32, each to its own last bit: p = (m + f) 2^-31 with m the upper 31 bits.
+def _fraction(further: jax.Array) -> jax.Array:
+    """Return f32 in (0, 1) from the upper 24 of the further bits, for what lies between two neighbours of 31 bits."""
+    return ((further >> 8) | _U32(1)).astype(jnp.int32).astype(jnp.float32) * _CELL
 
-    The fraction f comes from 24 of the further bits, so that p, which is the share of the law that lies beyond, goes
-    down to 2^-55. It counts where m is small; elsewhere it is below the last bit of p. The odd factor keeps f uniform
-    for every m (it permutes the words), and keeps a large value from sitting beside another one as its partner.
+
+def _further(bits: jax.Array) -> jax.Array:
+    """Return what one of two words is to the other as its further bits, where each of them makes a number.
+
+    The odd factor permutes the words, and keeps a large value from sitting beside another one as its partner.
     """
-    m = (bits >> 1).astype(jnp.int32)
-    fraction = (((further * _U32(0x9E3779B1)) >> 8) | _U32(1)).astype(jnp.int32).astype(jnp.float32) * _CELL
-    from_above = (m ^ jnp.int32(0x7FFFFFFF)).astype(jnp.float32) + (np.float32(1.0) - fraction)
-    return (m.astype(jnp.float32) + fraction) * _SHARE, from_above * _SHARE
+    return bits * _U32(0x9E3779B1)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """Return 62 - log2(x) of f32 x in (0, 2^62], no denormal ones: within 4e-7, and its last bit.
+
+    x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: nothing is selected, as XLA's logarithm does
+    for numbers that do not occur here.
+    """
+    digits = jax.lax.bitcast_convert_type(x, jnp.int32)
+    e = (digits - jnp.int32(0x3F400000)) >> 23  # 0x3F400000 is 3/4
+    r = jax.lax.bitcast_convert_type(digits - (e << 23), jnp.float32) - np.float32(1.0)
+    return (62 - e).astype(jnp.float32) - r * _polynomial(_LOG2, r)
+
+
+def _polynomial(coefs: Sequence[Any], x: jax.Array) -> jax.Array:
+    """Return sum_k coefs[k] x^k, by pairs (Estrin's scheme): half as many steps that wait for each other."""
+    terms: list[Any] = list(coefs)
+    while len(terms) > 1:
+        pairs = [low + high * x for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[2 * len(pairs) :]
+        x = x * x
+    total: jax.Array = terms[0]
+    return total
 
 
 def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
@@ -104,29 +151,40 @@ def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
 
 
 def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Standard normals f32 from 32 random bits and some further ones: signs, and |x| = sqrt(2) erfcinv(p) up to 8.5.
+    """Standard normals f32 from 32 random bits and some further ones: sqrt(2) erfinv(v) up to 8.5, v in (-1, 1).
 
-    erfcinv(p) = v P(w) with v = 1 - p and w = -ln(1 - v^2) = -ln(p (1 + v)), as Giles 2012, "Approximating the erfinv
-    function", has it. P is smooth and positive over all of 0 <= w < 38, so that one quotient of polynomials of degrees
-    6 and 5 (a minimax fit, relative error 1.7e-7) serves the centre and the tail. All its coefficients are positive and
-    neither p nor v is a difference, so that nothing cancels: within 1e-6 of the inverse, relatively.
+    v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction of the further ones. The share of the law
+    that lies beyond, p = 1 - |v|, is a sum of its own, of the integers between m and the end and of the same fraction:
+    each to its own last bit, so that p goes down to 2^-55. (Where one of them counts the other does not.)
     """
-    return _signed(_magnitude(*_uniform(bits, further)), bits)
+    m = bits.astype(jnp.int32)
+    beyond = m ^ (m >> 31) ^ jnp.int32(0x7FFFFFFF)
+    f = _fraction(further)
+    return _inverse(m.astype(jnp.float32) + f, beyond.astype(jnp.float32) + f)
 
 
-def _magnitude(p: jax.Array, v: jax.Array) -> jax.Array:
-    """Return sqrt(2) erfcinv(p), v = 1 - p."""
-    w = -jnp.log(p * (1.0 + v))
-    above, below = (functools.reduce(lambda sum_, c: sum_ * w + c, parts) for parts in (_ABOVE, _BELOW))
-    return v * above / below
+def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
+    """Return sqrt(2) erfinv(v) for v in (-1, 1), p = 1 - |v|, both in units of 2^-31.
+
+    erfinv(v) = v P(t) with t = -log2(1 - v^2) = -log2(p (2 - p)), as Giles 2012, "Approximating the erfinv function",
+    has it. P is smooth and positive over all of 0 <= t < 55, so that one quotient of polynomials of degrees 6 and 5 (a
+    minimax fit, relative error 1.7e-7) serves the centre and the tail. All its coefficients are positive, v is no
+    difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
+
+    The quotient comes last: XLA computes all that leads to one once, but would merge a product into the loops that use
+    it, with the words behind each of its factors computed anew (a fifth of a private step).
+    """
+    t = _bits(p * (np.float32(2.0**32) - p))
+    return v * _SHARE * _polynomial(_ABOVE, t) / _polynomial(_BELOW, t)
 
 
 def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
     """Exponentials of mean 1, f32, -ln p up to 38.1, from the upper 31 of 32 random bits and some further ones.
 
-    The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last bit of p.
+    p = (m + f) 2^-31 with m these bits. The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last
+    bit of p.
     """
-    return -jnp.log(_uniform(bits, further)[0])
+    return -jnp.log(((bits >> 1).astype(jnp.int32).astype(jnp.float32) + _fraction(further)) * _SHARE)
 
 
 def _pick(values: jax.Array, index: jax.Array | int) -> jax.Array:
@@ -157,7 +215,7 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
         That of the first attempt that is accepted. With probability below 1e-20 none is, and the first counts.
     """
     a = shape - 1.0 / 3.0
-    t = normal(first, second) * np.float32(1.0 / (3.0 * math.sqrt(a)))
+    t = normal(first, _further(second)) * np.float32(1.0 / (3.0 * math.sqrt(a)))
     inside = t > -1.0
     t = jnp.where(inside, t, 0.0)
     # ln(1 + t) - t + t^2/2 - t^3/3 by its series where the difference cancels; elsewhere a < 60 and it does no harm.
@@ -166,34 +224,31 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
         series = series * t + np.float32((-1) ** (k + 1) / k)
     direct = jnp.log1p(t) - t + t**2 * 0.5 - t**3 * np.float32(1.0 / 3.0)
     bound = np.float32(3.0 * a) * jnp.where(jnp.abs(t) < 0.25, series * t**4, direct)
-    accepted = inside & (-exponential(second, first) < bound)
+    accepted = inside & (-exponential(second, _further(first)) < bound)
     return _pick(np.float32(factor * math.sqrt(a)) * ((1.0 + t) * jnp.sqrt(1.0 + t)), jnp.argmax(accepted))
 
 
-def _words(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """Return the random words of one release's coordinates, uint32 [2, ceil(size / 2)], and beside each its partner's.
+def _words(
+    keys: jax.Array, client: jax.Array, draw: jax.Array, size: int, more: int = 0
+) -> tuple[jax.Array, jax.Array]:
+    """Return two random words for each coordinate of one release, uint32 [size] twice; `more` names others.
 
-    Joined as words: where the two halves were joined after the work done on each, XLA's CPU compiler did not
-    vectorise what they were fused into, which made noise eight times slower without a batch axis. Stacked, because
-    joined end to end, words and partners made it a third slower there.
+    Each coordinate has a counter, and so both words, of its own. One counter for two coordinates would save nothing:
+    joining what they make, XLA computes all rounds for each of its elements.
     """
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
-    counter = jnp.arange(-(-size // 2), dtype=jnp.uint32)
-    first, second = threefry(key0, key1, counter, jnp.zeros_like(counter))
-    both = jnp.stack((first, second))
-    return both, both[::-1]
+    counter = jnp.arange(size, dtype=jnp.uint32)
+    return threefry(key0, key1, counter, jnp.full_like(counter, more), rounds=ROUNDS)
 
 
 def _shared_words(keys: jax.Array, client: jax.Array, draw: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Return random words that all coordinates of a release share, uint32 [count] twice; others than `_words`."""
-    key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
-    counter = jnp.arange(count, dtype=jnp.uint32)
-    return threefry(key0, key1, counter, jnp.ones_like(counter))
+    return _words(keys, client, draw, count, 1)
 
 
 def gaussian(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
     """Return standard normal noise f32 [size] of one release, named by (client, draw)."""
-    return normal(*_words(keys, client, draw, size)).reshape(-1)[:size]
+    return normal(*_words(keys, client, draw, size))
 
 
 def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
@@ -226,16 +281,16 @@ def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, 
     if size == 1:
         return laplace_l2(keys, client, draw, size)  # the same law in one dimension
     first, second = _shared_words(keys, client, draw, 2)
-    scale = jnp.abs(normal(first, second))
+    scale = jnp.abs(normal(first, _further(second)))
     if size > 2:
-        scale = scale * jnp.sqrt(-jnp.expm1(exponential(second, first) * np.float32(-2.0 / (size - 2))))
+        scale = scale * jnp.sqrt(-jnp.expm1(exponential(second, _further(first)) * np.float32(-2.0 / (size - 2))))
     return _pick(scale, 0) * gaussian(keys, client, draw, size)
 
 
 def laplace(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
     """Return independent Laplace variables of scale 1, f32 [size]: density exp(-|x_i|)/2 each, variance 2."""
-    bits, partners = _words(keys, client, draw, size)
-    return _signed(exponential(bits, partners), bits).reshape(-1)[:size]
+    bits, further = _words(keys, client, draw, size)
+    return _signed(exponential(bits, further), bits)
 
 
 def discrete_gaussian(
@@ -286,7 +341,7 @@ def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: ja
         (high.astype(jnp.float32) + low.astype(jnp.float32) * _WORD) * _WORD + _WORD * _WORD * _CELL
         for high, low in ((words[0], words[1]), (~words[0], ~words[1]))
     )
-    guess = jnp.round(deviation * _magnitude(p, v)).astype(jnp.int32)
+    guess = jnp.round(deviation * _inverse(v / _SHARE, p / _SHARE)).astype(jnp.int32)
     first = jnp.clip(guess - 2, 0, 2**LOOKUPS - 4)
     near = [reached(first + i) for i in range(4)]
     found = first + sum(one.astype(jnp.int32) for one in near)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from simfl.privacy import noise
 from simfl.privacy.noise import ATTEMPTS, SAMPLERS, exponential, gaussian, normal, root_gamma, threefry, unit_std
 from simfl.streams import Streams
 
 NAMES = list(SAMPLERS)
 KEY = Streams(0).key("noise")
+WORDS_OF_KEY = tuple(KEY.tolist())
 
 
 @functools.cache
@@ -34,17 +36,107 @@ def vectors(name, count, d):
 # -- the words and the Gaussian ---------------------------------------------------------------------
 
 
+ONES = (0xFFFFFFFF, 0xFFFFFFFF)
+DIGITS_OF_PI = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
+
+
 @pytest.mark.parametrize(
-    ("key", "counter", "words"),
+    ("rounds", "key", "counter", "words"),
     [
-        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
-        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+        (13, (0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
+        (13, ONES, ONES, (0xFD36D048, 0x2D17272C)),
+        (13, *DIGITS_OF_PI, (0xBA3E4725, 0xF27D669E)),
+        (20, (0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        (20, ONES, ONES, (0x1CB996FC, 0xBB002BE7)),
+        (20, *DIGITS_OF_PI, (0xC4923A9C, 0x483DF7A0)),
+        (32, (0, 0), (0, 0), (0xCEE3D47E, 0xA23DFD5C)),
+        (32, *DIGITS_OF_PI, (0xE2827716, 0xC3C05CDF)),
     ],
 )
-def test_threefry_gives_the_known_answers_of_its_authors(key, counter, words):
-    found = threefry(*(jnp.uint32(word) for word in key + counter))
+def test_threefry_gives_the_known_answers_of_its_authors(rounds, key, counter, words):
+    with jax.disable_jit():
+        found = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
     assert tuple(int(word) for word in found) == words
+    assert (threefry_of_the_paper(rounds, key, counter)) == words
+
+
+def threefry_of_the_paper(rounds, key, counter):
+    """Section 3.2 and the constants of Random123, in Python's integers."""
+    keys = (*key, key[0] ^ key[1] ^ 0x1BD11BDA)
+    x = [(counter[i] + keys[i]) % 2**32 for i in (0, 1)]
+    for r in range(rounds):
+        turn = (13, 15, 26, 6, 17, 29, 16, 24)[r % 8]
+        x[0] = (x[0] + x[1]) % 2**32
+        x[1] = (x[1] << turn | x[1] >> (32 - turn)) % 2**32 ^ x[0]
+        if r % 4 == 3:
+            s = (r + 1) // 4
+            x = [(x[0] + keys[s % 3]) % 2**32, (x[1] + keys[(s + 1) % 3] + s) % 2**32]
+    return tuple(x)
+
+
+@functools.cache
+def release_words(client=3, draw=9, size=2**14, key=WORDS_OF_KEY):
+    """Both words of each coordinate, uint32 [2, size]."""
+    words = jax.jit(noise._words, static_argnums=3)
+    return np.array(words(jnp.array(key, jnp.uint32), jnp.int32(client), jnp.int32(draw), size))
+
+
+def test_the_words_of_a_coordinate_are_threefrys_under_the_key_of_the_release():
+    """No fewer rounds than pass BigCrush, and a margin; the key of a release from all 20."""
+    found, key = release_words(), threefry_of_the_paper(20, WORDS_OF_KEY, (3, 9))
+    assert noise.ROUNDS >= 13 + 3
+    for i in (0, 1, 12_345, 2**14 - 1):
+        assert tuple(found[:, i].tolist()) == threefry_of_the_paper(noise.ROUNDS, key, (i, 0))
+
+
+def check_fair(bits):
+    """Words that should be random: each bit, each pair of bits, each byte, and how many are set, uint32 [n]."""
+    n = len(bits)
+    each = (bits[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.float32) - np.float32(0.5)
+    assert np.abs(each.mean(axis=0)).max() < 5 * 0.5 / math.sqrt(n)
+    together = each.T @ each / n
+    assert np.abs(together[np.triu_indices(32, 1)]).max() < 5.5 * 0.25 / math.sqrt(n)
+    assert stats.chisquare(np.bincount(bits.view(np.uint8), minlength=256)).pvalue > 1e-5
+    ones = np.bincount(np.bitwise_count(bits), minlength=33)
+    law = stats.binom.pmf(np.arange(33), 32, 0.5)
+    inner = slice(6, 27)
+    counts, expected = ([a[:6].sum(), *a[inner], a[27:].sum()] for a in (ones, n * law))
+    assert stats.chisquare(counts, np.array(expected) * sum(counts) / sum(expected)).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_neighbouring_coordinates_draws_clients_and_keys_share_no_bit(word):
+    """What two neighbours have in common: their exclusive or is as random as they are, and so is their sum."""
+    here = release_words()[word]
+    key = WORDS_OF_KEY
+    neighbours = {
+        "itself": np.zeros_like(here),
+        "the other word": release_words()[1 - word],
+        "the next coordinate": np.roll(here, 1),
+        "a quarter of the counters away": np.roll(here, 2**12),
+        "the next draw": release_words(draw=10)[word],
+        "the next client": release_words(client=4)[word],
+        "client and draw exchanged": release_words(client=9, draw=3)[word],
+        "the next key": release_words(key=(key[0] ^ 1, key[1]))[word],
+        "the other half of the key": release_words(key=(key[0], key[1] ^ 2**31))[word],
+    }
+    for there in neighbours.values():
+        check_fair(here ^ there)
+        check_fair(here + there)
+
+
+def test_each_bit_of_counter_and_key_changes_half_of_all_bits():
+    """Avalanche, at the rounds of a coordinate's words: every input bit to every output bit."""
+    n = 4000
+    inputs = np.random.default_rng(0).integers(0, 2**32, (4, n), dtype=np.uint32)
+    run = jax.jit(jax.vmap(lambda given: jnp.stack(threefry(*given, rounds=noise.ROUNDS))))
+    flips = np.zeros((129, 4, 1), np.uint32)
+    flips[np.arange(128) + 1, np.arange(128) // 32, 0] = np.uint32(1) << np.arange(128, dtype=np.uint32) % 32
+    found = np.array(run(inputs ^ flips))
+    changed = found[1:] ^ found[0]
+    for bit in range(32):
+        share = (changed >> np.uint32(bit) & 1).mean(axis=2)
+        assert np.abs(share - 0.5).max() < 5.5 * 0.5 / math.sqrt(n)
 
 
 def test_noise_is_standard_normal_and_independent_between_clients_and_draws():
@@ -71,27 +163,34 @@ def words(count, seed=0):
     return np.random.default_rng(seed).integers(0, 2**32, (2, count), dtype=np.uint32)
 
 
-def share_beyond(bits, further):
-    """p and 1 - p of both, f64: the upper 31 bits, and 24 bits of a fraction."""
-    fraction = ((further.astype(np.uint64) * 0x9E3779B1 % 2**32 >> 8) | 1) * 2.0**-24
-    m = (bits >> 1).astype(np.float64)
-    return (m + fraction) * 2.0**-31, (2.0**31 - 1 - m + (1 - fraction)) * 2.0**-31
+def fraction(further):
+    """24 bits of a fraction, f64."""
+    return (further >> 8 | 1) * 2.0**-24
 
 
 def test_normals_are_the_inverse_of_the_distribution_function_to_a_millionth_everywhere():
     bits, further = words(200_000)
     shifted = bits >> (np.arange(len(bits)) % 32).astype(np.uint32)  # as many of every order of magnitude
-    bits = np.where(np.arange(len(bits)) % 64 < 32, shifted, ~shifted)
-    bits[:6] = [0, 1, 2, 2**32 - 1, 2**32 - 2, 2**31]
+    bits = np.choose(np.arange(len(bits)) // 32 % 4, [shifted, ~shifted, shifted ^ (1 << 31), ~shifted ^ (1 << 31)])
+    bits[:6] = [2**31 - 1, 2**31, 0, 2**32 - 1, 1, 2**32 - 2]
     further[:2] = 0  # the fraction is 2^-24: the smallest p of all, 2^-55
-    p, v = share_beyond(bits, further)
-    expected = math.sqrt(2) * np.where(p < 0.5, special.erfcinv(p), special.erfinv(v)) * np.where(bits & 1, -1, 1)
+    m = bits.view(np.int32).astype(np.float64)
+    v = (m + fraction(further)) * 2.0**-31
+    p = (2.0**31 - 1 - np.where(m < 0, -m - 1, m) + fraction(further)) * 2.0**-31
+    expected = math.sqrt(2) * np.where(p < 0.5, np.sign(v) * special.erfcinv(p), special.erfinv(v))
     found = np.asarray(jax.jit(normal)(bits, further), np.float64)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert found[0] == -found[1] == pytest.approx(stats.norm.isf(2.0**-56), rel=1e-6)
-    far = np.asarray(jax.jit(exponential)(bits, further), np.float64)
-    np.testing.assert_allclose(far, -np.log(p), rtol=1e-6, atol=1e-7)
-    assert far.max() == pytest.approx(55 * math.log(2), rel=1e-6)
+
+
+def test_exponentials_are_the_inverse_of_their_distribution_function():
+    bits, further = words(200_000)
+    bits >>= (np.arange(len(bits)) % 32).astype(np.uint32)
+    bits[:2] = further[:2] = 0
+    p = ((bits >> 1) + fraction(further)) * 2.0**-31
+    found = np.asarray(jax.jit(exponential)(bits, further), np.float64)
+    np.testing.assert_allclose(found, -np.log(p), rtol=1e-6, atol=1e-7)
+    assert found.max() == pytest.approx(55 * math.log(2), rel=1e-6)
 
 
 def test_tails_are_counted_as_they_should_be():
@@ -106,12 +205,17 @@ def test_tails_are_counted_as_they_should_be():
 
 
 @pytest.mark.parametrize(
-    ("law", "beyond"), [(normal, lambda x: 2 * stats.norm.sf(x)), (exponential, lambda x: np.exp(-x))]
+    ("law", "last", "beyond"),
+    [
+        (normal, 2**31 - 1, lambda x: 2 * stats.norm.sf(x)),
+        (normal, 2**31, lambda x: 2 * stats.norm.sf(-x)),
+        (exponential, 0, lambda x: np.exp(-x)),
+    ],
 )
-def test_in_the_last_cell_of_the_grid_the_law_goes_on(law, beyond):
-    """All upper bits 0: what is left of the law, beyond 6.2 standard deviations, is spread as it should be."""
+def test_in_the_last_cell_of_the_grid_the_law_goes_on(law, last, beyond):
+    """The outermost bits: what is left of the law, beyond 6.2 standard deviations, is spread as it should be."""
     bits, further = words(20_000)
-    found = np.abs(np.asarray(jax.jit(law)(bits & 1, further), np.float64))
+    found = np.asarray(jax.jit(law)(np.full_like(bits, last), further), np.float64)
     assert stats.kstest(beyond(found) * 2.0**31, "uniform").pvalue > 1e-3
 
 
@@ -224,7 +328,7 @@ def test_the_first_attempt_that_is_accepted_counts():
 # -- the same bits everywhere -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "d"), [*((name, 400) for name in NAMES), ("laplace_l2", 1)])
+@pytest.mark.parametrize(("name", "d"), [*((name, 400) for name in NAMES), ("gaussian", 403), ("laplace_l2", 1)])
 def test_noise_has_the_same_bits_in_every_lane_and_loop(name, d):
     sample, key, lanes = SAMPLERS[name], jnp.asarray(KEY), jnp.arange(4)
     expected = noises(name, 5, 8, d)[3]
