@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View, error_of, recovered, rounding_of
+from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.simulation.assembly import assemble
@@ -39,7 +39,7 @@ Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Who sees everything that anybody sends.
 LINKS = "links"
 #: Multiplications that the closures of all observers may cost together: half a minute.
-MOST_WORK = 2.0**36
+MOST_WORK = 2.0**37
 #: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
 #: take an accountant more time.
 LEVEL_STEP, FIXED_LEVEL_STEP = 1.02, 1.1
@@ -536,6 +536,7 @@ class Network:
             )
 
 
+@one_thread()
 def network(
     target: Target | Network,
     *,
@@ -579,6 +580,7 @@ def network(
     )
 
 
+@one_thread()
 def reconstruct(
     target: Target | Network,
     *,

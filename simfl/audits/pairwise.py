@@ -36,6 +36,7 @@ from simfl.audits.statistics import Profile, epsilon_lower_bound, judge, profile
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
+from simfl.privacy.network import one_thread
 from simfl.records import RunFolder
 from simfl.scenario import Scenario
 from simfl.simulation.runner import Simulation
@@ -232,6 +233,7 @@ class PairwiseAudit(Audit):
             simulation.release()
         return releases, norms * present, present, heard
 
+    @one_thread()
     def _accounts(
         self, rows: Sequence[int], a: NDArray[np.float64], b: NDArray[np.float64]
     ) -> tuple[float, str, float]:

@@ -29,13 +29,15 @@ of its own, M <= S^-2 with S their standard deviations, and the smaller of the t
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 #: A row that others make up but for so much of its norm says nothing more. What is sent are 32-bit numbers, whose last
 #: bit is 6e-8 of them; the forms are of 64-bit numbers.
@@ -44,6 +46,16 @@ DEPENDENT = 1e-12
 ROUNDING = 1e-8
 
 Matrix = NDArray[np.float64]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let linear algebra take one thread: of matrices of some hundred rows, many wait for one another, ten times over.
+
+    A context, or a decorator.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 class View:
