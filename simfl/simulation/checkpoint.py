@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.folder import versions
@@ -96,6 +97,8 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width),
+        # Rows may die at other moments of an event, and what lives at a checkpoint has to be found again.
+        "build of the world": "compiled" if is_compiled() else "plain",
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays), *data.scaling.arrays),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
