@@ -42,6 +42,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
     yield from _evaluations(scenario)
     yield from _faults(scenario)
     yield from _links(scenario)
+    yield from _execution(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -133,6 +134,14 @@ def _faults(scenario: Scenario) -> Iterator[Problem]:
         everybody = len(nodes) == count + bool(served) and not nodes & {*_region_names(scenario)}
         if not wrong and rule.groups is not None and len(rule.groups) == 1 and everybody:
             yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
+
+
+def _execution(scenario: Scenario) -> Iterator[Problem]:
+    """Every device has as many operations of a step."""
+    width, devices = scenario.execution.width, scenario.execution.devices
+    if width != "auto" and width % devices:
+        advice = "or leave it to auto"
+        yield Problem(f"a multiple of the {devices} devices", str(width), advice, ("execution", "width"))
 
 
 def _links(scenario: Scenario) -> Iterator[Problem]:

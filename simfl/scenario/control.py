@@ -144,6 +144,10 @@ class Execution(Config):
         default="auto", description="updates that are recorded before they are executed together"
     )
     width: AutoOrCount = Field(default="auto", description="operations executed side by side in one step")
+    devices: Count = Field(
+        default=1,
+        description="devices (GPUs, or what XLA makes of a CPU) that share the operations of a step; width is a multiple",
+    )
 
 
 class Record(Config):

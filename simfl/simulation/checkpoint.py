@@ -81,6 +81,7 @@ def parse_interval(value: str | float | None) -> float | None:
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     """Return what the numbers of a run depend on, in words that can be compared; the window is not among it."""
     scenario, data, shares = setup.scenario.resolved(), setup.dataset, setup.shares
+    devices = setup.scenario.execution.devices
     for key in ("name", "description"):
         del scenario[key]
     del scenario["execution"]
@@ -96,7 +97,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "version of Python": found["python"].rpartition(".")[0],
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
-        "width": str(width),
+        "width": str(width) if devices == 1 else f"{width} on {devices} devices",
         # Rows may die at other moments of an event, and what lives at a checkpoint has to be found again.
         "build of the world": "compiled" if is_compiled() else "plain",
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),

@@ -47,7 +47,7 @@ from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
 from simfl.tape import Executor, Tape
-from simfl.tape.executor import Evaluation, automatic_width, choose_device, tuned_interpreter
+from simfl.tape.executor import Evaluation, automatic_width, choose_device, choose_devices, tuned_interpreter
 from simfl.tape.journal import Journal
 from simfl.world.engine import Process
 
@@ -75,9 +75,11 @@ def prepare(
         ScenarioError, DataError: with one line that says what to change.
     """
     is_compiled()  # or not what the sources say
-    choose_device(device)
+    chosen = choose_device(device)
     own = Own(model, data)
-    return assemble(opened(scenario, own), own=own)
+    asked = opened(scenario, own)
+    choose_devices(chosen, asked.execution.devices)
+    return assemble(asked, own=own)
 
 
 def run(
@@ -162,6 +164,7 @@ def resume(
     chosen = choose_device(device or since.print["device"].split()[0])
     look_beside(Path(folder) / "module" for folder in since.beside)
     asked = scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path))
+    choose_devices(chosen, asked.execution.devices)
     setup = assemble(asked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
@@ -221,6 +224,8 @@ class Simulation:
             if execution.width == "auto"
             else execution.width
         )
+        if execution.width == "auto":  # every device has as many lanes
+            self.width = -(-self.width // execution.devices) * execution.devices
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
         self.executor = Executor(
             problem,
@@ -229,6 +234,7 @@ class Simulation:
             capacity=2 * count + 64,
             steps=self.algorithm.steps_per_call,
             device=device,
+            devices=execution.devices,
         )
         self.journal = self.tape.executor = Journal(self.executor, keeps=every_s is not None or since is not None)
         if since is not None:

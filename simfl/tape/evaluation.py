@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from simfl.data.base import AS_IS, Scaling
@@ -31,11 +32,11 @@ class Evaluator:
 
     Args:
         model: pure functions of a flat vector.
-        device: where to compute.
+        device: where to compute, or how examples lie on several devices.
         scaling: what integers among the features mean.
     """
 
-    def __init__(self, model: AbstractModel, device: jax.Device, scaling: Scaling = AS_IS) -> None:
+    def __init__(self, model: AbstractModel, device: jax.Device | NamedSharding, scaling: Scaling = AS_IS) -> None:
         self.model = model
         self.device = device
         self.scaling = scaling

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from simfl.errors import RunError, ScenarioError
@@ -66,6 +67,18 @@ def choose_device(kind: str | None) -> jax.Device:
             f"({', '.join(sorted({d.platform for d in jax.devices()}))}); "
             "a GPU needs the extra for it: pip install 'simfl[cuda12]'"
         ) from error
+
+
+def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
+    """Return `count` devices of the kind of a device, which comes first."""
+    found = jax.devices(device.platform)
+    if count > len(found):
+        hint = "XLA_FLAGS=--xla_force_host_platform_device_count=N makes more of a CPU, in a new process"
+        raise ScenarioError(
+            f"execution.devices: expected at most {len(found)}, the {device.platform} devices of this machine, found "
+            f"{count}" + (f"; {hint}" if device.platform == "cpu" else "")
+        )
+    return [device, *(other for other in found if other != device)][:count]
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,7 @@ class Executor:
         steps: steps per call of the window program; fewer where windows are short, since a call draws the batches of
             all of them.
         device: where to compute.
+        devices: how many devices of its kind share the lanes of a step; `width` is a multiple of them.
     """
 
     def __init__(
@@ -139,20 +153,25 @@ class Executor:
         capacity: int = 64,
         steps: int = STEPS,
         device: jax.Device | None = None,
+        devices: int = 1,
     ) -> None:
         self.problem = problem
         self.reads = reads
         self.width = width
         self.combines = combines
         self.steps = steps
-        self.device = device or choose_device(None)
+        self.device: jax.Device | NamedSharding = device or choose_device(None)
+        mesh = None
+        if devices > 1:  # all of them hold everything; the window's program alone gives each its lanes
+            mesh = Mesh(choose_devices(self.device, devices), kernels.LANES)
+            self.device = NamedSharding(mesh, PartitionSpec())
         self.bank = Bank(capacity)
         model = problem.model
         put = self._put
         self._data = put(problem.arrays())
         bank = (capacity, model.size)
         shapes = (bank, *(array.shape for array in self._data.values()))
-        self._program = kernels.window_program(shapes, problem.operation, reads, width, combines)
+        self._program = kernels.window_program(shapes, problem.operation, reads, width, combines, mesh)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
         self._rows = kernels.rows_program(bank, reads)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor
@@ -325,18 +326,24 @@ def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
     return rows * jnp.minimum(1.0, radius / jnp.sqrt(jnp.sum(rows * rows, axis=1, keepdims=True)))
 
 
+#: The axis of a mesh of devices that share the lanes of a step.
+LANES = "lanes"
 #: Lanes up to which a step is written out lane by lane.
 NARROW = 32
 
 
 @kept
-def window_program(operation: Operation, reads: int, width: int, combines: int) -> Any:
+def window_program(operation: Operation, reads: int, width: int, combines: int, mesh: Mesh | None = None) -> Any:
     """Return the program of a packed window: (bank, zeroed, steps, arrays, serial operations, data) -> (bank, zeroed).
 
     Args:
         operation: what operations with a gradient compute.
         reads: rows per operation.
         width, combines: gradients, and linear combinations, per step.
+        mesh: devices that share the lanes of gradients, one axis; `width` is a multiple of them. None: one device.
+
+    On several devices each has all of the bank, computes the gradients of its lanes, and gets the rows of the others
+    before it writes: what is written, and in which order, is that of one device.
 
     bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
     released as zero. The body scatters once, after all that it reads: with two
@@ -348,7 +355,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
     axes = (0, None, 0, 0, 0, 0) if own_norms else (0, None, 0, 0, 0)
     each_gradient: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(gradient, axes)
     each_change: Callable[..., tuple[jax.Array, jax.Array]] = jax.vmap(change, (0, None, 0, 0, None))
-    narrow = width <= NARROW
+    own = width if mesh is None else width // mesh.size
+    narrow = own <= NARROW
     take, mix, step = (_take_narrow, _mix_narrow, _step_narrow) if narrow else (_take_wide, _mix_wide, _step_wide)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
     optimizing = operation.optimizing
@@ -402,22 +410,22 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             return found[0][None], found[1][None]
 
         def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """What the lanes compute at the rows they read, f32 [width, d], and their counts, int32 [width]."""
+            """What the lanes compute at the rows they read, f32 [own, d], and their counts, int32 [own]."""
             if local:
                 most = jnp.max(gi[:, reads + 4])
-                if width == 1:
+                if own == 1:
                     return alone(change(read[0], data, gi[0, reads + 2 :], gf[0, reads + 1 :], most))
                 return each_change(read, data, gi[:, reads + 2 :], gf[:, reads + 1 :], most)
             assert positions is not None
             at = _at(positions, s)
-            own = (gf[:, reads + 2],) if own_norms else ()
-            if width == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                norms = (norm[0] for norm in own)
+            norm = (gf[:, reads + 2],) if own_norms else ()
+            if own == 1:  # no batch axis at all: a convolution must not see one on a CPU
+                norms = (each[0] for each in norm)
                 return alone(gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *norms))
-            return each_gradient(read, data, gi[:, reads + 2 :], at, gf[:, reads + 1], *own)
+            return each_gradient(read, data, gi[:, reads + 2 :], at, gf[:, reads + 1], *norm)
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """The rows that the lanes write, f32 [width, d], and how many gradients count as zero."""
+            """The rows that the lanes write, f32 [own, d], and how many gradients count as zero."""
             total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
             # A lane without an operation reads the spare row, whatever is there.
             more = jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
@@ -425,7 +433,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
 
         def nothing(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return jnp.zeros((width, bank.shape[1])), jnp.int32(0)
+            return jnp.zeros((own, bank.shape[1])), jnp.int32(0)
 
         def gradients_if_any(
             bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
@@ -453,9 +461,13 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
             bank, zeroed = carried
             gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
             stepped, more = (gradients_if_any if optimizing.pauses else gradients)(bank, gi, gf, s)
+            to = gi[:, reads + 1]
+            if mesh is not None:
+                to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
+                more = jax.lax.psum(more, LANES)
             zeroed = zeroed + more
             combined = mix(bank, cf, ci[:, :reads])
-            writing = jnp.concatenate([gi[:, reads + 1], ci[:, reads]])
+            writing = jnp.concatenate([to, ci[:, reads]])
             written = jnp.concatenate([stepped, combined])
             if t_ints is not None and t_floats is not None:
                 ti, tf = _at(t_ints, s), _at(t_floats, s)
@@ -468,7 +480,13 @@ def window_program(operation: Operation, reads: int, width: int, combines: int) 
         result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))
         return result
 
-    return jax.jit(run, donate_argnums=0)
+    if mesh is None:
+        return jax.jit(run, donate_argnums=0)
+    lanes, whole = PartitionSpec(None, LANES), PartitionSpec()
+    given = (whole, whole, whole, lanes, lanes, *[whole] * 6)
+    transforms = () if applied is None or optimizing.serial else (whole, whole)
+    shared = jax.shard_map(run, mesh=mesh, in_specs=(*given, *transforms), out_specs=(whole, whole), check_vma=False)
+    return jax.jit(shared, donate_argnums=0)
 
 
 @kept

@@ -104,7 +104,7 @@ def test_an_algorithm_alone_is_a_scenario() -> None:
             "gradients": 0,
             "metrics": [],
         },
-        "execution": {"window": "auto", "width": "auto"},
+        "execution": {"window": "auto", "width": "auto", "devices": 1},
         "record": {"updates": True, "messages": False, "timeline": False, "epsilon": True, "client_models": False},
     }
 
