@@ -125,9 +125,9 @@ class Watched:
             self.versions[client, bundle.round_num] = bundle.parts[0].version
             up(client, bundle)
 
-        def broadcasting(clients, receive, size):
+        def broadcasting(clients, receive, size, model):
             self.broadcast()
-            down(clients, receive, size)
+            down(clients, receive, size, model)
 
         algorithm.compute, algorithm.tree.up, algorithm.tree.down = computing, sending, broadcasting
         algorithm.start()
