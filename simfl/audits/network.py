@@ -417,10 +417,6 @@ class Network:
             raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
         if not ledger.certifies(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
-        if ledger.terms.unit == "example" and ledger.sampling == "with_replacement":
-            raise ScenarioError(
-                "algorithm.sampling: expected batches that hold an example once, found with_replacement; use poisson"
-            )
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
         whole = ledger.terms.unit == "client" and setup.problem.rounds is None  # the mean is clipped, the sum is sent
         return np.array(

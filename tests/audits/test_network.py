@@ -214,6 +214,7 @@ def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
         (scenario(stop={"updates": 9, "accuracy": 0.5}), {}, r"stop\.accuracy: expected a run that ends at a time"),
         ({**scenario(), "privacy": None}, {}, r"privacy: expected a mechanism to account for, found none"),
         (scenario(privacy={"mechanism": "laplace_l2"}), {}, r"privacy"),
+        (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
         (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
         (scenario(), {"sees": "neighbour_sums"}, r"expected an algorithm whose nodes add up several messages"),
         (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
