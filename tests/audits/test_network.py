@@ -213,7 +213,11 @@ def test_it_is_the_same_of_a_run_and_its_scenario(tmp_path):
     [
         (scenario(stop={"updates": 9, "accuracy": 0.5}), {}, r"stop\.accuracy: expected a run that ends at a time"),
         ({**scenario(), "privacy": None}, {}, r"privacy: expected a mechanism to account for, found none"),
-        (scenario(privacy={"mechanism": "laplace_l2"}), {}, r"privacy"),
+        (
+            {**scenario(), "privacy": {"mechanism": "laplace_l2", "clipping_norm": 1.0, "epsilon_per_release": 0.1}},
+            {},
+            r"privacy\.mechanism: expected gradients that are clipped, with Gaussian noise, found 'laplace_l2'",
+        ),
         (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
         (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
         (scenario(), {"sees": "neighbour_sums"}, r"expected an algorithm whose nodes add up several messages"),
