@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.completion import complete_override
 from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
+from simfl.cli.shared import Overrides
 
 if TYPE_CHECKING:
     from simfl.audits.audit import AuditReport
@@ -26,12 +26,7 @@ class Kind(enum.StrEnum):
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.", autocompletion=complete_override
-        ),
-    ] = None,
+    overrides: Overrides = None,
     canaries: Annotated[int, typer.Option("--canaries", help="m, examples of the auditor's in one client's data.")] = (
         1000
     ),

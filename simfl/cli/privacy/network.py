@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simfl.cli.completion import complete_override
 from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.cli.shared import Overrides
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,12 +31,7 @@ def command(
         Path,
         typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY.PATH=VALUE", help="Change a field of the scenario.", autocompletion=complete_override
-        ),
-    ] = None,
+    overrides: Overrides = None,
     observer: Annotated[
         list[str] | None,
         typer.Option(
