@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,20 +76,20 @@ def command(
     from simfl.scenario.own_code import look_beside
 
     look_beside([path])
+    scenario = load(path, list(overrides or []))
+    given: dict[str, Any] = {
+        "canaries": canaries,
+        "client": client,
+        "kind": kind.value,
+        "in_place": in_place,
+        "guesses": guesses or None,
+        "confidence": confidence,
+        "seed": seed,
+    }
     if observer is not None:
         from simfl.audits.pairwise import PairwiseAudit
 
-        pairwise = PairwiseAudit(
-            load(path, list(overrides or [])),
-            int(observer) if observer.isdecimal() else observer,
-            canaries=canaries,
-            client=client,
-            kind=kind.value,
-            in_place=in_place,
-            guesses=guesses or None,
-            confidence=confidence,
-            seed=seed,
-        ).observe()
+        pairwise = PairwiseAudit(scenario, int(observer) if observer.isdecimal() else observer, **given).observe()
         title = (
             f"{pairwise.scenario}: audit of what {pairwise.observer} learns of client {pairwise.client} at delta = "
             f"{show(pairwise.delta)}, {pairwise.canaries:,} canaries"
@@ -99,16 +99,7 @@ def command(
         if not pairwise.passed:
             raise typer.Exit(1)
         return
-    report = audit(
-        load(path, list(overrides or [])),
-        canaries=canaries,
-        client=client,
-        kind=kind.value,
-        in_place=in_place,
-        guesses=guesses or None,
-        confidence=confidence,
-        seed=seed,
-    )
+    report = audit(scenario, **given)
     title = (
         f"{report.scenario}: audit of client {report.client} at delta = {show(report.delta)}, "
         f"{report.canaries:,} canaries"
