@@ -187,6 +187,7 @@ class PassedModels(Algorithm):
         else:
 
             def give() -> None:
+                self.works_on_newest(holder, task)
                 refused = None if then else lambda: self._refused(node, task)
                 network.send(
                     holder, node, self.training.model_bytes, lambda: arrive(holder), refused, self.globals[task]
@@ -194,7 +195,14 @@ class PassedModels(Algorithm):
 
             network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 
+    def works_on_newest(self, node: int, task: int) -> None:
+        """Say what a node sees that uses the newest version: in a race, somebody else may have made it meanwhile."""
+        witness, holder = self.world.network.witness, self.holder[task]
+        if witness is not None and self.racing and holder not in (-1, node):
+            witness.shown(holder, node, self.globals[task])
+
     def _arrived(self, node: int, task: int, source: int) -> None:
+        self.works_on_newest(node, task)
         arrived: Arrived = (task, self.globals[task], self.version[task], source)
         self.give(node, arrived)
 

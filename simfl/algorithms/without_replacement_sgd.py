@@ -103,6 +103,7 @@ class WithoutReplacementSGD(PassedModels):
 
     def apply(self, me: int, task: int, gradient: Gradient, read: int, source: int) -> None:
         """Make the next version of a task's model."""
+        self.works_on_newest(me, task)
         step_size = self.step_at(self.version[task])
         model = self.tape.combine((1.0, self.globals[task]), *self.descent(gradient, step_size))
         self.publish(me, task, read, model, step_size, source, self._noise_std[me])

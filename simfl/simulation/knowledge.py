@@ -36,6 +36,17 @@ class Replay:
                 f"stop.{key}: expected a run that ends at a time, or at a number of updates or epochs, found one that "
                 f"ends at {' or '.join(goals)}: when that is depends on data, and who saw what with it"
             )
+        if not setup.algorithm.__module__.startswith("simfl."):  # a message it keeps quiet about would count as nothing
+            raise ScenarioError(
+                f"algorithm.kind: expected an algorithm of simfl's, found {setup.scenario.algorithm.kind}: of those "
+                "alone it is known what is in each message"
+            )
+        optimizer = setup.training.optimizer
+        if optimizer is not None and (optimizer.averages or optimizer.travels):
+            raise ScenarioError(
+                "algorithm.optimizer.state: expected average: false and travels: false, found a state that is sent "
+                "besides models: what is in these alone would say too little"
+            )
         if setup.problem.blocks > 1:
             raise ScenarioError(
                 f"algorithm.mask: expected 1, found {setup.problem.blocks}: masked updates are other linear forms at "

@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 import simfl
+from simfl.algorithms.adpsgd import ADPSGD
 from simfl.audits.network import Network, network
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
+from simfl.privacy.network import row_space
 from simfl.records import RunFolder
 from simfl.simulation.runner import Simulation, prepare
 from simfl.tape.executor import choose_device
@@ -48,23 +50,23 @@ ROUGH = {
 CLIENT = {"mechanism": "gaussian_update"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "privacy"),
-    [
-        ("adpsgd", {}, {}),
-        ("adpsgd", {"exchange": "atomic", "sampling": "shuffle"}, {"neighbors": "replace_one"}),
-        ("decentralized_sgd", {"sampling": "without_replacement"}, {"neighbors": "replace_one"}),
-        ("sgp", {}, {}),
-        ("gossip_learning", {"period": "1 ms"}, {}),
-        ("sync_sgd", {}, {}),
-        ("async_sgd", {}, {}),
-        ("async_fl", {}, {}),
-        ("fedavg", {}, CLIENT),
-        ("fedbuff", {"buffer_size": 2}, CLIENT),
-        ("fedasync", {}, CLIENT),
-        ("without_replacement_sgd", {"projection": None}, {"neighbors": "replace_one"}),
-    ],
-)
+KINDS = [
+    ("adpsgd", {}, {}),
+    ("adpsgd", {"exchange": "atomic", "sampling": "shuffle"}, {"neighbors": "replace_one"}),
+    ("decentralized_sgd", {"sampling": "without_replacement"}, {"neighbors": "replace_one"}),
+    ("sgp", {}, {}),
+    ("gossip_learning", {"period": "1 ms"}, {}),
+    ("sync_sgd", {}, {}),
+    ("async_sgd", {}, {}),
+    ("async_fl", {}, {}),
+    ("fedavg", {}, CLIENT),
+    ("fedbuff", {"buffer_size": 2}, CLIENT),
+    ("fedasync", {}, CLIENT),
+    ("without_replacement_sgd", {"projection": None}, {"neighbors": "replace_one"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "privacy"), KINDS)
 def test_views_are_ordered_and_certified_by_the_smaller(kind, options, privacy):
     rough = {} if kind == "without_replacement_sgd" else ROUGH
     report = network(scenario(kind, options=options, privacy=privacy, **rough))
@@ -228,6 +230,64 @@ def test_what_cannot_be_accounted_for_is_refused_in_one_line(content, options, m
     with pytest.raises(ScenarioError, match=message) as caught:
         network(content, **options)
     assert "\n" not in str(caught.value)
+
+
+class Silent(ADPSGD):
+    """An algorithm of one's own, which might say nothing of what it sends."""
+
+    kind = "silent"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (
+            {"kind": "tests.audits.test_network:Silent"},
+            r"algorithm\.kind: expected an algorithm of simfl's, found tests\.",
+        ),
+        (
+            {"kind": "adpsgd", "optimizer": {"kind": "momentum", "state": {"average": True}}},
+            r"algorithm\.optimizer\.state: ",
+        ),
+        ({"kind": "adpsgd", "optimizer": {"kind": "momentum", "clip_norm": 1.0}}, r"algorithm\.optimizer: "),
+    ],
+)
+def test_what_travels_unseen_is_refused(algorithm, message):
+    with pytest.raises(ScenarioError, match=message):
+        Network({**scenario(), "algorithm": {"batch_size": 16, **algorithm}})
+
+
+def test_momentum_that_stays_at_home_is_a_linear_form():
+    report = network(scenario(options={"optimizer": {"kind": "momentum"}}), observers=[0])
+    assert (report.pairs["published_mu"] > 0.0).any()
+
+
+RACE = ("without_replacement_sgd", {"contention": "race", "projection": None}, {"neighbors": "replace_one"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "privacy"), [*KINDS, RACE, ("sgp", {"overlap": 1}, {}), ("async_fl", {"aggregators": [2]}, {})]
+)
+def test_what_a_node_sends_and_works_on_follows_from_what_it_saw(kind, options, privacy):
+    """Else it has seen more than is accounted for: in a race, versions that are newer than what set out to it."""
+    rough = {"links": {**ROUGH["links"], "latency": {"kind": "lognormal", "mean": "10 ms", "sigma": 1.0}}}
+    if not kind.startswith("without"):
+        rough["availability"] = ROUGH["availability"]
+    found = Network(scenario(kind, options=options, privacy=privacy, **rough))
+    checked = 0
+    for node in range(found.count + len(found.servers)):
+        observer = found.observer([node])
+        seen = found.seen(observer)
+        made = {one.read for one in found.knowledge.batches if one.client == node}
+        made |= {one.row for one in found.knowledge.messages if one.source == node}
+        a, _ = found.matrices(seen, observer)
+        more, _ = found.matrices(sorted(made), observer)
+        more = more[more.any(axis=1)]
+        space = row_space(a) if len(a) else np.zeros((0, more.shape[1]))
+        rest = more - (more @ space.T) @ space
+        assert np.abs(rest).max(initial=0.0) < 1e-9 * np.abs(more).max(initial=1.0)
+        checked += len(more)
+    assert checked > 0
 
 
 class Straight:
