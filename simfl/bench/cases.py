@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,9 @@ class Case:
     sections: dict[str, Any]
 
 
-def _case(data: str, model: str, workers: int, updates: int, algorithm: str = "adpsgd", **sections: Any) -> Case:
+def _case(
+    data: str, model: str | dict[str, Any], workers: int, updates: int, algorithm: str = "adpsgd", **sections: Any
+) -> Case:
     options = {**({"exchange": "atomic"} if algorithm == "adpsgd" else {}), **sections.pop("options", {})}
     # More workers than the data can be divided among draw their examples from all of it.
     few = workers > 40 if data == "digits" else workers > 1_000
@@ -37,7 +39,7 @@ def _case(data: str, model: str, workers: int, updates: int, algorithm: str = "a
         updates,
         {
             "data": {"set": data, "partition": part},
-            "model": {"kind": model},
+            "model": {"kind": model} if isinstance(model, str) else model,
             "algorithm": {"kind": algorithm, "batch_size": 32, "step_size": 0.05, **options},
             **sections,
         },
@@ -69,6 +71,8 @@ CASES: dict[str, Case] = {
     "mnist-softmax-fedbuff": _case("mnist", "softmax", 1_000, 8_000, "fedbuff", options=_ROUNDS),
     "mnist-softmax-mapa": _case("mnist", "softmax", 1_000, 20_000, "mapa", options=_STAGES, privacy=_LAPLACE),
     "mnist-lenet5-adpsgd": _case("mnist", "lenet5", 16, 3_000),
+    "cifar10-resnet8-adpsgd": _case("cifar10", "resnet", 16, 800),
+    "cifar10-resnet20-adpsgd": _case("cifar10", {"kind": "resnet", "blocks": 3}, 16, 300),
 }
 
 
@@ -82,39 +86,54 @@ QUICK = (
 )
 
 
-def scenario_of(name: str, updates: int | None = None, workers: int | None = None) -> Any:
-    """Return the scenario of a case."""
+#: A case for each kind of model, for `simfl bench --widths`.
+MODELS = ("digits-softmax-adpsgd", "mnist-softmax-adpsgd", "mnist-mlp-gossip", "mnist-lenet5-adpsgd")
+
+
+#: The data sets that are files: what tells that one is there, and the shape of the examples that take its place.
+FILES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "mnist": ("train-images*", (60_000, 784)),
+    "cifar10": ("*", (10_000, 32, 32, 3)),
+}
+
+
+def scenario_of(
+    name: str, updates: int | None = None, workers: int | None = None, width: int | Literal["auto"] = "auto"
+) -> Any:
+    """Return the scenario of a case, with other numbers where they are given."""
     from simfl.scenario import from_mapping
 
     case = CASES[name]
     count = workers or case.workers
     total = updates or case.updates
     sections = json.loads(json.dumps(case.sections))
-    if sections["data"]["set"] == "mnist" and not _has_mnist():
-        sections["data"] = {"set": "npz", "path": str(_stand_in()), "partition": sections["data"]["partition"]}
+    data = sections["data"]["set"]
+    if data in FILES and not _has_files(data):
+        sections["data"] = {"set": "npz", "path": str(_stand_in(data)), "partition": sections["data"]["partition"]}
     return from_mapping(
         {
             "name": name,
             "clients": {"count": count, "jitter": {"kind": "lognormal", "sigma": 0.1}},
             "stop": {"updates": total},
             "evaluate": {"every": {"updates": total}},
+            "execution": {"width": width},
             **sections,
         }
     )
 
 
-def _has_mnist() -> bool:
+def _has_files(data: str) -> bool:
     root = os.environ.get("SIMFL_DATA")
-    return root is not None and any(Path(root, "mnist").glob("train-images*"))
+    return root is not None and any(Path(root, data).glob(FILES[data][0]))
 
 
-def _stand_in() -> Path:
-    """Random data of MNIST's shape, for machines without it: speed does not depend on the values."""
-    path = Path(tempfile.gettempdir()) / "simfl-bench-mnist-shape.npz"
+def _stand_in(data: str) -> Path:
+    """Random data of the same shape, for machines without the files: speed does not depend on the values."""
+    path = Path(tempfile.gettempdir()) / f"simfl-bench-{data}-shape.npz"
     if not path.exists():
         generator = np.random.default_rng(0)
-        x = generator.random((60_000, 784), dtype=np.float32)
-        y = generator.integers(0, 10, 60_000).astype(np.int32)
+        x = generator.random(FILES[data][1], dtype=np.float32)
+        y = generator.integers(0, 10, len(x)).astype(np.int32)
         partial = path.with_suffix(".partial.npz")
         np.savez(partial, x_train=x, y_train=y, x_test=x[:10_000], y_test=y[:10_000])
         partial.replace(path)

@@ -129,13 +129,29 @@ def run_bench(
     results = []
     for name in names:
         echo(name)
-        command = [sys.executable, "-m", "simfl.bench.measuring", name, device or "", "quick" if quick else ""]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise RunError(f"bench: {name} failed: {last}")
-        results.append(json.loads(done.stdout.strip().splitlines()[-1]))
+        results.append(_in_process("measuring", name, device or "", "quick" if quick else ""))
     return results
+
+
+def run_widths(
+    cases: Sequence[str], device: str | None = None, echo: Callable[[str], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """Measure cases at several widths, each in a fresh process, and return what `measure_widths` does of all."""
+    results: list[dict[str, Any]] = []
+    for name in cases:
+        echo(name)
+        results += _in_process("widths", name, device or "")
+    return results
+
+
+def _in_process(module: str, name: str, *arguments: str) -> Any:
+    """Return what a module of this package prints of a case, in a process of its own."""
+    command = [sys.executable, "-m", f"simfl.bench.{module}", name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunError(f"bench: {name} failed: {last}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -20,14 +20,21 @@ def bench(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The five cases that matter, in about a minute.")] = False,
+    widths: Annotated[
+        bool, typer.Option("--widths", help="Each case at several numbers of operations per step, and of workers.")
+    ] = False,
     device: Device = None,
     json: Json = None,
 ) -> None:
     """Measure updates per second, against the limit that the bare kernel sets on this machine."""
-    from simfl.bench.cases import CASES, QUICK
-    from simfl.bench.measuring import run_bench
+    from simfl.bench.cases import CASES, MODELS, QUICK
+    from simfl.bench.measuring import run_bench, run_widths
 
+    if widths and quick:
+        raise ScenarioError("bench: expected one of --quick and --widths, found both")
     if cases == ["peers"]:
+        if widths or quick:
+            raise ScenarioError("bench peers: expected neither --quick nor --widths, which are for cases")
         _peers(device, json)
         return
     for case in cases or []:
@@ -38,16 +45,16 @@ def bench(
     results: list[dict[str, Any]] = []
     failed = False
     try:
-        for case in cases or (QUICK if quick else CASES):
+        for case in cases or (MODELS if widths else QUICK if quick else CASES):
             try:
-                results += run_bench([case], device, say, quick)
+                results += run_widths([case], device, say) if widths else run_bench([case], device, say, quick)
             except RunError as error:  # one case that fails does not cost the others' minutes
                 failed = True
                 say(str(error))
     finally:
         write_json(json, results)
         if not aside(json):
-            show_bench(results)
+            (show_widths if widths else show_bench)(results)
     if failed:
         raise typer.Exit(RUN_FAILED)
 
@@ -101,3 +108,26 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
         cells = {name: [row[name] for row in rows] for name in rows[0]}
         print("the world is compiled" if results[0]["compiled"] else "the world is not compiled: make compiled")
         console.show_parts(console.tables_of(cells, screen.width, text={"case", "device"}), screen)
+
+
+def show_widths(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print updates per second by width, the fastest with a star; the table's own choice has a column."""
+    from simfl.cli import console
+    from simfl.records.display import show_count
+
+    if not results:
+        return
+    rates = [result["updates_per_s"] for result in results]
+    tried = sorted({width for own in rates for width in own}, key=int)
+    cells = {
+        "case": [str(result["case"]) for result in results],
+        "workers": [show_count(result["workers"]) for result in results],
+        "auto": [show_count(result["automatic"]) for result in results],
+        **{
+            width: [show_count(own[width]) + ("*" if own[width] == max(own.values()) else "") for own in rates]
+            for width in tried
+        },
+    }
+    print("updates per second by operations per step; * is the fastest, auto is what `execution.width: auto` has")
+    screen = console.output()
+    console.show_parts(console.tables_of(cells, screen.width, text={"case"}), screen)

@@ -1,0 +1,82 @@
+"""Widths are tried one after the other, and the table says which is the fastest beside the one that `auto` has."""
+
+import tempfile
+
+import pytest
+
+from simfl.bench import cases, measuring, widths
+from simfl.bench.cases import CASES, MODELS, scenario_of
+from simfl.errors import RunError
+from simfl.simulation.runner import prepare
+from simfl.tape.executor import automatic_width
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_every_width_and_number_of_workers_is_measured(monkeypatch):
+    monkeypatch.setattr(widths, "WORKERS", (4,))
+    rows = widths.measure_widths("digits-softmax-adpsgd-16", "cpu", (1, 8), seconds=0.001)
+    assert [(row["case"], row["workers"], row["device"]) for row in rows] == [
+        ("digits-softmax-adpsgd-16", 4, "cpu"),
+        ("digits-softmax-adpsgd-16", 16, "cpu"),
+    ]
+    model = prepare(scenario_of("digits-softmax-adpsgd-16", 10)).problem.model
+    for row in rows:
+        assert row["automatic"] == automatic_width(model, row["workers"], "cpu")
+        assert set(row["updates_per_s"]) == {"1", "8"}
+        assert all(rate > 0 for rate in row["updates_per_s"].values())
+
+
+def test_the_case_has_the_width_that_is_tried():
+    assert scenario_of("digits-softmax-adpsgd", 10, 4, 32).execution.width == 32
+    assert scenario_of("digits-softmax-adpsgd").execution.width == "auto"
+
+
+def test_a_process_that_fails_is_one_line():
+    with pytest.raises(RunError, match=r"^bench: digits-softmax-sync failed: .*'no-device'") as caught:
+        measuring.run_widths(["digits-softmax-sync"], "no-device")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_table_marks_the_fastest(simfl_, monkeypatch):
+    asked = []
+
+    def run_widths(names, device, echo):
+        asked.extend(names)
+        rates = {"1": 1000.0, "8": 20_000.0, "16": 19_999.0}
+        return [{"case": names[0], "workers": 16, "device": "cpu", "automatic": 16, "updates_per_s": rates}]
+
+    monkeypatch.setattr(measuring, "run_widths", run_widths)
+    code, out, _ = simfl_("bench", "--widths")
+    assert code == 0
+    assert asked == list(MODELS)
+    assert "1,000" in out
+    assert "20,000*" in out
+    assert "19,999*" not in out
+    assert {CASES[name].sections["model"]["kind"] for name in MODELS} == {"softmax", "mlp", "lenet5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--widths", "--quick"), "expected one of --quick and --widths, found both"),
+        (("peers", "--widths"), "expected neither --quick nor --widths"),
+    ],
+)
+def test_widths_are_for_cases_alone(simfl_, words, said):
+    code, _, err = simfl_("bench", *words)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("data", cases.FILES)
+def test_a_case_runs_without_the_files_of_its_data(data, monkeypatch, tmp_path):
+    name = next(name for name, own in CASES.items() if own.sections["data"]["set"] == data)
+    pattern, shape = cases.FILES[data]
+    monkeypatch.setattr(cases, "FILES", {data: (pattern, (400, *shape[1:]))})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+    problem = prepare(scenario_of(name, 10, 4)).problem
+    assert problem.model.kind == CASES[name].sections["model"]["kind"]
+    assert problem.data.train_x.shape == (400, *shape[1:])
+    assert [file.name for file in tmp_path.iterdir()] == [f"simfl-bench-{data}-shape.npz"]
