@@ -72,6 +72,7 @@ class AsyncFL(ServerAlgorithm):
         rounds: int | None = None,
         local_steps: bool = False,
         decay: tuple[float, float] | None = None,
+        step_size_of: str = "all",
         mask: int = 1,
         aggregation: str = "sum",
         aggregators: Sequence[int] = (),
@@ -85,6 +86,8 @@ class AsyncFL(ServerAlgorithm):
             local_steps: move the client's model after every mini-batch of the nominal size.
             decay: (eta_0, beta) of step sizes that fall from gradient to gradient ("diminishing_1"), with local steps
                 only; None: one step size per round ("diminishing_2").
+            step_size_of: whose gradients t of the step size counts: "all": S_i of all clients; "each": S_i over the
+                number of clients.
             mask: D, each update has a random 1/D of the entries, D times as large; what is computed is the tape's
                 matter (`LearningProblem.blocks`), here it decides about bytes.
             aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
@@ -101,6 +104,7 @@ class AsyncFL(ServerAlgorithm):
             raise ValueError(f"mask: expected 1 with local steps or sampling shuffle, found {mask}")
         self.mask = mask
         self.local, self.decay = local_steps, decay
+        self._counted_by = count if step_size_of == "each" else 1
         self.averaging = aggregation == "mean"
         entries = len(training.initial)
         self._update_bytes = 4 * -(-entries // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
@@ -173,11 +177,11 @@ class AsyncFL(ServerAlgorithm):
         return float(self.num_clients * self.sizes.rounds_for(epochs * self._total))
 
     def step_at(self, i: int) -> float:
-        """Return eta_i, the step size of round i: the schedule's at t = S_i gradients."""
+        """Return eta_i, the step size of round i: the schedule's at t = S_i gradients, or a client's share."""
         if not callable(self._schedule):
             return self._schedule
         before = self.sizes.total(i)
-        return self._schedule(i, before, before / self._total)
+        return self._schedule(i, before // self._counted_by, before / self._total)
 
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget.
@@ -425,8 +429,8 @@ class AsyncFL(ServerAlgorithm):
         noise = eta * self._noise_scale[me] if until == under_way.steps else 0.0
         step = (eta * nominal, 0.0, 0.0, 0.0)
         if self.decay is not None:
-            per_step = float(self.num_clients * nominal)
-            step = (self.decay[0] * nominal, self.decay[1], self.sizes.total(i) + per_step * under_way.done, per_step)
+            before, per_step = self.sizes.total(i) / self._counted_by, self.num_clients * nominal / self._counted_by
+            step = (self.decay[0] * nominal, self.decay[1], before + per_step * under_way.done, per_step)
         draw = self._draws[me]
         self._draws[me] = draw + steps
         promise = self.tape.train(self.model[me], me, draw, steps, nominal, step, noise, self.sizes.of(i, me))

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfl.data.base import Dataset, FloatArray, Step
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
-OPTIONS = ("classes", "pca", "normalize", "fit_on")
+OPTIONS = ("classes", "pca", "pca_center", "normalize", "fit_on")
 """What `transform` takes."""
 NORMALIZATIONS = ("none", "unit_sphere", "standard", "unit_sphere_with_constant")
 
@@ -25,6 +26,7 @@ def transform(
     data: Dataset,
     classes: Sequence[int] | None = None,
     pca: int | None = None,
+    pca_center: bool = True,
     normalize: str = "none",
     fit_on: Mapping[str, int] | None = None,
     streams: Streams | None = None,
@@ -35,6 +37,7 @@ def transform(
         data: the set as loaded.
         classes: those to keep, numbered anew in this order; None keeps all.
         pca: number of principal components to keep, or None to keep the features.
+        pca_center: subtract the mean before.
         normalize: "none", "unit_sphere" (each example divided by its L2 norm), "unit_sphere_with_constant" (the same,
             with a constant feature) or "standard" (each feature brought to mean 0 and deviation 1).
         fit_on: {"public": N}: what is fitted comes from N training examples, which are taken out; None: from all.
@@ -54,7 +57,7 @@ def transform(
     if fit_on is not None:
         data, public = set_apart(data, fit_on["public"], (streams or Streams(0)).generator("public"))
     if pca is not None:
-        project = principal_axes(data.scaling(data.train_x) if public is None else public, pca)
+        project = principal_axes(data.scaling(data.train_x) if public is None else public, pca, pca_center)
         public = None if public is None else project(public)
         data = data.through(project, image_shape=None)
     if normalize == "unit_sphere":
@@ -114,14 +117,16 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     )
 
 
-def principal_axes(fitted: FloatArray, components: int) -> Step:
+def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> Step:
     """Return the projection to principal axes, without whitening, [n, ...] to f32 [n, k].
 
-    z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues.
+    z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues; without centring,
+    z = V^T x, V those of the matrix of second moments.
 
     Args:
         fitted: [n, ...], flattened to [n, p]: what mean and axes are taken from.
         components: k, from 1 to min(n, p).
+        center: subtract the mean.
     """
     from sklearn.decomposition import PCA
 
@@ -131,10 +136,23 @@ def principal_axes(fitted: FloatArray, components: int) -> Step:
         raise ScenarioError(
             f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), found {components}"
         )
+    if not center:
+        axes = _uncentred(flat.astype(np.float64), components)
+        return lambda x: (x.reshape(len(x), -1) @ axes).astype(np.float32)
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
     solver.fit(flat.astype(np.float64))
     return lambda x: solver.transform(x.reshape(len(x), -1)).astype(np.float32)
+
+
+def _uncentred(flat: NDArray[np.float64], components: int) -> NDArray[np.float64]:
+    """Return the right singular vectors of the largest singular values, [p, k], the largest entry of each positive."""
+    n, p = flat.shape
+    axes = np.linalg.eigh(flat.T @ flat)[1][:, ::-1] if n >= p else np.linalg.svd(flat, full_matrices=False)[2].T
+    axes = axes[:, :components]
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(components)]
+    found: NDArray[np.float64] = axes * np.sign(largest)
+    return found
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:

@@ -15,6 +15,7 @@ from simfl.scenario.fields import (
     ByKind,
     Config,
     Count,
+    Flag,
     Index,
     Letters,
     NonNegative,
@@ -81,6 +82,12 @@ class RealData(DataConfig):
     pca: Count | None = Field(
         default=None, description="number of principal components to keep, before `normalize`; null keeps all features"
     )
+    pca_center: Flag = Field(
+        default=True,
+        exclude_if=bool,
+        description="whether the mean is subtracted before `pca`; without, the first component is near the mean. Not "
+        "written where it is true",
+    )
     fit_on: FitOn | None = Field(
         default=None,
         description="what the axes of `pca` and the means and deviations of standard are taken from; null: from all "
@@ -94,7 +101,9 @@ class RealData(DataConfig):
 
     @model_validator(mode="after")
     def _something_to_fit(self) -> RealData:
-        """Refuse public examples that nothing is fitted on."""
+        """Refuse public examples that nothing is fitted on, and words on a PCA that is not asked for."""
+        if not self.pca_center and self.pca is None:
+            raise InvalidValueError(Problem("pca beside it", "none", "remove it", ("pca_center",)))
         if self.fit_on is not None and not self.fitted:
             raise InvalidValueError(
                 Problem("pca, or normalize: standard, beside it", "neither", "remove it", ("fit_on",))

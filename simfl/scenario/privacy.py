@@ -371,6 +371,17 @@ class OnePassGaussian(MechanismConfig):
     )
 
 
+class UnclippedOnePass(OnePassGaussian):
+    """The noise of one_pass_gaussian on gradients that are not clipped, as the paper's listings have it: no account."""
+
+    mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
+    lipschitz: Positive | None = Field(
+        default=None,
+        description="L, which the noise is made for, and which gradients should not exceed; null: 1 without l2 and "
+        "1 + l2 R with it",
+    )
+
+
 class UnclippedGaussian(MechanismConfig):
     """Noise of a given size on the sum of gradients that are not clipped, as some papers print it: never certified."""
 
@@ -381,6 +392,13 @@ class UnclippedGaussian(MechanismConfig):
 
 
 Privacy = Annotated[
-    Gaussian | GaussianUpdate | LaplaceL2 | Laplace | LaplaceL2RadiusOnly | OnePassGaussian | UnclippedGaussian,
+    Gaussian
+    | GaussianUpdate
+    | LaplaceL2
+    | Laplace
+    | LaplaceL2RadiusOnly
+    | OnePassGaussian
+    | UnclippedOnePass
+    | UnclippedGaussian,
     ByKind("mechanism", default="gaussian"),
 ]

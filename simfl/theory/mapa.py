@@ -18,7 +18,8 @@ What one has to know before using a number from here:
 - Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is no differential
   privacy. Clipping makes dS a bound for all data, and then delta = 0.
 - The claim is epsilon for each iteration, with respect to the examples in its batch. `total` says what a run costs.
-- Three rules for the next dS are printed, see `Rule`. They differ, and Table 2's makes dS grow.
+- Three rules for the next dS are printed, see `Rule`. Table 2's makes dS grow if its Delta_s is Delta_b; if it is the
+  bound 2 Delta_b/(P (tau + 1)) on the squared gradient, it is the text's.
 - Remark 2's condition on (11) must read gamma_t - L gamma_t² - L (tau+1)² gamma_t² >= 0.
 """
 

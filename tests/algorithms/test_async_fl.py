@@ -230,15 +230,18 @@ def test_staleness_counts_from_the_broadcast_that_a_model_is():
     assert max(row[4] for row in watched.rows) >= 2 * K
 
 
-def test_rows_have_the_step_size_and_the_noise_of_their_round():
+@pytest.mark.parametrize("of", ["all", "each"])
+def test_rows_have_the_step_size_and_the_noise_of_their_round(of):
     called = []
     training = make_training([100] * K, noise_std=2.5)
     object.__setattr__(training, "step_size", lambda *at: called.append(at) or 1.0 / (1 + at[0]))
     sizes = sizes_of(PolynomialSizes(12.0))
-    _, rows = run_without_numbers("async_fl", make_world(K), training=training, rounds=6, sizes=sizes)
+    options = {"rounds": 6, "sizes": sizes, "step_size_of": of}
+    _, rows = run_without_numbers("async_fl", make_world(K), training=training, **options)
     assert {(row[6], row[7]) for row in rows} == {(1.0 / (1 + i), 2.5) for i in range(6)}
     assert all(row[6] == 1.0 / (1 + row[3]) for row in rows)
-    assert set(called) == {(i, 12 * i * (i + 1) // 2, 12 * i * (i + 1) / 2 / 400) for i in range(6)}
+    computed = [12 * i * (i + 1) // 2 for i in range(6)]
+    assert set(called) == {(i, s // (K if of == "each" else 1), s / 400) for i, s in enumerate(computed)}
 
 
 def test_a_broadcast_that_was_overtaken_is_ignored():
@@ -455,11 +458,13 @@ def local_steps(problem, w, client, draw, count, step):
     return w
 
 
-@pytest.mark.parametrize("decay", [None, (0.006, 0.01)])
-def test_local_steps_replayed_in_numpy(decay):
+@pytest.mark.parametrize(("decay", "of"), [(None, "all"), ((0.006, 0.01), "all"), ((0.006, 0.01), "each")])
+def test_local_steps_replayed_in_numpy(decay, of):
     problem = make_problem(K, local=True, l2=0.02, power=0.5)
     sizes = sizes_of(PolynomialSizes(20.0, 1.0, 60.0))
-    script = Script(problem, updates=50, gate=RoundsGate(2), local_steps=True, decay=decay, sizes=sizes)
+    own = K if of == "each" else 1  # a client's share of what all have computed
+    options = {"gate": RoundsGate(2), "local_steps": True, "decay": decay, "step_size_of": of, "sizes": sizes}
+    script = Script(problem, updates=50, **options)
     start = script.training.initial.astype(np.float64)
     v, done, k = start.copy(), {}, 0
     models, updates = {0: start.copy()}, {}
@@ -476,7 +481,8 @@ def test_local_steps_replayed_in_numpy(decay):
             if decay is None:
                 assert step == (STEP, 0.0, 0.0, 0.0)
             else:
-                assert step == (0.006 * 8, 0.01, sizes.total(at[client]) + 8 * K * made[client], 8 * K)
+                before = (sizes.total(at[client]) + 8 * K * made[client]) / own
+                assert step == (0.006 * 8, 0.01, pytest.approx(before), 8 * K / own)
             moved = local_steps(problem, w[client], client, draw, count, step)
             change[client] = change[client] + (moved - w[client])
             w[client], made[client] = moved, made[client] + count

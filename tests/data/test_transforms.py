@@ -31,6 +31,16 @@ def test_pca_agrees_with_the_singular_values(n: int, p: int, k: int) -> None:
     assert reduced.dtype == np.float32
 
 
+@pytest.mark.parametrize(("n", "p", "k"), [(60, 8, 3), (6, 10, 4)])
+def test_pca_without_centring_keeps_the_mean(n: int, p: int, k: int) -> None:
+    train, test = features(n, p), features(5, p, seed=1)
+    project = principal_axes(train, k, center=False)
+    _, singular, axes = np.linalg.svd(train, full_matrices=False)
+    np.testing.assert_allclose(np.linalg.norm(project(train), axis=0), singular[:k], rtol=1e-4)
+    np.testing.assert_allclose(np.abs(project(test)), np.abs(test @ axes[:k].T), rtol=1e-3, atol=1e-3)
+    assert np.linalg.norm(project(train).mean(axis=0)) > 1.0 > np.linalg.norm(principal_axes(train, k)(train).mean(0))
+
+
 @pytest.mark.parametrize("components", [0, 9])
 def test_pca_needs_that_many_features(components: int) -> None:
     message = rf"^data\.pca: expected 1 to 8 components \(60 examples, 8 features\), found {components}$"
@@ -136,6 +146,7 @@ def test_what_is_fitted_comes_from_public_examples_that_nobody_holds() -> None:
         {"pca": 5, "normalize": "standard"},
         {"normalize": "unit_sphere_with_constant"},
         {"pca": 5, "normalize": "unit_sphere", "fit_on": {"public": 100}},
+        {"pca": 5, "pca_center": False, "normalize": "unit_sphere"},
         {"normalize": "none"},
     ],
 )

@@ -175,8 +175,8 @@ BROKEN = [
     Broken(
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
-        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, fit_on, test_fraction), "
-        "found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, csv, table, leaf or text",
+        "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, pca_center, fit_on, "
+        "test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, csv, table, leaf or text",
     ),
     Broken(
         "unknown_kind",
@@ -226,7 +226,7 @@ BROKEN = [
         "unknown_mechanism",
         ADPSGD + "privacy: {mechanism: gausian}\n",
         "{file}: privacy.mechanism: expected gaussian, gaussian_update, laplace_l2, laplace, laplace_l2_radius_only, "
-        "one_pass_gaussian or "
+        "one_pass_gaussian, one_pass_gaussian_unclipped or "
         "gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?",
     ),
     Broken(

@@ -19,6 +19,17 @@ from simfl.scenario.fields import Config
 from tests.scenario.strategies import scenarios
 
 
+def test_what_was_always_so_leaves_digests_alone() -> None:
+    text = "algorithm: {kind: adpsgd}\ndata: {set: digits, pca: 5%s}"
+    usual, said, other = (loads(text % more, "s") for more in ("", ", pca_center: true", ", pca_center: false"))
+    assert usual.digest() == said.digest() != other.digest()
+    assert "pca_center" not in usual.resolved()["data"]
+    assert other.resolved()["data"]["pca_center"] is False
+    assert loads(other.to_yaml(), "again") == other
+    with pytest.raises(ScenarioError, match=r"^s:.*data\.pca_center: expected pca beside it, found none; remove it$"):
+        loads("algorithm: {kind: adpsgd}\ndata: {pca_center: false}", "s")
+
+
 def test_an_algorithm_alone_is_a_scenario() -> None:
     scenario = loads("algorithm: {kind: adpsgd}", "tiny")
     assert scenario.name == "tiny"

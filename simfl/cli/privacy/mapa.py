@@ -209,7 +209,8 @@ def _notes(stages: tuple[Stage, ...], steps: int, second_moment: str) -> list[st
         notes.append(f"The first stage is longer than the run ({first.steps:,} updates): the recipe is of no use here.")
     elif first.table2_sensitivity > first.sensitivity:
         notes.append(
-            f"Table 2's rule for the next dS, 2 sqrt(Delta_b)/b, would make it grow from {show(first.sensitivity)} to "
-            f"{show(first.table2_sensitivity)}; the stages follow Algorithm 1."
+            f"Table 2's rule for the next dS, 2 sqrt(Delta_s)/b, would make it grow from {show(first.sensitivity)} to "
+            f"{show(first.table2_sensitivity)} if its Delta_s is Delta_b; if it is the bound on the squared gradient, "
+            "the rule is that of the text. The stages follow Algorithm 1."
         )
     return notes

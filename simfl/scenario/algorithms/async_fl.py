@@ -41,8 +41,8 @@ class AsyncFl(AlgorithmConfig):
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
         description="step size on each single gradient, since updates are sums; t counts the gradients, or the rounds "
-        "(updates), before a round; null: Theorem 5's with its sizes, or 0.1/(1 + 0.001 t) with l2 and "
-        "0.1/(1 + 0.01 sqrt t) without",
+        "(updates), before a round (see step_size_of); null: Theorem 5's with its sizes, or 0.1/(1 + 0.001 t) with l2 "
+        "and 0.1/(1 + 0.01 sqrt t) without",
     )
     batch_size: Count = Field(
         default=32,
@@ -82,6 +82,11 @@ class AsyncFl(AlgorithmConfig):
         default="round",
         description="whether step sizes fall from round to round (diminishing_2), or from gradient to gradient "
         "(diminishing_1), with local_steps only",
+    )
+    step_size_of: Literal["all", "each"] = Field(
+        default="all",
+        description="whose gradients t of the step size counts before a round: those of all clients together, or of "
+        "each, which is a share of one over the number of clients",
     )
     mask: Count = Field(
         default=1, description="D: an update has a random 1/D of the entries, D times as large; 1: all of them"

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
 from simfl.privacy.ledger import Terms
+from simfl.privacy.mechanisms import UnclippedGaussian
 from simfl.privacy.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import DeepQSgd, PassedModels
-from simfl.scenario.privacy import OnePassGaussian
+from simfl.scenario.privacy import OnePassGaussian, UnclippedOnePass
 from simfl.scenario.schedules import Capped, Schedule
 from simfl.simulation.kinds.base import Kind
 from simfl.simulation.privacy import Protection
@@ -106,14 +107,15 @@ def protect_one_pass(scenario: Scenario, sizes: NDArray[np.int64], tasks: int, h
         level = dp_sgd_noise(
             privacy.epsilon, delta, batch_size=config.batch_size, visits=visits, calibration=privacy.calibration
         ).noise_multiplier
-    refusal = _uncovered(scenario, int(sizes.max()), norm)
+    clips = not isinstance(privacy, UnclippedOnePass)
+    refusal = _uncovered(scenario, int(sizes.max()), norm) if clips else UnclippedGaussian.refusal
     terms = Terms(privacy.mechanism, delta, lipschitz, "replace_one", refusal=refusal)
     claim = OnePassClaim(privacy.epsilon, delta, privacy.calibration, privacy.budget, visits)
     ledger = OnePassLedger(terms, sizes, config.batch_size, level, tasks, holders, claim)
     stds = [level * lipschitz] * len(sizes)
     warnings = [] if refusal is None else [f"privacy: epsilon is not certified: {refusal}"]
     warnings += _warnings(scenario, ledger, lipschitz, norm)
-    return Protection(lipschitz, "example", "gaussian", stds, stds, ledger, tuple(warnings))
+    return Protection(lipschitz if clips else None, "example", "gaussian", stds, stds, ledger, tuple(warnings))
 
 
 def _config(scenario: Scenario) -> PassedModels:
@@ -152,7 +154,11 @@ def _warnings(scenario: Scenario, ledger: OnePassLedger, lipschitz: float, norm:
     privacy = cast(OnePassGaussian, scenario.privacy)
     intercept = getattr(scenario.model, "intercept", False)
     steepest = math.sqrt(norm**2 + intercept)
-    if scenario.model.kind in CONVEX and steepest > lipschitz * (1.0 + 1e-5):
+    if (
+        scenario.model.kind in CONVEX
+        and not isinstance(privacy, UnclippedOnePass)
+        and steepest > lipschitz * (1.0 + 1e-5)
+    ):
         yield (
             f"privacy.lipschitz: gradients may have norms up to {steepest:.4g} and are clipped to {lipschitz:.4g}; "
             "normalize: unit_sphere_with_constant has norms of 1, with the intercept"

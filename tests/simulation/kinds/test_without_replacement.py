@@ -51,6 +51,17 @@ def test_the_noise_on_the_mean_gradient_is_that_of_the_papers_formula(options, s
     assert protection.ledger.delta == pytest.approx(DELTA)
 
 
+def test_without_clipping_there_is_the_same_noise_and_no_account():
+    protection, warnings = protected("_unclipped" + CLASSIC + ", lipschitz: 1", norm=math.sqrt(2))
+    assert np.array(protection.scales) / 50 == pytest.approx(np.full(10, 0.266697), rel=3e-6)
+    assert protection.clipping_norm is None
+    assert not protection.ledger.certified
+    assert [warning for warning in warnings if "gradients are not clipped" in warning]
+    assert not [warning for warning in warnings if "privacy.lipschitz" in warning]
+    clipped, _ = protected(CLASSIC + ", lipschitz: 1")
+    assert clipped.clipping_norm == 1.0
+
+
 def test_a_joint_budget_has_all_tasks_nodes_and_visits_within_epsilon():
     for options, uses in (({}, 10), ({"holders": 4}, 40), ({"kind": "random_walk_sgd"}, 50), ({"tasks": 1}, 1)):
         protection, warnings = protected("", **options)
