@@ -1,7 +1,8 @@
 """Write docs/reproduction.md, the verdicts on papers' claims, from the tables in results/reference/.
 
     python docs/make_reproduction.py            # from the tables that are there
-    python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first
+    python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
+                                                # form of a study where it was run
 
 A test compares what it writes with the file, so that no verdict is typed in.
 """
@@ -27,8 +28,10 @@ INTRODUCTION = """\
 
 <!-- Written by docs/make_reproduction.py from results/reference/; run it again. -->
 
-`simfl reproduce` runs the studies of five papers, and one of the privacy of whole networks, and judges their claims;
-every verdict below was computed from the tables of runs, by the rule that its evidence names.
+`simfl reproduce` runs the studies of five papers, and one of the privacy of whole networks, and judges their claims.
+A paper leaves settings open: a claim is judged under every defensible *reading* of them, by the intervals of at least
+five seeds, and the verdict says under which readings it holds and which choice decides. Every verdict below was
+computed from the tables of runs; the page of a paper has a table of the readings of every claim.
 
 ```sh
 simfl reproduce --list
@@ -42,20 +45,21 @@ The page of a paper, with every number beside the paper's own, is written to `re
 
 
 def take_over(results: Path) -> None:
-    """Copy tables, pages and figures of full studies to where they are kept."""
+    """Copy tables, pages and figures of studies to where they are kept: those of the full form, or else the quick."""
+    source = results / "reproduction"
     for name in PAPERS:
-        source = results / "reproduction"
-        if not (source / f"{name}.md").exists():
+        forms = [form for form in (name, f"{name}-quick") if (source / f"{form}.md").exists()]
+        if not forms:
             continue
-        for table in (f"{name}.csv", f"{name}-claims.csv"):
-            shutil.copy(source / table, TABLES / table)
+        for table in ("", "-claims", "-readings"):
+            shutil.copy(source / f"{forms[0]}{table}.csv", TABLES / f"{name}{table}.csv")
         figures = TARGET.parent / FIGURES / name
         shutil.rmtree(figures, ignore_errors=True)
         figures.mkdir(parents=True)
-        for figure in sorted((source / "figures" / name).glob("*.png")):
+        for figure in sorted((source / "figures" / forms[0]).glob("*.png")):
             shutil.copy(figure, figures / figure.name)
-        page = (source / f"{name}.md").read_text(encoding="utf-8")
-        page = page.replace(f"](figures/{name}/", f"]({FIGURES.as_posix()}/{name}/")
+        page = (source / f"{forms[0]}.md").read_text(encoding="utf-8")
+        page = page.replace(f"](figures/{forms[0]}/", f"]({FIGURES.as_posix()}/{name}/")
         page = re.sub(r"`((?:scenarios|notebooks)/[\w./-]+)`", r"[`\1`](../\1)", page)
         (TARGET.parent / f"reproduction-{name}.md").write_text(page, encoding="utf-8")
 
@@ -76,7 +80,7 @@ def page() -> str:
     for name, claims in judged.items():
         for claim in claims:
             if claim["headline"] == "true":
-                verdict, evidence = _sentence(claim["verdict"]), _sentence(claim["evidence"])
+                verdict, evidence = _sentence(claim["words"]), _sentence(claim["evidence"])
                 lines += [f"**{claim['claim']}** *{verdict}* {evidence}", ""]
                 if claim["figure"]:
                     figure = FIGURES / name / f"{claim['figure']}.png"
@@ -91,7 +95,7 @@ def page() -> str:
         lines += ["", f"### {name}", "", f"{paper.title}. Every number is on [its page](reproduction-{name}.md); what "
                   f"they mean and what the paper leaves open is discussed [here]({paper.page}).", "",
                   "| claim | verdict | what was measured |", "| --- | --- | --- |"]  # fmt: skip
-        lines += [f"| {claim['claim']} | **{claim['verdict']}** | {_cell(claim['evidence'])} |" for claim in claims]
+        lines += [f"| {claim['claim']} | **{claim['words']}** | {_cell(claim['evidence'])} |" for claim in claims]
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,7 @@ def test_the_verdicts_are_those_of_the_tables():
         assert claims, f"no verdicts on {name} in results/reference/"
         page = (ROOT / "docs" / f"reproduction-{name}.md").read_text(encoding="utf-8")
         for claim in claims:
-            assert f"| {claim['claim']} | **{claim['verdict']}** |" in page
+            assert f"| {claim['claim']} | **{claim['words']}** |" in page
             figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"
             assert not claim["figure"] or figure.exists()
 

@@ -206,8 +206,8 @@ class GaussianUpdate(_MultipliedGaussian):''',
         ),
         (
             "simfl/scenario/privacy.py",
-            "    Gaussian | GaussianUpdate |",
-            "    Gaussian | SpareGaussian | GaussianUpdate |",
+            "    | GaussianUpdate\n",
+            "    | SpareGaussian\n    | GaussianUpdate\n",
         ),
     ),
 )

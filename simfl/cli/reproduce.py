@@ -92,14 +92,12 @@ def show_verdicts(outcome: Reproduction) -> None:
     from simfl.cli.console import output
     from simfl.reproduction import Verdict
 
-    colors = {Verdict.REPRODUCED: "green", Verdict.PARTLY: "yellow", Verdict.NOT_REPRODUCED: "red"}
+    colors = {Verdict.REPRODUCED: "green", Verdict.UNDER: "yellow", Verdict.NOT_REPRODUCED: "red"}
     table = Table(show_edge=False, pad_edge=False, title=outcome.paper.title, title_justify="left")
     table.add_column("claim", overflow="fold", ratio=3)
     table.add_column("verdict", overflow="fold", min_width=10)
     table.add_column("measured", overflow="fold", ratio=4)
     for claim in outcome.claims:
-        table.add_row(
-            Text(claim.text), Text(str(claim.verdict), colors.get(claim.verdict, "dim")), Text(claim.evidence)
-        )
+        table.add_row(Text(claim.text), Text(claim.words, colors.get(claim.verdict, "dim")), Text(claim.evidence))
     output().print(table)
     print(f"page: {outcome.page}")

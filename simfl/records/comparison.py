@@ -7,6 +7,7 @@ which share every draw that both make (data, speeds, links), so that most of wha
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +165,24 @@ def interval_of(values: Sequence[float]) -> Interval:
         return Interval(mean, math.nan, math.nan)
     half = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * np.std(values, ddof=1) / math.sqrt(count))
     return Interval(mean, mean - half, mean + half)
+
+
+def median_of(values: Sequence[float]) -> Interval:
+    """Return the median of independent values with its 95% interval, which holds whatever their law is.
+
+    Its bounds are the k-th smallest and the k-th largest value, for the largest k with 2 P(B < k) <= 0.05 where B is
+    binomial with n trials of 1/2. That takes six values; with fewer the bounds are NaN. Infinite values are allowed.
+    """
+    count, ordered = len(values), sorted(values)
+    if not count or any(math.isnan(value) for value in values):
+        return Interval(math.nan, math.nan, math.nan)
+    middle = float(statistics.median(ordered))
+    tail, rank = 0.0, 0
+    while 2 * (tail := tail + math.comb(count, rank) / 2**count) <= 1 - CONFIDENCE:
+        rank += 1
+    if not rank:
+        return Interval(middle, math.nan, math.nan)
+    return Interval(middle, ordered[rank - 1], ordered[count - rank])
 
 
 def ratio_of(values: Sequence[float]) -> Interval:

@@ -92,8 +92,11 @@ def show_number(value: float, half: float = math.nan) -> str:
 
 
 def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool = False) -> str:
-    """Write a real number with so many digits after the point."""
-    return f"{value:{'+' if sign else ''}.{digits}f}" + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
+    """Write a real number with so many digits after the point, and no minus before a zero."""
+    shown = f"{value:{'+' if sign else ''}.{digits}f}"
+    if shown.startswith("-") and float(shown) == 0.0:
+        shown = "+" * sign + shown[1:]
+    return shown + ("" if math.isnan(half) else f" ± {half:.{digits}f}")
 
 
 def show_half(half: float, mean: float) -> str:

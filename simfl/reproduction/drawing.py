@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simfl.records.comparison import interval_of
+from simfl.reproduction.evidence import NotMeasuredError, measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,17 +14,27 @@ if TYPE_CHECKING:
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Any]:
-    """Return a figure of some inches, and its panels as an array of objects [rows, columns]."""
+    """Return a figure of some inches, and its panels as an array of objects [rows, columns].
+
+    Raises:
+        NotMeasuredError: there is nothing to draw.
+    """
     from matplotlib import pyplot as plt
 
+    if not rows * columns:
+        raise NotMeasuredError("no finished run")
     return plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **shared)
 
 
 def with_bars(axis: Axes, places: Sequence[float], values: Sequence[Sequence[float]], **look: Any) -> None:
-    """Draw the means over seeds with bars of their 95% intervals, and no bar where there is one seed alone."""
-    found = [interval_of(own) for own in values]
-    halves = [0.0 if math.isnan(own.low) else own.half_width for own in found]
-    axis.errorbar(places, [own.mean for own in found], halves, marker="o", ms=3.5, capsize=2, lw=1.5, **look)
+    """Draw what was measured over seeds with bars of the 95% intervals, and no bar where there are too few seeds."""
+    found = [measured(own) for own in values]
+    bounded = [math.isfinite(own.low) and math.isfinite(own.high) for own in found]
+    bars = [
+        [own.mean - own.low if has else 0.0 for own, has in zip(found, bounded, strict=True)],
+        [own.high - own.mean if has else 0.0 for own, has in zip(found, bounded, strict=True)],
+    ]
+    axis.errorbar(places, [own.mean for own in found], bars, marker="o", ms=3.5, capsize=2, lw=1.5, **look)
 
 
 def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:

@@ -13,12 +13,15 @@ from simfl.errors import ScenarioError
 from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
+from simfl.reproduction.evidence import SEEDS, Judged, NotMeasuredError, show
 from simfl.reproduction.running import Reproduction, argument_of, counted, judged
-from simfl.reproduction.study import Judged, NotMeasuredError, Number, Paper, Runs, show
+from simfl.reproduction.study import Number, Paper, Runs
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")
-CLAIM_FIELDS = ("claim", "verdict", "evidence", "headline", "figure")
+CLAIM_FIELDS = ("claim", "verdict", "words", "evidence", "headline", "figure")
+READING_FIELDS = ("claim", "reading", "held", "afterwards", "evidence")
+HELD = {True: "yes", False: "no", None: "not decided"}
 
 
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
@@ -31,7 +34,8 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
         page = root / f"{name}.md"
         outcome = Reproduction(paper, quick, swept, numbers, claims, figures, page)
         replace_text(root / f"{name}.csv", number_table(numbers))
-        replace_text(root / f"{name}-claims.csv", claim_table(claims))
+        replace_text(root / f"{name}-claims.csv", claim_table(claims, [path.stem for path, _ in figures]))
+        replace_text(root / f"{name}-readings.csv", reading_table(claims))
         replace_text(page, page_of(outcome))
     except OSError as error:
         raise ScenarioError(f"{root}: cannot write the results: {error.strerror}; choose --out") from error
@@ -56,14 +60,18 @@ def page_of(outcome: Reproduction) -> str:
         f"# {paper.title}",
         f"Written by `{command}` (simfl {__version__}): {len(swept.finished)} of {len(swept.runs)} runs, "
         f"{seconds / 60:.0f} minutes one after the other. Intervals are 95 % intervals of Student's t over seeds; "
-        "a number without one was measured with one seed, or no draw has a part in it.",
+        "a number without one was measured with one seed, or no draw has a part in it. Where runs diverged, medians.",
         *(["This is the quick form, with fewer settings and seeds: its verdicts are those of a first look."]
           if outcome.quick else []),
         "## Claims",
+        f"A claim is judged under every reading of what the paper leaves open, each with at least {SEEDS} seeds: it "
+        "holds or fails by its interval, and is not decided where that spans the bar. An interval misses on one side "
+        "in one case of forty: a claim that holds under one reading of dozens may do so by chance.",
         claims_of(outcome.claims),
         *(f"![{caption}]({_below(path, outcome.page.parent)})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
           if paper.deviations else []),
+        *readings_of(outcome.claims),
         "## Numbers",
         "Ours, with the paper's number and the difference in brackets where the paper has one.",
         *numbers_of(outcome.numbers),
@@ -77,8 +85,21 @@ def page_of(outcome: Reproduction) -> str:
 def claims_of(claims: Iterable[Judged]) -> str:
     """Return a table of claims."""
     rows = [["claim", "verdict", "what was measured"]]
-    rows += [[claim.text, f"**{claim.verdict}**", claim.evidence] for claim in claims]
+    rows += [[claim.text, f"**{claim.words}**", claim.evidence] for claim in claims]
     return table(rows)
+
+
+def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
+    """Yield what was measured under every reading of the claims that have several, with headings."""
+    several = [claim for claim in claims if len(claim.readings) > 1]
+    if several:
+        yield "## Readings"
+    for claim in several:
+        rows = [["reading", "does it hold?", "what was measured"]]
+        rows += [[reading.label, HELD[reading.held], reading.evidence] for reading in claim.readings]
+        yield f"### {claim.text}"
+        yield f"{claim.words[:1].upper()}{claim.words[1:]}."
+        yield table(rows)
 
 
 def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
@@ -131,11 +152,18 @@ def number_table(numbers: Iterable[Number]) -> str:
     return _csv(NUMBER_FIELDS, rows)
 
 
-def claim_table(claims: Iterable[Judged]) -> str:
-    """Return the claims as CSV."""
-    rows = [[claim.text, str(claim.verdict), claim.evidence, str(claim.headline).lower(), claim.figure]
-            for claim in claims]  # fmt: skip
+def claim_table(claims: Iterable[Judged], drawn: Sequence[str]) -> str:
+    """Return the claims as CSV; a figure that was not drawn is none."""
+    rows = [[claim.text, str(claim.verdict), claim.words, claim.evidence, str(claim.headline).lower(),
+             claim.figure * (claim.figure in drawn)] for claim in claims]  # fmt: skip
     return _csv(CLAIM_FIELDS, rows)
+
+
+def reading_table(claims: Iterable[Judged]) -> str:
+    """Return every reading of the claims as CSV."""
+    rows = [[claim.text, reading.label, HELD[reading.held], str(reading.afterwards).lower(), reading.evidence]
+            for claim in claims for reading in claim.readings]  # fmt: skip
+    return _csv(READING_FIELDS, rows)
 
 
 def _csv(fields: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

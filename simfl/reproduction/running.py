@@ -11,7 +11,8 @@ from pathlib import Path
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
 from simfl.records.sweeps import Sweep
-from simfl.reproduction.study import Experiment, Judged, NotMeasuredError, Number, Paper, Runs, Verdict
+from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
+from simfl.reproduction.study import Experiment, Number, Paper, Runs
 from simfl.scenario import load
 from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.studies import Report, sweep
@@ -179,12 +180,15 @@ def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
     """Return the claims with their verdicts, those last that cannot be tested here."""
     found = []
     for claim in paper.claims:
+        readings: tuple[Reading, ...] = ()
         try:
-            verdict, evidence = claim.check(runs)
+            readings = tuple(claim.check(runs))
+            verdict, why = verdict_of(readings, claim.short), ""
         except NotMeasuredError as error:
-            verdict, evidence = Verdict.NOT_MEASURED, "not part of the quick form" if quick else str(error)
-        found.append(Judged(claim.text, verdict, evidence, claim.headline, claim.figure))
-    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why) for text, why in paper.untested))
+            verdict, why = Verdict.NONE, "not part of the quick form" if quick else str(error)
+        of_claim = claim.headline, claim.figure, claim.instead
+        found.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
+    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
 
 
 def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:

@@ -6,34 +6,18 @@ values, intervals and verdicts are computed from the tables of runs.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import SimflError
 from simfl.records import Run
 from simfl.records.comparison import Interval, interval_of
-from simfl.records.display import show_fixed
 from simfl.records.sweeps import Group
+from simfl.reproduction.evidence import NotMeasuredError, Reading, measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class Verdict(enum.StrEnum):
-    """What became of a claim."""
-
-    REPRODUCED = "reproduced"
-    PARTLY = "partly reproduced"
-    NOT_REPRODUCED = "not reproduced"
-    NOT_MEASURED = "not measured"
-    NOT_TESTABLE = "not testable here"
-
-
-class NotMeasuredError(SimflError):
-    """Runs that a number needs failed, or are not part of this form of the study."""
 
 
 Cell = tuple[Any, ...]
@@ -110,8 +94,8 @@ class Number:
 
     @property
     def interval(self) -> Interval:
-        """Mean and 95% interval over seeds."""
-        return interval_of(self.values)
+        """What was measured, with its 95% interval over seeds."""
+        return measured(self.values)
 
     @property
     def difference(self) -> float:
@@ -125,26 +109,26 @@ class PaperClaim:
 
     Args:
         text: the claim, as a sentence.
-        check: looks at the runs and returns the verdict, and the measured values that it rests on.
+        check: looks at the runs and yields what they say under every reading of which there are runs.
         headline: whether people choose the paper's method for it.
         figure: the name of the figure that shows it, "" for none.
+        instead: what stands in the place of the paper's model or data: "softmax regression instead of nine networks".
+        short: how the runs fall short of the paper's budget, "" where they do not.
     """
 
     text: str
-    check: Callable[[Runs], tuple[Verdict, str]]
+    check: Callable[[Runs], Iterable[Reading]]
     headline: bool = False
     figure: str = ""
+    instead: str = ""
+    short: str = ""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim, and what came of it."""
+class Accuracies(dict[Any, tuple[float, ...]]):
+    """Accuracies of cells by their last element; asking for one that was not run says so."""
 
-    text: str
-    verdict: Verdict
-    evidence: str
-    headline: bool = False
-    figure: str = ""
+    def __missing__(self, last: Any) -> tuple[float, ...]:
+        raise NotMeasuredError(f"{last}: no finished run")
 
 
 class Runs:
@@ -196,10 +180,10 @@ class Runs:
         """Return the test accuracy at the end of every run, in percent."""
         return self.each(section, cell, accuracy)
 
-    def accuracies(self, section: Section, *start: Any) -> dict[Any, tuple[float, ...]]:
+    def accuracies(self, section: Section, *start: Any) -> Accuracies:
         """Return the accuracies of all cells that have one element more than `start`, by that element."""
         cells = [cell for cell in self.cells(section, *start) if len(cell) == len(start) + 1]
-        return {cell[-1]: self.accuracy(section, cell) for cell in cells}
+        return Accuracies({cell[-1]: self.accuracy(section, cell) for cell in cells})
 
     def ahead(self, section: Section, one: Cell, other: Cell) -> tuple[float, ...]:
         """Return by how many points the first cell is more accurate, by pairs of one seed."""
@@ -264,27 +248,6 @@ def accuracy(run: Run) -> float:
     return math.nan if run.status == "diverged" else 100 * float(run.metrics["test_accuracy"].iloc[-1])
 
 
-def judge(*held: bool) -> Verdict:
-    """Return the verdict on a claim of one or several parts: each of them held or did not.
-
-    Raises:
-        NotMeasuredError: there is no part.
-    """
-    if not held:
-        raise NotMeasuredError("no run that it could be judged by")
-    if all(held):
-        return Verdict.REPRODUCED
-    return Verdict.PARTLY if any(held) else Verdict.NOT_REPRODUCED
-
-
 def mean(values: Sequence[float]) -> float:
     """Return the mean, NaN where a value is."""
     return interval_of(values).mean
-
-
-def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
-    """Write a mean with half of its 95% interval: `88.44 ± 0.21`."""
-    found = interval_of(values)
-    if math.isnan(found.mean):
-        return "diverged" if any(math.isnan(value) for value in values) else "-"
-    return show_fixed(found.mean, math.nan if len(set(values)) == 1 else found.half_width, digits, sign)

@@ -1,147 +1,272 @@
-"""The study of growing sample sizes: its verdicts follow from accuracies, rounds and epsilons."""
+"""The study of growing sample sizes: what its readings say follows from accuracies, rounds and epsilons."""
 
 import math
 
 import pytest
 
 from simfl.reproduction import Verdict, async_fl, find_paper
+from simfl.reproduction.async_fl import (
+    BIASED,
+    CONSTANT,
+    EVEN,
+    FIRST,
+    FROM_SMALL,
+    GROWING,
+    GROWN,
+    LENET5,
+    LINEAR,
+    LISTING,
+    MEAN,
+    NETWORK,
+    OVER_LOG,
+    PER_GRADIENT,
+    PER_ROUND,
+    PRIVATE,
+    ROOT,
+    SIXTEEN,
+    SMALL_STEPS,
+    STEPS,
+    STRONGLY,
+    SUM,
+    UNEVEN,
+    WITHOUT,
+)  # fmt: skip
+from simfl.reproduction.evidence import under, verdict_of
 from simfl.reproduction.page import numbers_of
 from simfl.reproduction.running import counted
-from simfl.theory.async_fl.sizes import PolynomialSizes
 from tests.reproduction.made_up import made_up
 
-YES, PARTLY, NO = Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED
 
-
-def runs_of(section, accuracy, rounds=lambda *cell: 100, **others):
+def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
     """Made-up runs of one section of the full form, whose accuracies in percent and rounds depend on the cell."""
-    own = [experiment for experiment in async_fl.experiments(False) if experiment.section == section]
-    runs = made_up(own, lambda one, seed: (accuracy(*one.cell) + 0.01 * seed) / 100, seeds=2, **others)
+    own = [one for one in async_fl.experiments(False) if one.section == section]
+    if section in (GROWING, STEPS):  # there unequal speeds are read as equal ones are
+        own = [one for one in own if UNEVEN not in one.cell]
+    runs = made_up(own, lambda one, seed: accuracy(*one.cell) / 100, seeds=seeds, **others)
     for experiment in own:
         for run in runs.of(section, experiment.cell).values():
             run.metrics["rounds"] = run.metrics["rounds"] * rounds(*experiment.cell) // 100
     return runs
 
 
-def as_counted(problem, way, kind):
-    return async_fl.FIGURE3[kind]
+def found(check, runs):
+    readings = list(check(runs))
+    return verdict_of(readings), readings
+
+
+def few(*cell):
+    return {FIRST: 400, LINEAR: 28, OVER_LOG: 51}.get(cell[-1], 63)
 
 
 @pytest.mark.parametrize(
-    ("lost", "rounds", "verdict"),
+    ("loses", "rounds", "verdict"),
     [
-        ({}, as_counted, YES),
-        ({async_fl.SUM: 5.0}, as_counted, PARTLY),
-        ({async_fl.SUM: 5.0, async_fl.MEAN: 5.0}, as_counted, NO),
-        ({}, lambda *cell: 100, NO),
+        (lambda cell: False, few, Verdict.REPRODUCED),
+        (lambda cell: cell[1] == ROOT, few, Verdict.UNDER),
+        (lambda cell: True, few, Verdict.NOT_REPRODUCED),
+        (lambda cell: False, lambda *cell: 100, Verdict.NOT_REPRODUCED),
     ],
-    ids=["equal", "the sum overshoots", "always worse", "not fewer rounds"],
+    ids=["equal", "slowly falling steps", "always worse", "not fewer rounds"],
 )
-def test_growing_sizes_need_fewer_rounds(lost, rounds, verdict):
-    def accuracy(problem, way, kind):
-        return 84.0 - (lost.get(way, 0.0) if kind == async_fl.LINEAR else 0.0)
+def test_growing_sizes_need_fewer_rounds(loses, rounds, verdict):
+    def accuracy(*cell):
+        return 84.0 - 5.0 * (cell[-1] == LINEAR and loses(cell))
 
-    found, evidence = async_fl.fewer_rounds(runs_of(async_fl.GROWING, accuracy, rounds))
-    assert found == verdict
-    assert ("overshoots" in evidence) == (verdict == PARTLY)
-    if rounds is as_counted:
-        assert evidence.startswith("28 rounds instead of 400")
+    word, readings = found(async_fl.fewer_rounds, runs_of(GROWING, accuracy, rounds))
+    assert word == verdict
+    assert not any(reading.choices["task"] == LENET5 for reading in readings)
+    if verdict == Verdict.UNDER:
+        assert under(readings) == "steps: η₀/(1 + βt)"
 
 
-def test_rounds_are_compared_with_the_papers_count():
-    runs = runs_of(async_fl.GROWING, lambda *cell: 84.0, as_counted)
-    assert async_fl.counts_of_rounds(runs)[0] == YES
-    more = runs_of(async_fl.GROWING, lambda *cell: 84.0, lambda *cell: as_counted(*cell) + 1)
-    assert async_fl.counts_of_rounds(more)[0] == NO
-    for kind in list(async_fl.KINDS)[:-1]:
-        power = float(async_fl.KINDS[kind].split()[-1].rstrip("}"))
-        assert PolynomialSizes(50, c=power).rounds_for(20_000) == async_fl.FIGURE3[kind]
+def test_sequences_whose_seeds_are_far_apart_are_not_decided():
+    runs = runs_of(GROWING, lambda *cell: 84.0, few)
+    for cell in runs.cells(GROWING):
+        for seed, run in runs.of(GROWING, cell).items():
+            run.metrics["test_accuracy"] += 0.1 * (cell[-1] == LINEAR) * (-1) ** seed
+    assert found(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
+
+
+def test_few_seeds_decide_nothing():
+    runs = runs_of(GROWING, lambda *cell: 84.0, few, seeds=4)
+    assert found(async_fl.fewer_rounds, runs)[0] == Verdict.NONE
+    assert found(async_fl.over_log, runs)[0] == Verdict.NONE
+    assert found(async_fl.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.NONE
+
+
+def test_sizes_of_order_i_over_log():
+    worse = runs_of(GROWING, lambda *cell: 84.0 - 2.0 * (cell[-1] == OVER_LOG and cell[2] == SUM), few)
+    word, readings = found(async_fl.over_log, worse)
+    assert word == Verdict.UNDER
+    assert under(readings) == "aggregation: mean"
+
+
+def test_figure_3_has_the_rounds_of_its_formulas():
+    counts = dict(zip(async_fl.KINDS, (400, 144, 71, 42, 28, 51), strict=False))
+    word, (half, more) = found(async_fl.counts_of_rounds, runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts.get(
+        cell[-1], 63)))  # fmt: skip
+    assert word == Verdict.UNDER  # 50 i/ln i has more rounds than 50 i^0.75
+    assert (half.held, more.held) == (True, False)
+    other = runs_of(GROWING, lambda *cell: 84.0, lambda *cell: counts.get(cell[-1], 63) + 1)
+    assert found(async_fl.counts_of_rounds, other)[0] == Verdict.NOT_REPRODUCED
+    papers = [number.paper for number in async_fl.round_numbers(other)]
+    assert papers == [None] * len(counts), "the paper prints none of them"
+
+
+def test_lenet_is_held_against_the_best_constant_step():
+    def accuracy(problem, steps, *others):
+        return 95.0 if "falling" in steps else 97.0 if steps == "0.01, constant" else 80.0
+
+    runs = runs_of(GROWING, accuracy, few)
+    word, readings = found(async_fl.network, runs)
+    assert word == Verdict.UNDER
+    assert under(readings) == "against: sizes of 50, the same steps"
+    assert "0.01, constant (97.0 %)" in next(own.evidence for own in readings if own.held is False)
+    assert found(async_fl.network, runs_of(GROWING, lambda *cell: 95.0, lambda *cell: 100))[0] == Verdict.NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(
-    ("ahead", "verdict", "rounds_alone"),
+    ("ahead", "verdict"),
     [
-        (lambda problem, role: 2.0 * (role in (async_fl.GROWN, async_fl.AS_MANY)), YES, True),
-        (lambda problem, role: 2.0 * (problem == async_fl.LENET5 and role == async_fl.GROWN), PARTLY, False),
-        (lambda problem, role: -2.0 * (role == async_fl.GROWN), NO, True),
+        (lambda role: 2.0 * (role == GROWN), Verdict.REPRODUCED),
+        (lambda role: 2.0 * (role not in SMALL_STEPS and SIXTEEN not in role), Verdict.REPRODUCED),
+        (lambda role: -2.0 * (role.startswith(SIXTEEN) and role not in (SIXTEEN, *SMALL_STEPS)), Verdict.UNDER),
+        (lambda role: 0.0, Verdict.NOT_REPRODUCED),
     ],
-    ids=["everywhere", "on the network alone", "nowhere"],
+    ids=["everywhere", "by rounds", "at the claimed epsilon alone", "nowhere"],
 )
-def test_growing_sizes_with_privacy(ahead, verdict, rounds_alone):
-    runs = runs_of(async_fl.PRIVATE, lambda *cell: 90 + ahead(*cell), epsilon=0.136)
-    found, evidence = async_fl.better_with_privacy(runs)
-    assert found == verdict
-    assert ("fewer rounds help, growing does not" in evidence) == rounds_alone
-    assert "0.136, 0.136, 0.136" in evidence
-    assert "the paper claims 1" in evidence
+def test_growing_sizes_with_privacy(ahead, verdict):
+    runs = runs_of(PRIVATE, lambda *cell: 90 + ahead(cell[-1]), epsilon=0.136)
+    word, readings = found(async_fl.better_with_privacy, runs)
+    assert word == verdict
+    if verdict == Verdict.UNDER:
+        assert under(readings) == "its σ: 5.8, for the claimed ε"
+    with_growth = found(async_fl.growth_alone, runs)[0]
+    assert (with_growth == Verdict.NOT_REPRODUCED) == (ahead(GROWN) == ahead(async_fl.AS_MANY))
 
 
-def test_an_advantage_must_show_in_every_seed():
-    own = [experiment for experiment in async_fl.experiments(False) if experiment.section == async_fl.PRIVATE]
-    runs = made_up(own, lambda one, seed: 0.8 + 0.1 * (one.cell[1] == async_fl.GROWN) * (-1) ** seed)
-    assert async_fl.better_with_privacy(runs)[0] == NO
+def test_lenet_with_privacy_is_short_of_the_papers_budget():
+    (claim,) = (own for own in find_paper("async-fl").claims if own.check is async_fl.network_with_privacy)
+
+    def judged_at(lead):
+        runs = runs_of(PRIVATE, lambda *cell: 50 + lead * (cell[-1] in (GROWN, FROM_SMALL)))
+        readings = list(claim.check(runs))
+        assert [own.afterwards for own in readings] == [own.choices["first step"] == "0.01" for own in readings]
+        return verdict_of(readings, claim.short)
+
+    assert (judged_at(5.0), judged_at(-5.0)) == (Verdict.REPRODUCED, Verdict.NOT_AT_BUDGET)
 
 
-@pytest.mark.parametrize(("epsilon", "verdict"), [(0.136, YES), (1.2, NO), (None, NO)])
-def test_a_claim_is_held_against_the_certificate(epsilon, verdict):
-    assert async_fl.certified(runs_of(async_fl.PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0] == verdict
+@pytest.mark.parametrize("epsilon", [0.136, 1.2, None])
+def test_a_claim_is_held_against_the_certificate(epsilon):
+    word = found(async_fl.certified, runs_of(PRIVATE, lambda *cell: 97.0, epsilon=epsilon))[0]
+    assert (word == Verdict.REPRODUCED) == (epsilon == 0.136)
 
 
 def test_aggregated_noise(monkeypatch):
-    found = {async_fl.GROWN: 21.5, async_fl.SIXTEEN: 43.1, async_fl.AS_MANY: 19.9}
-    monkeypatch.setattr(async_fl, "aggregated", lambda: found)
-    verdict, evidence = async_fl.less_noise(made_up([]))
-    assert verdict == YES
-    assert "growing does not" in evidence
-    found[async_fl.GROWN] = 50.0
-    assert async_fl.less_noise(made_up([]))[0] == NO
+    measured = {GROWN: 21.5, SIXTEEN: 43.1, async_fl.AS_MANY: 19.9}
+    monkeypatch.setattr(async_fl, "aggregated", lambda: measured)
+    word, readings = found(async_fl.less_noise, made_up([]))
+    assert word == Verdict.UNDER
+    assert under(readings) == "constant size: 16, the paper's"
+    measured[GROWN] = 50.0
+    assert found(async_fl.less_noise, made_up([]))[0] == Verdict.NOT_REPRODUCED
+
+
+def table3(problem, aggregation, speeds, intercept, size):
+    """Accuracies as if the sum overshot with equal speeds from 500 on, with unequal ones at 1000 alone."""
+    if aggregation == MEAN or size <= 200:
+        return 84.0 - size / 1000
+    return 70.0 if size == 1000 or speeds == EVEN else 83.0
 
 
 def test_constant_sizes():
-    def accuracy(problem, way, size):
-        return 84.0 if size <= 200 or way == async_fl.MEAN else 84.0 - size / 100
-
-    runs = runs_of(async_fl.CONSTANT, accuracy)
-    assert async_fl.best_sizes(runs)[0] == YES
-    verdict, evidence = async_fl.collapse(runs)
-    assert verdict == YES
-    assert "with the mean of the clients instead of their sum 0.0 on a9a" in evidence
-    level = runs_of(async_fl.CONSTANT, lambda *cell: 84.0)
-    assert (async_fl.best_sizes(level)[0], async_fl.collapse(level)[0]) == (NO, NO)
+    runs = runs_of(CONSTANT, table3)
+    assert found(async_fl.best_sizes, runs)[0] == Verdict.REPRODUCED
+    for check, rule in ((async_fl.collapse, "aggregation: sum"), (async_fl.little_lost, None)):
+        word, readings = found(check, runs)
+        assert word == Verdict.UNDER
+        assert rule is None or under(readings) == rule
+    for reading in async_fl.little_lost(runs):
+        well = reading.choices["aggregation"] == "mean" or reading.choices["speeds"] == "unequal"
+        assert reading.held == well, reading.label
+        changed = reading.choices["speeds"] == "unequal" or reading.choices["intercept"] == "without"
+        assert reading.afterwards == changed
+    level = runs_of(CONSTANT, lambda *cell: 84.0)
+    assert found(async_fl.best_sizes, level)[0] == Verdict.NOT_REPRODUCED
+    assert found(async_fl.collapse, level)[0] == Verdict.NOT_REPRODUCED
 
 
 def test_a_run_that_diverged_has_collapsed():
-    runs = runs_of(async_fl.CONSTANT, lambda *cell: 84.0)
-    for cell in runs.cells(async_fl.CONSTANT):
+    runs = runs_of(CONSTANT, lambda *cell: 84.0)
+    for cell in runs.cells(CONSTANT):
         if cell[-1] == 1000:
-            for run in runs.of(async_fl.CONSTANT, cell).values():
+            for run in runs.of(CONSTANT, cell).values():
                 run.status = "diverged"
-            assert all(map(math.isnan, runs.accuracy(async_fl.CONSTANT, cell)))
-    assert async_fl.collapse(runs)[0] == YES
+            assert all(map(math.isnan, runs.accuracy(CONSTANT, cell)))
+    readings = list(async_fl.collapse(runs))
+    assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
 
 
-def test_steps():
-    def best_constant(above):
-        found = {async_fl.PER_ROUND: 90.0, async_fl.PER_GRADIENT: 90.0, "0.1, constant": 90.0 + above}
-        return runs_of(async_fl.STEPS, lambda problem, case: found.get(case, 70.0))
-
-    assert async_fl.falling_steps(best_constant(-0.5))[0] == YES
-    assert async_fl.falling_steps(best_constant(2.0))[0] == PARTLY
-    behind = runs_of(async_fl.STEPS, lambda problem, case: 80.0 + 9 * (case in async_fl.CONSTANT_STEPS))
-    assert async_fl.falling_steps(behind)[0] == NO
-    assert async_fl.steps_alike(best_constant(0.0))[0] == YES
-    apart = runs_of(async_fl.STEPS, lambda problem, case: 90.0 if async_fl.PER_ROUND in case else 80.0)
-    assert async_fl.steps_alike(apart)[0] == NO
-    assert async_fl.small_constant_steps(apart)[0] == YES
-    assert async_fl.small_constant_steps(runs_of(async_fl.STEPS, lambda *cell: 90.0))[0] == NO
+def test_the_papers_table_stands_beside_its_listing_and_beside_the_nearest_setting():
+    runs = runs_of(CONSTANT, table3, lambda *cell: 80)
+    text = "\n".join(numbers_of(counted(find_paper("async-fl"), runs)))
+    assert "| a9a, strongly convex, sum, equal speeds, with intercept | 83.95 (84.18, -0.23)" in text
+    nearest = [line for line in text.splitlines() if "nearest to the paper, chosen after the result was seen" in line]
+    assert len(nearest) == 3
+    assert nearest[0].startswith(f"| {STRONGLY}, {SUM}, {UNEVEN}")
+    assert "| rounds | 80 (80, +0) | 80 (40, +40) |" in text
 
 
-@pytest.mark.parametrize(("apart", "verdict"), [(1.0, YES), (-3.0, NO), (3.0, NO)])
-def test_biased_data(apart, verdict):
-    runs = runs_of(async_fl.BIASED, lambda case, kind: 90 + apart * (kind == "biased"))
-    found, evidence = async_fl.insensitive(runs)
-    assert found == verdict
-    assert ("overshoots" in evidence) == (apart > 2)
+def steps(best, others=70.0):
+    """Falling steps at 90, a constant step of 0.1 somewhere else, others below."""
+
+    def accuracy(*cell):
+        return 90.0 if cell[-1] in (PER_ROUND, PER_GRADIENT) else best if cell[-1].startswith("0.1,") else others
+
+    return runs_of(STEPS, accuracy, lambda *cell: 9 if "growing" in cell[-1] or "falling" in cell[-1] else 20)
+
+
+def test_falling_steps_are_held_against_tuned_ones():
+    assert found(async_fl.falling_steps, steps(89.5))[0] == Verdict.REPRODUCED
+    word, readings = found(async_fl.falling_steps, steps(92.0))
+    assert word == Verdict.UNDER
+    assert under(readings) == "constant step: 0.0025, Table 3's"
+    assert found(async_fl.falling_steps, steps(92.0, 92.0))[0] == Verdict.NOT_REPRODUCED
+
+
+def test_tuned_steps():
+    assert found(async_fl.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
+    word, readings = found(async_fl.tuned_steps, steps(92.0))
+    assert word == Verdict.UNDER
+    assert under(readings) == "tuned over: 0.005 and 0.01, the paper's"
+    assert found(async_fl.tuned_alone, steps(90.0))[0] == Verdict.REPRODUCED
+    assert found(async_fl.tuned_alone, steps(90.0, 90.0))[0] == Verdict.NOT_REPRODUCED  # no tuning needed
+    assert found(async_fl.tuned_alone, steps(80.0))[0] == Verdict.NOT_REPRODUCED  # tuning does not help
+
+
+def test_steps_by_gradients_and_by_rounds():
+    assert found(async_fl.steps_alike, steps(90.0))[0] == Verdict.REPRODUCED
+    apart = runs_of(STEPS, lambda *cell: 90.0 if cell[-1] == PER_ROUND else 80.0)
+    assert found(async_fl.steps_alike, apart)[0] == Verdict.NOT_REPRODUCED
+
+
+@pytest.mark.parametrize(("apart", "convex", "network"), [
+    (1.0, Verdict.REPRODUCED, Verdict.REPRODUCED),
+    (-3.0, Verdict.NOT_REPRODUCED, Verdict.REPRODUCED),
+    (3.0, Verdict.NOT_REPRODUCED, Verdict.REPRODUCED),
+    (-8.0, Verdict.NOT_REPRODUCED, Verdict.NOT_REPRODUCED),
+])  # fmt: skip
+def test_biased_data(apart, convex, network):
+    runs = runs_of(BIASED, lambda *cell: 90 + apart * (cell[-1] == "biased"))
+    assert found(async_fl.insensitive, runs)[0] == convex
+    assert found(async_fl.network_insensitive, runs)[0] == network
+
+
+def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
+    own = [one for one in async_fl.experiments(False) if one.section == BIASED and one.cell[0] == NETWORK]
+    runs = made_up(own, lambda one, seed: 0.8 + 0.15 * (one.cell[-1] == "biased") * (-1) ** seed, seeds=12)
+    assert found(async_fl.network_insensitive, runs)[0] == Verdict.NONE
 
 
 def test_one_digit_each_and_both_digits_for_both():
@@ -150,22 +275,30 @@ def test_one_digit_each_and_both_digits_for_both():
 
     one, both = (
         load(scenarios_folder() / own.base, own.overrides) for own in async_fl.experiments(False)
-        if own.section == async_fl.BIASED and own.cell[0] == next(iter(async_fl.BIASED_CASES))
+        if own.section == BIASED and own.cell[:3] == ("strongly convex", async_fl.TWO, SUM)
     )  # fmt: skip
     assert one.data.classes == both.data.classes == (0, 1)
     assert (one.data.partition.kind, both.data.partition.kind) == ("by_label", "iid")
     assert one.resolved()["model"] == both.resolved()["model"]
 
 
+def test_readings_change_the_world_and_the_model_and_nothing_else():
+    from simfl.reproduction.running import scenarios_folder
+    from simfl.scenario import load
+
+    settings = {
+        own.cell[1:4]: load(scenarios_folder() / own.base, own.overrides).resolved()
+        for own in async_fl.experiments(False) if own.section == CONSTANT and own.cell[0] == STRONGLY
+    }  # fmt: skip
+    plain, other = settings[LISTING], settings[MEAN, UNEVEN, WITHOUT]
+    assert {key for key in plain if plain[key] != other[key]} == {"algorithm", "clients", "model"}
+    assert (plain["algorithm"]["aggregation"], other["algorithm"]["aggregation"]) == ("sum", "mean")
+    assert other["clients"]["speed"] == {"kind": "lognormal", "sigma": 0.5}
+    assert (plain["model"]["intercept"], other["model"]["intercept"]) == (True, False)
+    assert len(settings) == len(async_fl.GRID)
+
+
 def test_examples_agree_with_the_paper():
     for number in async_fl.example_numbers(made_up([])):
         if number.paper is not None and not ("example 4" in number.row and number.column[-1] in "δr"):
             assert number.difference == pytest.approx(0, abs=2e-4 * abs(number.paper) + 1e-5), number
-
-
-def test_numbers_stand_beside_the_papers():
-    paper = find_paper("async-fl")
-    runs = runs_of(async_fl.CONSTANT, lambda *cell: 84.0, lambda *cell: 80)
-    text = "\n".join(numbers_of(counted(paper, runs)))
-    assert "| a9a, strongly convex, sum | 84.02 ± 0.06 (84.18, -0.17)" in text
-    assert "| rounds | 80 (80, +0) | 80 (40, +40) |" in text

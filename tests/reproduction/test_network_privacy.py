@@ -9,37 +9,36 @@ import pytest
 
 from simfl.audits.network import reconstruct
 from simfl.reproduction import network_privacy as study
-from simfl.reproduction.study import Verdict
 from simfl.scenario import load
 
 
 def runs_of(table):
     """Runs of which all have one account."""
-    study_runs = types.SimpleNamespace(first=lambda section, cell: None)
+    study_runs = types.SimpleNamespace(each=lambda section, cell, measure: tuple(measure(None) for _ in range(5)))
     return study_runs, lambda run: table
 
 
 def test_medians_are_over_the_pairs_that_they_name(monkeypatch):
     rows = [
         ("0", 1, 1.0, 4.0, 3.0), ("0", 2, 2.0, 3.0, 1.0), ("0", 3, 1.0, 0.5, 0.2),
-        ("3", 1, 2.0, 2.0, 0.4), ("3", 2, 1.0, 2.5, 0.6), ("2", 1, 1.0, 6.0, 5.0),
+        ("3", 1, 3.0, 2.0, 0.4), ("3", 2, 1.0, 2.5, 0.6), ("2", 1, 1.0, 6.0, 5.0),
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=["observer", "client", "distance", "epsilon", "published"])
     runs, account = runs_of(table)
     monkeypatch.setattr(study, "account", account)
     found = {who: study.pairs(runs, (), who, "epsilon") for who in ("a neighbour", "the farthest")}
-    assert found == {"a neighbour": (5.0,), "the farthest": (3.0,)}, "the slow worker is left out"
-    assert study.pairs(runs, (), "the slow one", "published") == (0.2,)
-    assert study.pairs(runs, (), "for the slow one", "published") == (0.5,)
+    assert found == {"a neighbour": (5.0,) * 5, "the farthest": (3.0,) * 5}, "the slow worker is left out"
+    assert study.pairs(runs, (), "the slow one", "published") == (0.2,) * 5
+    assert study.pairs(runs, (), "for the slow one", "published") == (0.5,) * 5
 
 
 @pytest.mark.parametrize("kind", study.SOLVERS)
 def test_shares_are_those_of_the_reports_of_each_attacker(kind):
     """One matrix for all attackers says what `Network.reconstruction` says of each."""
-    found = study.solved("Florentine families", kind, 5)
+    found = {name: values[0] for name, values in study.solved("Florentine families", kind, 5).items()}
     folder = study.scenarios_folder() / "network_privacy"
     topology = f"topology={{kind: edge_list, path: {folder / 'florentine.txt'}}}"
-    changes = [f"algorithm.kind={kind}", "clients.count=15", topology, "stop.updates=75"]
+    changes = [f"algorithm.kind={kind}", "clients.count=15", topology, "stop.updates=75", "seed=1"]
     pairs = reconstruct(load(folder / "solved.yaml", changes)).pairs
     each = pairs.groupby("observer")
     assert found["slow"] == pytest.approx(each["slow_recovered"].mean().mean())
@@ -49,21 +48,34 @@ def test_shares_are_those_of_the_reports_of_each_attacker(kind):
 
 
 @pytest.mark.parametrize(
-    ("far", "verdict"),
+    ("far", "held"),
     [
-        ({"epsilon": 1.0, "published": 0.1}, Verdict.REPRODUCED),
-        ({"epsilon": 3.0, "published": 0.1}, Verdict.PARTLY),
-        ({"epsilon": 3.0, "published": 3.5}, Verdict.NOT_REPRODUCED),
+        ({"epsilon": 1.0, "published": 0.1}, [True] * 4),
+        ({"epsilon": 3.0, "published": 0.1}, [False, True] * 2),
+        ({"epsilon": 3.0, "published": 3.5}, [False] * 4),
     ],
 )
-def test_distance_protects_if_the_farthest_learn_half(far, verdict, monkeypatch):
+def test_distance_protects_if_the_farthest_learn_half(far, held, monkeypatch):
     def pairs(runs, cell, who, column):
-        return (4.0,) if who == "a neighbour" else (far[column],)
+        return (4.0,) * 5 if who == "a neighbour" else (far[column],) * 5
 
     monkeypatch.setattr(study, "pairs", pairs)
-    found, evidence = study.farther_is_safer(None)
-    assert found == verdict
-    assert f"certified: 4.00 and {far['epsilon']:.2f}" in evidence
+    readings = list(study.farther_is_safer(None))
+    assert [reading.held for reading in readings] == held
+    assert (
+        readings[0].evidence == f"ε for a neighbour 4.00, for the farthest on a ring {far['epsilon']:.2f} (bar: half)"
+    )
+    assert readings[0].label == "account: certified, algorithm: A(DP)²SGD"
+
+
+def test_a_reading_with_its_own_worlds_needs_all_of_them(monkeypatch):
+    """Where attackers on AD-PSGD solve for as many in some worlds, asynchrony is not shown to protect."""
+    shares = {"decentralized_sgd": (0.5,) * 5, "adpsgd": (0.1, 0.2, 0.4, 0.6, 0.9)}
+    monkeypatch.setattr(study, "solved", lambda graph, kind, steps: {"32 bits": shares[kind]})
+    runs = types.SimpleNamespace(require=lambda section: None)
+    assert {reading.held for reading in study.asynchrony_protects(runs)} == {None}
+    shares["adpsgd"] = (0.1, 0.2, 0.1, 0.2, 0.1)
+    assert {reading.held for reading in study.asynchrony_protects(runs)} == {True}
 
 
 def close(cell, value):

@@ -26,7 +26,7 @@ def no_world_is_played_again(monkeypatch):
         return table.assign(published=table["epsilon"] / table["distance"], local=table["epsilon"])
 
     def solved(graph, kind, steps, noise=False):
-        return dict.fromkeys(["neighbours", "slow", "32 bits", "each", "beyond", "noise"], steps / 50)
+        return dict.fromkeys(["neighbours", "slow", "32 bits", "each", "beyond", "noise"], (steps / 50,) * 5)
 
     monkeypatch.setattr(network_privacy, "account", account)
     monkeypatch.setattr(network_privacy, "solved", solved)
@@ -55,7 +55,7 @@ def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path)
     assert any(claim.headline for claim in claims)
     for claim in claims:
         if claim.headline:
-            assert claim.verdict in {Verdict.REPRODUCED, Verdict.PARTLY, Verdict.NOT_REPRODUCED}, claim
+            assert claim.readings, claim
     drawn = {path.stem for path, _ in draw(paper, runs, tmp_path)}
     assert {claim.figure for claim in claims if claim.headline} <= drawn
     assert not drawn - set(paper.figures)
@@ -72,7 +72,10 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 
     runs = made_up(experiments, accuracy, epsilon=0.5)
     claims = judged(paper, runs)
-    assert all(claim.verdict != Verdict.NOT_MEASURED for claim in claims), claims
+    assert all(claim.readings or claim.verdict == Verdict.NOT_TESTABLE for claim in claims), claims
+    for claim in claims:
+        labels = [reading.label for reading in claim.readings]
+        assert len(set(labels)) == len(labels), "readings of a claim are told apart by their choices"
     assert all(claim.evidence for claim in claims)
     figures = dict(draw(paper, runs, tmp_path))
     assert {path.stem for path in figures} == set(paper.figures)
@@ -90,9 +93,18 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 
 
 @papers
-def test_what_was_not_run_is_not_judged(name):
+def test_what_was_not_run_is_neither_judged_nor_drawn(name, tmp_path):
+    """A study that was broken off has a page none the less, whatever it had run."""
     paper = find_paper(name)
+    experiments = paper.experiments(False)
+    for some in ([], experiments[:1], experiments[::3], experiments[1::2]):
+        runs = made_up(some, epsilon=0.5)
+        figures = list(draw(paper, runs, tmp_path))
+        assert len(figures) <= len(paper.figures) * bool(some)
+        assert len(judged(paper, runs)) == len(paper.claims) + len(paper.untested)
+        for text in numbers_of(counted(paper, runs)):
+            assert text
     claims = judged(paper, made_up([]))
     # What is computed by a calculator alone needs no run.
-    assert any(claim.verdict == Verdict.NOT_MEASURED for claim in claims)
+    assert any(claim.verdict == Verdict.NONE for claim in claims)
     assert not any(claim.verdict == Verdict.REPRODUCED and claim.headline for claim in claims)

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from simfl.reproduction import Experiment, Number, Paper, PaperClaim, Section, Verdict, reproduce
-from simfl.reproduction.study import judge
+from simfl.reproduction import Experiment, Number, Paper, PaperClaim, Reading, Section, Verdict, reproduce
+from simfl.reproduction.evidence import exactly
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
 MADE = "accuracy after 2 epochs"
@@ -25,11 +25,12 @@ def numbers(runs):
 
 def learns(runs):
     found = runs.accuracy(DEMO, ("sync",))
-    return judge(min(found) > 20), f"{found[0]:.1f} %"
+    yield Reading({}, [exactly(min(found) > 20, f"{found[0]:.1f} %")])
 
 
 def both(runs):
-    return judge(min(runs.accuracy(DEMO, ("adpsgd",))) > 20), "AD-PSGD"
+    for bar in (20, 99):
+        yield Reading({"bar": str(bar)}, [exactly(min(runs.accuracy(DEMO, ("adpsgd",))) > bar, "AD-PSGD")])
 
 
 def drawn(runs):
@@ -60,7 +61,7 @@ def quick(tmp_path_factory):
 
 def test_a_study_is_run_read_and_judged(quick):
     assert [run.status for run in quick.swept.runs] == ["done", "done"]
-    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "not measured", "not testable here"]
+    assert [str(claim.verdict) for claim in quick.claims] == ["reproduced", "no verdict", "not testable here"]
     assert quick.claims[1].evidence == "not part of the quick form"
     page = quick.page.read_text(encoding="utf-8")
     assert quick.page.name == "made_up-quick.md"
@@ -68,7 +69,7 @@ def test_a_study_is_run_read_and_judged(quick):
         "# Somebody: A paper",
         "simfl reproduce made-up --quick",
         "2 of 2 runs",
-        "| SYNC learns. | **reproduced** |",
+        "| SYNC learns. | **reproduced, quick form** |",
         "![SYNC](figures/made_up-quick/curves.png)",
         "- It is small.",
         f"### {MADE}\n\n2 seeds.",
@@ -89,8 +90,16 @@ def test_the_full_form_goes_on_from_the_quick_one(quick):
     assert len(full.swept.finished) == 4
     assert before < {run.folder for run in full.swept.finished}
     assert stamps == {name: (full.swept.folder / name / "manifest.json").stat().st_mtime_ns for name in before}
-    assert [claim.verdict for claim in full.claims][:2] == [Verdict.REPRODUCED] * 2
-    assert "quick form" not in full.page.read_text(encoding="utf-8")
+    assert [claim.verdict for claim in full.claims][:2] == [Verdict.REPRODUCED, Verdict.UNDER]
+    page = full.page.read_text(encoding="utf-8")
+    assert "quick form" not in page
+    assert "### So does AD-PSGD.\n\nReproduced under bar = 20.\n\n| reading |" in page
+    assert "| bar = 99 | no | AD-PSGD |" in page
+    with (full.page.parent / "made_up-readings.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["reading"], row["held"]) for row in rows] == [
+        ("the paper's setting", "yes"), ("bar = 20", "yes"), ("bar = 99", "no"),
+    ]  # fmt: skip
 
 
 def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
@@ -101,7 +110,7 @@ def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run", fail)
     outcome = reproduce(PAPER, quick=True, out=tmp_path, jobs=1)
-    assert [str(claim.verdict) for claim in outcome.claims][:1] == ["not measured"]
+    assert [str(claim.verdict) for claim in outcome.claims][:1] == ["no verdict"]
     assert not outcome.numbers
     page = outcome.page.read_text(encoding="utf-8")
     assert "- demo, sync, seed 1: failed RuntimeError: a mistake" in page

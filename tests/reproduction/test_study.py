@@ -4,46 +4,13 @@ import math
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.reproduction import Experiment, Number, Section, Verdict, find_paper
-from simfl.reproduction.study import NotMeasuredError, judge, show
+from simfl.reproduction import Experiment, Number, Section, find_paper
+from simfl.reproduction.evidence import NotMeasuredError
 from tests.reproduction.made_up import made_up
 
 TABLE, ELSEWHERE = Section("table", ("ε = {:g}", "b = {}")), Section("elsewhere")
 CELL = ("convex", 0.50, 16)
 EXPERIMENT = Experiment(TABLE, CELL, "demo/adpsgd.yaml", seeds=3)
-
-
-@pytest.mark.parametrize(
-    ("held", "verdict"),
-    [
-        ([True], Verdict.REPRODUCED),
-        ([True, True], Verdict.REPRODUCED),
-        ([True, False], Verdict.PARTLY),
-        ([False, False], Verdict.NOT_REPRODUCED),
-    ],
-)
-def test_a_claim_of_several_parts(held, verdict):
-    assert judge(*held) == verdict
-
-
-def test_nothing_measured_is_no_success():
-    with pytest.raises(NotMeasuredError):
-        judge()
-
-
-@pytest.mark.parametrize(
-    ("values", "digits", "text"),
-    [
-        ((1.0,), 2, "1.00"),
-        ((1.0, 1.0), 2, "1.00"),
-        # half of the interval: t(1, 0.975) s / √2 = 12.706 · 0.70711 · 2 / √2
-        ((1.0, 3.0), 1, "2.0 ± 12.7"),
-        ((1.0, math.nan), 2, "diverged"),
-        ((), 2, "-"),
-    ],
-)
-def test_a_mean_with_its_interval(values, digits, text):
-    assert show(values, digits) == text
 
 
 def test_numbers_and_their_difference_from_the_papers():

@@ -1,0 +1,294 @@
+"""Evidence for a claim: what runs say under every reading of the paper, and the verdict over all readings.
+
+A paper leaves settings open. A claim is judged under each defensible choice of them, a *reading*, so that no verdict
+hangs on a choice that somebody made in silence. What a reading rests on is at least `SEEDS` seeds and their interval;
+where these do not decide, neither does the reading.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from simfl.errors import SimflError
+from simfl.records.comparison import Interval, interval_of, median_of
+from simfl.records.display import show_fixed
+
+SEEDS = 5
+"""Fewer decide nothing."""
+
+
+class Verdict(enum.StrEnum):
+    """What became of a claim."""
+
+    REPRODUCED = "reproduced"
+    UNDER = "reproduced under a reading"
+    NOT_REPRODUCED = "not reproduced under any reading"
+    NOT_AT_BUDGET = "not tested at the paper's budget"
+    NOT_TESTABLE = "not testable here"
+    NONE = "no verdict"
+    """The seeds do not decide, or runs are missing: the quick form leaves some out."""
+
+
+class NotMeasuredError(SimflError):
+    """Runs that a number needs failed, or are not part of this form of the study."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that a claim says, held against runs.
+
+    Args:
+        held: whether it is so; None where the seeds do not decide.
+        text: the measured values.
+    """
+
+    held: bool | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A claim under one choice of what the paper leaves open.
+
+    Args:
+        choices: what is left open -> what is taken.
+        parts: what the claim says, all of which must hold.
+        afterwards: whether the choice was made after the paper's result had been compared with.
+    """
+
+    choices: Mapping[str, str]
+    parts: Sequence[Part]
+    afterwards: bool = False
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the claim holds so; None where the seeds do not decide."""
+        return all_of(part.held for part in self.parts)
+
+    @property
+    def label(self) -> str:
+        """How it is named in tables."""
+        words = ", ".join(_choice(key, value) for key, value in self.choices.items()) or "the paper's setting"
+        return words + " (chosen after the result was seen)" * self.afterwards
+
+    @property
+    def evidence(self) -> str:
+        """What was measured; what did not hold, or is not decided, says so where other parts did."""
+        said = {True: "", False: " (does not hold)", None: " (not decided)"}
+        mixed = len({part.held for part in self.parts}) > 1
+        return "; ".join(part.text + said[part.held] * mixed for part in self.parts)
+
+
+def all_of(held: Iterable[bool | None]) -> bool | None:
+    """Return whether all things hold: False where one does not, else None where one is not decided.
+
+    Raises:
+        NotMeasuredError: there is none.
+    """
+    known = list(held)
+    if not known:
+        raise NotMeasuredError("no run that it could be judged by")
+    return False if False in known else None if None in known else True
+
+
+def exactly(held: bool, text: str) -> Part:
+    """Return what no draw has a part in: counts, certified numbers, formulas."""
+    return Part(bool(held), text)
+
+
+def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
+    """Return whether what was measured lies above a bar.
+
+    Args:
+        values: one per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it.
+        bar: held if the whole interval is above it.
+        text: the values, in words.
+        least: a lead that is no larger counts as none: not held if the whole interval is below `bar + least`.
+    """
+    found = decisive(values)
+    return Part(_decide(found, found.low > bar, found.high < bar + least), text)
+
+
+def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
+    """Return whether what was measured lies below a bar; see `above`."""
+    return above([-value for value in values], -bar, text, least)
+
+
+def within(values: Sequence[float], bar: float, text: str) -> Part:
+    """Return whether two settings are alike: their differences are at most `bar` either way."""
+    found = decisive(values)
+    return Part(_decide(found, -bar <= found.low and found.high <= bar, found.low > bar or found.high < -bar), text)
+
+
+def decisive(values: Sequence[float]) -> Interval:
+    """Return the interval that a reading rests on, NaN with too few seeds.
+
+    It is that of the mean; that of the median where some value is infinite, which is how runs that diverged are
+    entered.
+    """
+    if len(values) < SEEDS:
+        return Interval(math.nan, math.nan, math.nan)
+    return median_of(values) if any(map(math.isinf, values)) else interval_of(values)
+
+
+def _decide(found: Interval, held: bool, failed: bool) -> bool | None:
+    if math.isnan(found.low) or math.isnan(found.high):
+        return None
+    return True if held else False if failed else None
+
+
+def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
+    """Return the verdict over all readings.
+
+    Args:
+        readings: at least one.
+        short: how the runs fall short of the paper's budget: what does not hold may then hold there.
+
+    Raises:
+        NotMeasuredError: there is no reading.
+    """
+    held = [reading.held for reading in readings]
+    if not held:
+        raise NotMeasuredError("no run that it could be judged by")
+    if all(held):
+        return Verdict.REPRODUCED
+    if any(held):
+        return Verdict.UNDER
+    if short:
+        return Verdict.NOT_AT_BUDGET
+    return Verdict.NONE if None in held else Verdict.NOT_REPRODUCED
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, and what came of it.
+
+    Args:
+        text: the claim.
+        verdict: the word for it.
+        readings: that it was judged under; none where there are no runs to judge it by.
+        why: what stands in the place of evidence then.
+        headline, figure, instead: of the claim.
+    """
+
+    text: str
+    verdict: Verdict
+    readings: Sequence[Reading] = ()
+    why: str = ""
+    headline: bool = False
+    figure: str = ""
+    instead: str = ""
+    quick: bool = field(default=False, kw_only=True)
+
+    @property
+    def words(self) -> str:
+        """The verdict in words, with the reading and what stands in the place of the paper's own setting."""
+        count = len(self.readings)
+        words = {
+            Verdict.UNDER: f"reproduced under {under(self.readings)}" if self.readings else "",
+            Verdict.NOT_REPRODUCED: f"not reproduced under any of {count} readings" if count > 1 else "not reproduced",
+        }.get(self.verdict, str(self.verdict))
+        if self.instead and self.verdict not in (Verdict.NOT_TESTABLE, Verdict.NONE):
+            words += f" ({self.instead})"
+        return words + ", quick form" * (self.quick and self.verdict != Verdict.NOT_TESTABLE)
+
+    @property
+    def evidence(self) -> str:
+        """What was measured: under which readings it holds, under which not, and which choice decides."""
+        if not self.readings:
+            return self.why
+        if len(self.readings) == 1:
+            return self.readings[0].evidence
+        said = []
+        for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
+            found = [reading for reading in self.readings if reading.held is held]
+            if found:
+                others = f" and {len(found) - 1} more" * (len(found) > 1)
+                said.append(f"{word} under {found[0].label}{others}: {found[0].evidence}")
+        return ". ".join(piece[:1].upper() + piece[1:] for piece in (*said, decides(self.readings)) if piece)
+
+
+def under(readings: Sequence[Reading]) -> str:
+    """Return what the readings that hold have in common and no other has, or the others have, or count them."""
+    held = [reading for reading in readings if reading.held]
+    others = [reading for reading in readings if not reading.held]
+    seen = " (chosen after the result was seen)" * all(reading.afterwards for reading in held)
+    if rule := _in_common(held, others):
+        return rule + seen
+    if rule := _in_common(others, held):
+        return f"all readings but {rule}{seen}"
+    return f"{len(held)} of {len(readings)} readings{seen}"
+
+
+def _in_common(some: Sequence[Reading], others: Sequence[Reading]) -> str:
+    """Return the fewest choices that all of some readings have and none of the others, "" where there are none."""
+    keys = list(dict.fromkeys(key for reading in (*some, *others) for key in reading.choices))
+    for size in (1, 2, 3):
+        for chosen in itertools.combinations(keys, size):
+            rule = {key: list(dict.fromkeys(own.choices.get(key, "") for own in some)) for key in chosen}
+            if not any(all(own.choices.get(key, "") in rule[key] for key in chosen) for own in others):
+                return " and ".join(_choice(key, " or ".join(values)) for key, values in rule.items())
+    return ""
+
+
+def decides(readings: Sequence[Reading]) -> str:
+    """Return in a sentence which choices turn the result where they alone differ, "" where none can be compared."""
+    turned: dict[str, list[bool]] = {}
+    for one, other in itertools.combinations(readings, 2):
+        keys = [key for key in {**one.choices, **other.choices} if one.choices.get(key) != other.choices.get(key)]
+        if len(keys) == 1 and one.held is not None and other.held is not None:
+            turned.setdefault(keys[0], []).append(one.held != other.held)
+    ordered = sorted(turned, key=lambda key: -sum(turned[key]) / len(turned[key]))
+    said = [f"{key} ({sum(turned[key])} of {len(turned[key])})" for key in ordered if any(turned[key])]
+    idle = [key for key in turned if not any(turned[key])]
+    if not said:
+        return ""
+    return f"What decides, in pairs of readings that differ in it alone: {', '.join(said)}" + (
+        f"; not {' or '.join(idle)}" if idle else ""
+    )
+
+
+def typical(values: Sequence[float], diverged: float = -math.inf) -> tuple[float, ...]:
+    """Return values with what a run that diverged is entered as: worse than all others, so that medians count it."""
+    return tuple(diverged if math.isnan(value) else value for value in values)
+
+
+def measured(values: Sequence[float]) -> Interval:
+    """Return what was measured, with the bounds of its 95% interval, NaN where there are fewer than three values.
+
+    It is the mean over seeds, or the median where some runs diverged (NaN, or minus infinity) or never got there
+    (infinity).
+    """
+    found = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
+    return found if len(values) > 2 else Interval(found.mean, math.nan, math.nan)
+
+
+def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
+    """Write what was measured: `88.44 ± 0.21`, with half of the 95% interval over seeds.
+
+    Two values are written as they are, and where runs diverged, or never got there, the median with their count.
+    """
+
+    def write(value: float, half: float = math.nan) -> str:
+        return show_fixed(value, half, digits, sign) if math.isfinite(value) else lost
+
+    lost = "never" if math.inf in values else "diverged"
+    found, count = measured(values), sum(not math.isfinite(value) for value in values)
+    if count:
+        return write(found.mean) + (f" (median; {count} of {len(values)} {lost})" if count < len(values) else "")
+    if len(set(values)) == 2 == len(values):
+        return " and ".join(map(write, values))
+    if math.isnan(found.mean):
+        return "-"
+    return write(found.mean, math.nan if len(set(values)) == 1 else found.half_width)
+
+
+def _choice(key: str, value: str) -> str:
+    """Write a choice: symbols with an equals sign, words with a colon, a choice without a name by itself."""
+    if not key:
+        return value
+    return f"{key} = {value}" if len(key) <= 3 else f"{key}: {value}"

@@ -1,0 +1,196 @@
+"""What seeds say about a claim, and the verdict over readings."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfl.records.comparison import median_of
+from simfl.reproduction.evidence import (
+    Judged,
+    NotMeasuredError,
+    Part,
+    Reading,
+    Verdict,
+    above,
+    below,
+    decides,
+    exactly,
+    measured,
+    show,
+    typical,
+    under,
+    verdict_of,
+    within,
+)
+
+NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / √5 = 0.088
+
+
+@pytest.mark.parametrize(
+    ("part", "held"),
+    [
+        (above(NEAR_ONE, 0.9, ""), True),
+        (above(NEAR_ONE, 0.95, ""), None),
+        (above(NEAR_ONE, 1.1, ""), False),
+        # A lead over 0.95 by less than 0.2 counts as none, but where the whole interval is above the bar it is one.
+        (above(NEAR_ONE, 0.95, "", least=0.2), False),
+        (above(NEAR_ONE, 0.9, "", least=0.5), True),
+        (below(NEAR_ONE, 1.1, ""), True),
+        (below(NEAR_ONE, 1.05, ""), None),
+        (below(NEAR_ONE, 0.9, ""), False),
+        (within(NEAR_ONE, 1.1, ""), True),
+        (within(NEAR_ONE, 1.0, ""), None),
+        (within(NEAR_ONE, 0.9, ""), False),
+        (within([-value for value in NEAR_ONE], 0.9, ""), False),
+        # Four seeds decide nothing, whatever they say; nor do runs that diverged and were not entered as such.
+        (above(NEAR_ONE[:4], -9, ""), None),
+        (within((0.0,) * 4, 1, ""), None),
+        (above((*NEAR_ONE, math.nan), 0, ""), None),
+        # With those that diverged at minus infinity the median decides: of six the interval is from least to largest.
+        (above(typical((*NEAR_ONE, math.nan)), 0, ""), None),
+        (above(typical((math.nan,) * 6), 0, ""), False),
+        (above(typical((*NEAR_ONE, *NEAR_ONE, math.nan)), 0.8, ""), True),
+        (exactly(True, ""), True),
+    ],
+)
+def test_intervals_decide_and_few_seeds_do_not(part, held):
+    assert part.held is held
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_a_median_lies_in_its_interval_and_six_values_have_one(values):
+    found = median_of(values)
+    assert math.isnan(found.low) == (len(values) < 6)
+    if len(values) >= 6:
+        assert found.low <= found.mean <= found.high
+        below_, above_ = (sum(value < found.low for value in values), sum(value > found.high for value in values))
+        # What lies outside on one side is no more than a fair coin gives in one of forty cases.
+        for outside in (below_, above_):
+            assert sum(math.comb(len(values), k) for k in range(outside + 1)) <= 0.025 * 2 ** len(values)
+
+
+def test_a_medians_interval_is_that_of_the_tables():
+    """Order statistics of the binomial: of 10 values the second and ninth, of 16 the fourth and thirteenth."""
+    for count, rank in ((6, 1), (8, 1), (9, 2), (10, 2), (16, 4), (25, 8)):
+        found = median_of(range(1, count + 1))
+        assert (found.low, found.high) == (rank, count + 1 - rank)
+    assert median_of([-math.inf] * 4 + [1.0, 2.0]).mean == -math.inf
+    assert math.isnan(median_of([1.0, math.nan]).mean)
+
+
+def test_what_is_drawn_and_tabled_has_an_interval_from_three_seeds_on():
+    assert math.isnan(measured((1.0, 2.0)).low)
+    assert measured((1.0, 2.0, 3.0)).low == pytest.approx(2 - 4.303 / math.sqrt(3), abs=1e-3)
+    found = measured((1.0, 2.0, 3.0, 4.0, 5.0, math.nan))
+    assert (found.mean, found.low, found.high) == (2.5, -math.inf, 5.0)
+
+
+def reading(held, **choices):
+    return Reading(choices, [Part(held, "measured")])
+
+
+@pytest.mark.parametrize(
+    ("held", "short", "verdict"),
+    [
+        ([True, True], "", Verdict.REPRODUCED),
+        ([True, False], "", Verdict.UNDER),
+        ([True, None], "", Verdict.UNDER),
+        ([False, False], "", Verdict.NOT_REPRODUCED),
+        ([False, None], "", Verdict.NONE),
+        ([False, None], "a third of the passes", Verdict.NOT_AT_BUDGET),
+        ([True, False], "a third of the passes", Verdict.UNDER),
+    ],
+)
+def test_the_verdict_over_readings(held, short, verdict):
+    assert verdict_of([reading(one) for one in held], short) == verdict
+
+
+def test_nothing_measured_is_no_success():
+    with pytest.raises(NotMeasuredError):
+        verdict_of([])
+    with pytest.raises(NotMeasuredError):
+        Reading({}, []).held  # noqa: B018 (the property raises)
+
+
+def test_all_parts_of_a_reading_must_hold_and_those_that_do_not_say_so():
+    parts = [Part(True, "fast"), Part(None, "accurate"), Part(False, "private")]
+    assert Reading({}, parts).held is False
+    assert Reading({}, parts[:2]).held is None
+    assert Reading({}, parts[:1]).held is True
+    assert Reading({}, parts).evidence == "fast; accurate (not decided); private (does not hold)"
+    assert Reading({}, parts[2:]).evidence == "private"
+
+
+GRID = [reading(sigma == "5" and g != "4", σ=sigma, G=g, data=data)
+        for sigma in ("5", "14") for g in ("4", "true", "none") for data in ("USPS", "MNIST")]  # fmt: skip
+
+
+def test_what_the_readings_that_hold_have_in_common_is_named():
+    assert under(GRID) == "σ = 5 and G = true or none"
+    assert under([reading(True, σ="5"), reading(False, σ="14")]) == "σ = 5"
+    assert under([reading(True, σ="5", G="4"), reading(True, σ="14", G="9"), reading(False, σ="5", G="9"),
+                  reading(False, σ="14", G="4")]) == "2 of 4 readings"  # fmt: skip
+    # Where all but a corner holds, the corner is named.
+    corner = [reading(not (sigma == "5" and g == "4"), σ=sigma, G=g) for sigma in ("5", "14") for g in ("4", "9")]
+    assert under(corner) == "all readings but σ = 5 and G = 4"
+    late = Reading({"σ": "5"}, [Part(True, "")], afterwards=True)
+    assert under([late, reading(False, σ="14")]) == "σ = 5 (chosen after the result was seen)"
+    assert under([late, reading(True, σ="9"), reading(False, σ="14")]) == "σ = 5 or 9"
+
+
+def test_what_decides_is_counted_over_pairs_that_differ_in_it_alone():
+    assert decides(GRID) == (
+        "What decides, in pairs of readings that differ in it alone: σ (4 of 6), G (4 of 12); not data"
+    )
+    assert decides([reading(True, σ="5"), reading(True, σ="14")]) == ""
+    assert decides([reading(True, σ="5", G="4"), reading(False, σ="14", G="9")]) == ""
+
+
+def judged(readings, **others):
+    return Judged("It works.", verdict_of(readings), readings, **others)
+
+
+def test_a_verdict_in_words():
+    assert judged(GRID).words == "reproduced under σ = 5 and G = true or none"
+    assert judged([reading(False, σ="5"), reading(False, σ="9")]).words == "not reproduced under any of 2 readings"
+    assert judged([reading(False)]).words == "not reproduced"
+    assert judged([reading(True)], instead="digits instead of CIFAR-10").words == (
+        "reproduced (digits instead of CIFAR-10)"
+    )
+    assert judged([reading(True)], quick=True).words == "reproduced, quick form"
+    assert judged([reading(None)], quick=True).words == "no verdict, quick form"
+    assert Judged("It is pretty.", Verdict.NOT_TESTABLE, why="a picture").evidence == "a picture"
+
+
+def test_the_evidence_names_what_holds_what_does_not_and_what_decides():
+    found = judged([reading(True, σ="5"), reading(False, σ="14"), reading(False, σ="30"), reading(None, σ="40")])
+    assert found.evidence == (
+        "Holds under σ = 5: measured. Does not hold under σ = 14 and 1 more: measured. Is not decided under σ = 40: "
+        "measured. What decides, in pairs of readings that differ in it alone: σ (2 of 3)"
+    )
+    seen = Reading({"step": "min(1/μ, 1/λt)"}, [Part(True, "close")], afterwards=True)
+    assert seen.label == "step: min(1/μ, 1/λt) (chosen after the result was seen)"
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "text"),
+    [
+        ((1.0,), 2, "1.00"),
+        ((1.0, 1.0), 2, "1.00"),
+        ((-0.001,), 2, "0.00"),
+        # Two runs have no interval worth the name.
+        ((1.0, 3.0), 1, "1.0 and 3.0"),
+        # half of the interval: t(2, 0.975) s / √3 = 4.303 / √3
+        ((1.0, 2.0, 3.0), 1, "2.0 ± 2.5"),
+        ((1.0, math.nan), 2, "diverged (median; 1 of 2 diverged)"),
+        ((1.0, 2.0, math.nan), 2, "1.00 (median; 1 of 3 diverged)"),
+        ((math.nan,), 2, "diverged"),
+        ((200.0, 400.0, math.inf), 0, "400 (median; 1 of 3 never)"),
+        ((math.inf, math.inf, math.inf), 0, "never"),
+        ((), 2, "-"),
+    ],
+)
+def test_what_was_measured_in_words(values, digits, text):
+    assert show(values, digits) == text

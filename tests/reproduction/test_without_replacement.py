@@ -1,0 +1,216 @@
+"""The study of SGD without replacement: what is planned is what the paper has, and verdicts follow from accuracies."""
+
+import math
+import types
+import zlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simfl.reproduction import Runs, Verdict
+from simfl.reproduction import without_replacement as study
+from simfl.reproduction.evidence import verdict_of
+from simfl.reproduction.running import scenarios_folder
+from simfl.scenario import load
+
+YES, UNDER, NO, NONE = Verdict.REPRODUCED, Verdict.UNDER, Verdict.NOT_REPRODUCED, Verdict.NONE
+SPREAD = (0.0, 0.4, -0.3, 0.2, -0.3)
+"""What seeds differ by."""
+
+
+def made_up(accuracy, epsilon, time_s, seed):
+    """What the study reads of a run; accuracies are in percent."""
+    return types.SimpleNamespace(
+        status="done",
+        metrics=pd.DataFrame({"test_accuracy": [accuracy / 100]}),
+        client_metrics=pd.DataFrame({"time_s": [time_s] * 2, "test_accuracy": [accuracy / 100] * 2}),
+        manifest=types.SimpleNamespace(seed=seed, time_s=time_s),
+        epsilon_and_delta=lambda: (epsilon, 1e-9),
+    )
+
+
+def runs_of(section, accuracy, spread=1.0, epsilon=1.0, time_s=lambda cell, seed: 10.0):
+    """Made-up runs of a section of the full form, five seeds at most; accuracies follow from the cell."""
+    groups = {}
+    for own in study.experiments(False):
+        if own.section == section:
+            draws = np.random.default_rng(zlib.crc32(repr(own.cell).encode())).permutation(SPREAD)
+            groups[own] = {
+                seed: made_up(accuracy(*own.cell) + spread * draw, epsilon, time_s(own.cell, seed), seed)
+                for seed, draw in enumerate(draws[: own.seeds], start=1)
+            }
+    return Runs(groups)
+
+
+def verdict(readings):
+    return verdict_of(list(readings))
+
+
+def printed(reading, curve, case, count):
+    """The paper's Table II."""
+    return study.PRINTED[curve, case][study.NODES.index(count)]
+
+
+def test_both_readings_are_those_of_table_2():
+    for own in study.table2(study.NODES, study.table_seeds, study.CASES):
+        reading, _curve, case, count = own.cell
+        scenario = load(scenarios_folder() / own.base, own.overrides)
+        assert scenario.clients.count == count
+        assert scenario.data.pca_center is (reading == study.FIRST)
+        assert scenario.model.intercept is (reading == study.SECOND)
+        if scenario.privacy is not None:
+            clipped = scenario.privacy.mechanism == "one_pass_gaussian"
+            assert clipped is (reading == study.FIRST)
+            assert scenario.privacy.lipschitz in (None, 1.0)
+        if case == "strongly convex":
+            smooth = (1 if reading == study.FIRST else 2) + scenario.model.l2
+            bound = 1 / (2 * smooth) if reading == study.FIRST else 1 / smooth
+            assert scenario.algorithm.largest_step(scenario.model.l2) == pytest.approx(bound, rel=1e-5)
+        if case == "strongly convex" and reading == study.SECOND:
+            steps = scenario.algorithm.steps(scenario.model.l2)
+            assert [steps(t, 0, 0.0) for t in (0, 9)] == pytest.approx([1e4, 1e3]), "1/(l2 t), t from 1"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "spread", "found"),
+    [
+        (lambda case, epsilon: 3.0, 1.0, YES),
+        (lambda case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, UNDER),
+        (lambda case, epsilon: -3.0, 1.0, NO),
+        (lambda case, epsilon: 0.1, 20.0, NONE),
+    ],
+    ids=["ahead", "in one case", "behind", "level within the noise"],
+)
+def test_deep_q_against_fully_collaborative(ahead, spread, found):
+    def accuracy(reading, curve, case, epsilon=math.inf):
+        return 60.0 + (ahead(case, epsilon) if curve == "Algorithm 2" else 0.0)
+
+    runs = runs_of(study.FIGURES, accuracy, spread)
+    readings = list(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs))
+    assert verdict_of(readings) == found
+    assert {len(reading.choices) for reading in readings} == {3}
+    assert [reading.afterwards for reading in readings] == [
+        reading.choices["setting"] == study.SECOND for reading in readings
+    ]
+
+
+def test_a_lead_at_small_epsilon_is_none_at_5():
+    def accuracy(reading, curve, case, epsilon=math.inf):
+        return 60.0 + (5.0 - 2.5 * epsilon if curve == "Algorithm 2" else 0.0)
+
+    runs = runs_of(study.FIGURES, accuracy)
+    assert verdict(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs)) == YES
+    assert verdict(study.ahead_in_figures((5.0,), runs)) == NO
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        (["Noiseless", "Algorithm 2", "Algorithm 1", "DP-SGD-5"], YES),
+        (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
+    ],
+)
+def test_the_order_of_the_curves(order, found):
+    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(curve))
+    assert verdict(study.ordering(runs)) == found
+
+
+def test_curves_that_cross_within_the_noise_are_no_order():
+    levels = {"Noiseless": 90.0, "Algorithm 2": 70.0, "Algorithm 1": 69.9, "DP-SGD-5": 20.0}
+    runs = runs_of(study.FIGURES, lambda reading, curve, *rest: levels[curve], 20.0)
+    assert verdict(study.ordering(runs)) == NONE
+
+
+@pytest.mark.parametrize(("lead", "found"), [(20.0, YES), (9.0, NO)])
+def test_a_lead_of_up_to_so_many_points_is_somewhere(lead, found):
+    def accuracy(reading, curve, case, epsilon=math.inf):
+        return 70.0 + (lead if curve == "Algorithm 1" and epsilon == 0.5 else 0.0)
+
+    runs = runs_of(study.FIGURES, accuracy)
+    readings = list(study.up_to("Algorithm 1", "DP-SGD-5", 15.0, runs))
+    assert verdict_of(readings) == found
+    assert all("at ε = 0.5 (bar: 15)" in reading.evidence for reading in readings)
+
+
+@pytest.mark.parametrize("curve", ["Noiseless", "Algorithm 1", "Algorithm 2"])
+def test_the_cells_of_table_2(curve):
+    right = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 1.0, 0.1)
+    wrong = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + 5.0, 0.1)
+    assert verdict(study.cells(curve, right)) == YES
+    assert verdict(study.cells(curve, wrong)) == NO
+    one = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + (5.0 if cell[0] == study.FIRST else 0.0), 0.1)
+    readings = list(study.cells(curve, one))
+    assert verdict_of(readings) == UNDER
+    assert all(reading.afterwards for reading in readings if reading.held)
+
+
+def test_a_cell_may_be_off_by_what_one_run_is():
+    """The paper prints one number for each cell."""
+    few = (58.0, 62.0, 60.0, 59.0, 61.0)
+    assert study.near(few, 60.5) is True
+    assert study.near(few, 68.0) is False
+    assert study.near(few, 63.0) is None
+    assert study.near(few * 3, 62.0) is True, "the same spread over more seeds decides"
+    assert study.near(few[:4], 60.0) is None, "too few"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "spread", "found"),
+    [
+        (lambda count: 60 + count, 0.1, YES),
+        (lambda count: 60 + count - 8 * (count == 10), 0.1, NO),
+        (lambda count: 60.0 + 0.01 * count, 10.0, NONE),
+    ],
+    ids=["grows", "drops at ten", "within the noise"],
+)
+def test_more_nodes(accuracy, spread, found):
+    runs = runs_of(study.TABLE, lambda reading, curve, case, count: accuracy(count), spread)
+    assert verdict(study.more_nodes(runs)) == found
+
+
+def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
+    runs = runs_of(study.TABLE, lambda reading, curve, case, count: 70.0 + (curve == "Algorithm 2"), 0.05)
+    for cell in runs.cells(study.TABLE):
+        for run in runs.of(study.TABLE, cell).values():
+            run.client_metrics["test_accuracy"] -= 0.05
+    readings = list(study.ahead_in_table(runs))
+    assert verdict_of(readings) == UNDER
+    assert {reading.choices["Algorithm 2's model"] for reading in readings if reading.held} == {"the global one"}
+
+
+@pytest.mark.parametrize(("lead", "spread", "found"), [(5.0, 1.0, YES), (0.3, 1.0, NO), (1.5, 8.0, NONE)])
+def test_what_the_network_learns_is_held_against_a_coin(lead, spread, found):
+    runs = runs_of(study.CHOICES, lambda choice, *rest: 70.0 - (lead if choice == study.COIN else 0.0), spread)
+    assert verdict(study.learned(runs)) == found
+
+
+@pytest.mark.parametrize(
+    ("slope", "small", "large"), [(0.05, YES, NO), (-0.05, NO, YES)], ids=["larger is better", "larger is worse"]
+)
+def test_batches(slope, small, large):
+    runs = runs_of(study.SIZES, lambda curve, case, size, epsilon: 60 + slope * size)
+    assert verdict(study.larger_batches((0.2, 0.5, 1.0), 1, runs)) == small
+    assert verdict(study.larger_batches((5.0,), -1, runs)) == large
+
+
+def test_a_pass_is_linear_under_the_orders_that_are():
+    def time_s(cell, seed):
+        order, _, count = cell
+        return 10.0 / (count if order == "round robin" else count**0.7 * (1 + 0.001 * seed))
+
+    runs = runs_of(study.SPEED, lambda *cell: 70.0, time_s=time_s)
+    readings = list(study.linear(runs))
+    assert verdict_of(readings) == UNDER
+    assert {reading.choices["order"] for reading in readings if reading.held} == {"round robin"}
+    assert study.speed_ups(runs, "round robin", "links in no time")[10] == (pytest.approx(10.0),)
+    assert len(study.speed_ups(runs, "race", "links in no time")[10]) == 5
+
+
+def test_epsilon_is_that_of_one_task_at_one_node_alone():
+    runs = runs_of(study.TABLE, lambda *cell: 70.0, epsilon=2.852)
+    readings = list(study.one_epsilon(runs))
+    assert verdict_of(readings) == UNDER
+    (alone,) = (reading for reading in readings if reading.held)
+    assert alone.choices == {"counted": "one task at one node"}
+    assert "0.85 (M = 1)" in alone.evidence
