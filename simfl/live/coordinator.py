@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +54,7 @@ class Coordinator:
         scenario: what is run.
         training: the plain values of local training.
         transport: its links; clients are 0..K-1.
-        begin: `time.monotonic` at which the run begins.
+        begin: when the run begins, by the transport's clock.
         together: updates that count as one: of a round of SYNC.
         interrupted: whether somebody wants the run to end.
     """
@@ -92,7 +91,7 @@ class Coordinator:
     @property
     def now(self) -> float:
         """Seconds since the run began."""
-        return time.monotonic() - self.begin
+        return self.transport.clock.monotonic() - self.begin
 
     @property
     def final(self) -> list[Row]:

@@ -52,16 +52,27 @@ class Wire(Protocol):
         """Return the source, kind and bytes of the next message that has come, those of one source in order."""
 
 
+class Clock(Protocol):
+    """What tells the time and lets it pass; the module `time` is that of the machine."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Return when so many seconds have passed."""
+
+
 class Transport:
     """One process's end of all links.
 
     Args:
         wire: carries buffers between those that take part.
         poll_s: how often it is looked for messages while nothing else is to be done.
+        clock: by which it waits, and by which all that use it tell the time.
     """
 
-    def __init__(self, wire: Wire, poll_s: float = POLL_S) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, poll_s: float = POLL_S, clock: Clock = time) -> None:
+        self._wire, self.clock = wire, clock
         self.rank, self.size = wire.rank, wire.size
         self.poll_s = poll_s
         #: What is done with a message, by its kind (an MPI tag > 1).
@@ -97,15 +108,15 @@ class Transport:
                 self.handlers[kind](source, head, buffer[HEADER_BYTES:].view(np.float32))
 
     def wait(self, ready: Callable[[], bool], until: float = np.inf) -> bool:
-        """Serve messages until something is so, or until a time of `time.monotonic`; returns whether it is so."""
+        """Serve messages until something is so, or until a time of the clock; returns whether it is so."""
         while True:
             self.progress()
             if ready():
                 return True
-            left = until - time.monotonic()
+            left = until - self.clock.monotonic()
             if left <= 0.0:
                 return False
-            time.sleep(min(BUSY_POLL_S if self._pending else self.poll_s, left))
+            self.clock.sleep(min(BUSY_POLL_S if self._pending else self.poll_s, left))
 
     def end(self, *kept: int) -> None:
         """Tell everybody that nothing more comes, and wait for everybody's word and for one's own messages to leave.

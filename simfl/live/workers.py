@@ -10,7 +10,6 @@ durations are the same. A crash pauses the process, its gradient is lost, and it
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +45,7 @@ class Worker(ABC):
         training: the plain values of local training.
         arithmetic: computes its gradients.
         transport: its links; the coordinator's rank is that behind the last client's.
-        begin: `time.monotonic` at which the run begins.
+        begin: when the run begins, by the transport's clock.
         mode: how long computing takes.
         options: of the algorithm, as its simulated twin takes them.
     """
@@ -95,7 +94,7 @@ class Worker(ABC):
     @property
     def now(self) -> float:
         """Seconds since the run began."""
-        return time.monotonic() - self.begin
+        return self.transport.clock.monotonic() - self.begin
 
     def run(self) -> None:
         """Work until the coordinator ends the run."""

@@ -7,7 +7,7 @@ from simfl.bench.limits import Nothing, run_world
 from simfl.live.coordinator import Row, with_staleness
 from simfl.live.workers import SyncWorker
 from simfl.tape import Tape
-from tests.live.wires import run_live, side_by_side, transports
+from tests.live.wires import POLL_S, run_live, side_by_side, transports
 
 
 class Reducer(SyncWorker):
@@ -26,14 +26,13 @@ def test_an_all_reduce_sums_all_vectors(steps, count):
     ends = transports(count)
     vectors = np.random.default_rng(0).normal(size=(count, 37)).astype(np.float32)
     reducers = [Reducer(k, count, ends[k], steps) for k in range(count)]
-    found = side_by_side([lambda k=k: reducers[k].reduced(vectors[k]) for k in range(count)])
+    found = side_by_side([lambda k=k: reducers[k].reduced(vectors[k]) for k in range(count)], ends[0].clock)
     for total in found:
         np.testing.assert_allclose(total, vectors.sum(axis=0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["sync_sgd", "decentralized_sgd", "adpsgd", "fedasync"])
 def test_a_run_takes_the_time_that_the_world_says(kind):
-    """Sleeps and polls take a little longer than they should, on a busy machine more."""
     more = {"local_steps": 2} if kind == "fedasync" else {}
     slow = [{"clients": [1], "factor": 3}]
     setup, _, coordinator = run_live(
@@ -43,7 +42,8 @@ def test_a_run_takes_the_time_that_the_world_says(kind):
     assert len(rows) == 40
     assert coordinator.status == "done"
     predicted = run_world(setup, Tape(Nothing(), **setup.problem.recorded), 40)[2].clock.now
-    assert 0.98 * predicted <= rows[-1].time_s <= 3 * predicted + 0.2
+    waits = 2 * POLL_S * len(rows)  # a message is seen when it is looked for
+    assert predicted <= rows[-1].time_s <= predicted + waits
     by_client = np.bincount([row.client for row in rows], minlength=4)
     assert by_client[1] == by_client.min()
     if kind in ("sync_sgd", "decentralized_sgd"):
@@ -79,7 +79,7 @@ def test_a_crash_pauses_a_client_and_destroys_its_gradient():
     crash = [{"clients": [2], "crash": [{"at": 0.03, "back": 0.12}]}]
     _, _, coordinator = run_live(algorithm={"kind": "adpsgd", "batch_size": 32}, availability=crash, stop={"time": 0.2})
     times = np.array([row.time_s for row in coordinator.final if row.client == 2])
-    assert not ((times > 0.032) & (times < 0.12)).any()
+    assert not ((times > 0.03) & (times < 0.12)).any()
     assert (times > 0.12).any()
     assert coordinator.reason == "time"
 

@@ -1,8 +1,9 @@
-"""Processes of a live run as threads of one: queues in the place of MPI."""
+"""Processes of a live run as threads of one: queues in the place of MPI, and a clock that waits for busy machines."""
 
+import heapq
 import queue
 import threading
-import time
+from concurrent.futures import Future
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from simfl.live.workers import WORKERS
 from simfl.scenario import from_mapping
 from simfl.simulation.assembly import assemble
 from simfl.simulation.world import build_world
+
+#: How often a thread looks for messages, in seconds of the clock.
+POLL_S = 1e-4
 
 
 class QueueWire:
@@ -31,26 +35,84 @@ class QueueWire:
             return None
 
 
+class SharedClock:
+    """Time that passes while all threads sleep: one runs at a time, that which is to wake first.
+
+    Of those that wake at the same moment the one that fell asleep first goes on. So what threads do follows from what
+    they are to do, however busy the machine is.
+    """
+
+    def __init__(self, count):
+        self._now, self._starting, self._turn, self._asleep = 0.0, count, 0, []
+        self._lock = threading.Lock()
+
+    def monotonic(self):
+        return self._now
+
+    def sleep(self, seconds):
+        woken = threading.Event()
+        with self._lock:
+            self._turn += 1
+            heapq.heappush(self._asleep, (self._now + seconds, self._turn, woken))
+        self._next()
+        assert woken.wait(60), "a process waits for ever"
+
+    def start(self, rank):
+        """Wait until all threads are there; they begin in the order of their ranks."""
+        woken = threading.Event()
+        with self._lock:
+            heapq.heappush(self._asleep, (self._now, rank - 1000, woken))
+            self._starting -= 1
+            waits = self._starting > 0
+        if not waits:
+            self._next()
+        assert woken.wait(60), "a process did not start"
+
+    def leave(self):
+        self._next()
+
+    def _next(self):
+        with self._lock:
+            if self._asleep:
+                self._now, _, woken = heapq.heappop(self._asleep)
+                woken.set()
+
+
+class AtOnce:
+    """In the place of the thread in which a gradient is computed: takes none of the clock's time."""
+
+    def submit(self, task):
+        done = Future()
+        done.set_result(task())
+        return done
+
+    def shutdown(self):
+        pass
+
+
 def transports(count):
-    queues = [queue.SimpleQueue() for _ in range(count)]
-    return [Transport(QueueWire(rank, queues), poll_s=1e-4) for rank in range(count)]
+    queues, clock = [queue.SimpleQueue() for _ in range(count)], SharedClock(count)
+    return [Transport(QueueWire(rank, queues), poll_s=POLL_S, clock=clock) for rank in range(count)]
 
 
-def side_by_side(calls):
+def side_by_side(calls, clock):
     """Run functions in threads, and return what they return; what one raises is raised."""
     found, failed = [None] * len(calls), []
 
     def run(index):
         try:
+            clock.start(index)
             found[index] = calls[index]()
         except BaseException as error:
             failed.append(error)
+        finally:
+            clock.leave()
 
     threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "a process waits for ever"
     if failed:
         raise failed[0]
@@ -70,7 +132,7 @@ class Nothing:
         return np.full_like(params, -step_size * steps * (self.client + 1.0))
 
 
-def run_live(begin_in=0.05, **changes):
+def run_live(**changes):
     """Run a scenario in threads; returns its setup, workers and coordinator."""
     mapping = {
         "name": "live",
@@ -87,11 +149,14 @@ def run_live(begin_in=0.05, **changes):
     setup = assemble(from_mapping(mapping))
     count, kind = setup.scenario.clients.count, setup.scenario.algorithm.kind
     ends = transports(count + 1)
-    begin = time.monotonic() + begin_in
+    begin = 0.05
     workers = [
         WORKERS[kind](k, build_world(setup), setup.training, Nothing(k), ends[k], begin, **setup.options)
         for k in range(count)
     ]
+    for worker in workers:
+        worker._thread.shutdown()
+        worker._thread = AtOnce()
     arguments = setup.scenario, setup.training, ends[count], begin, count if kind == "sync_sgd" else 1
     coordinator = Server(*arguments, options=setup.options) if kind == "fedasync" else Coordinator(*arguments)
 
@@ -100,5 +165,5 @@ def run_live(begin_in=0.05, **changes):
         end.end(*kept)
 
     calls = [lambda one=one, end=end: whole(one, end) for one, end in zip(workers, ends[:-1], strict=True)]
-    side_by_side([*calls, lambda: whole(coordinator, ends[-1])])
+    side_by_side([*calls, lambda: whole(coordinator, ends[-1])], ends[-1].clock)
     return setup, workers, coordinator
