@@ -26,9 +26,9 @@ ZEROS = bytes(2**24)
 
 @pytest.fixture(autouse=True)
 def quickly():
-    begun = time.monotonic()
+    begun = time.process_time()
     yield
-    assert time.monotonic() - begun < 20, "a bomb is not unpacked"
+    assert time.process_time() - begun < 20, "a bomb is not unpacked"
 
 
 @pytest.mark.parametrize("pack", [gzip, bz2])

@@ -215,9 +215,9 @@ def test_labels_are_needed_and_enough_of_them() -> None:
 )
 def test_ten_thousand_clients_take_no_time(kind: str, options: dict[str, float]) -> None:
     y = labels_of(60_000, 10)
-    start = time.perf_counter()
+    start = time.process_time()
     result = partition(kind, y, 10_000, rng(), **options)
-    assert time.perf_counter() - start < 3.0  # about 0.1 s; the rest is for a busy machine
+    assert time.process_time() - start < 3.0
     assert result.sizes.min() >= 1
 
 

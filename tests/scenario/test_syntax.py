@@ -90,10 +90,10 @@ def test_a_tag_runs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 300_000, "- " * 300_000, "{a: " * 300_000, "? " * 300_000])
 def test_endless_nesting_is_refused_at_once(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ScenarioError, match="at most 50 levels"):
         loads(text)
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_a_huge_text_is_refused() -> None:
