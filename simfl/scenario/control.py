@@ -146,8 +146,8 @@ class Execution(Config):
     width: AutoOrCount = Field(default="auto", description="operations executed side by side in one step")
     devices: Count = Field(
         default=1,
-        description="devices (GPUs, or what XLA makes of a CPU) that share the operations of a step; width is a "
-        "multiple",
+        description="devices (GPUs, or a CPU divided into so many, a thread each) that share the operations of a step; "
+        "width is a multiple",
     )
 
 

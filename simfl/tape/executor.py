@@ -7,6 +7,7 @@ is bounded, so a fast world waits for a slow device and memory stays bounded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import queue
@@ -20,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import xla_client  # JAX itself makes devices of a CPU only once in a process
 from numpy.typing import NDArray
 
 from simfl.errors import RunError, ScenarioError
@@ -44,6 +46,8 @@ CHUNK_MODELS = 16
 CHUNK_GRADIENTS = 2**24
 #: Numbers that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
+#: Devices that a CPU may be divided into.
+MOST_CPU_DEVICES = 64
 
 
 def configure_jax() -> None:
@@ -70,15 +74,23 @@ def choose_device(kind: str | None) -> jax.Device:
 
 
 def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
-    """Return `count` devices of the kind of a device, which comes first."""
+    """Return `count` devices of the kind of a device: that one and others, or those that a CPU is divided into."""
     found = jax.devices(device.platform)
-    if count > len(found):
-        hint = "XLA_FLAGS=--xla_force_host_platform_device_count=N makes more of a CPU, in a new process"
+    if count <= len(found):
+        return [device, *(other for other in found if other != device)][:count]
+    most = len(found) if device.platform != "cpu" else MOST_CPU_DEVICES
+    if count > most:
         raise ScenarioError(
-            f"execution.devices: expected at most {len(found)}, the {device.platform} devices of this machine, found "
-            f"{count}" + (f"; {hint}" if device.platform == "cpu" else "")
+            f"execution.devices: expected at most {most} on the {device.platform} of this machine, found {count}"
         )
-    return [device, *(other for other in found if other != device)][:count]
+    return _cpu_devices(count)
+
+
+@functools.cache
+def _cpu_devices(count: int) -> list[jax.Device]:
+    """Divide the CPU into so many devices, each with a thread; JAX's own CPU stays what it is, and arrays on it too."""
+    client: Any = xla_client.make_cpu_client(asynchronous=False, num_devices=count)
+    return list(client.devices())
 
 
 @dataclass(frozen=True)
