@@ -55,7 +55,7 @@ class SharedClock:
             self._turn += 1
             heapq.heappush(self._asleep, (self._now + seconds, self._turn, woken))
         self._next()
-        assert woken.wait(60), "a process waits for ever"
+        assert woken.wait(300), "a process waits for ever"
 
     def start(self, rank):
         """Wait until all threads are there; they begin in the order of their ranks."""
@@ -66,7 +66,7 @@ class SharedClock:
             waits = self._starting > 0
         if not waits:
             self._next()
-        assert woken.wait(60), "a process did not start"
+        assert woken.wait(300), "a process did not start"
 
     def leave(self):
         self._next()
@@ -112,7 +112,7 @@ def side_by_side(calls, clock):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive(), "a process waits for ever"
     if failed:
         raise failed[0]

@@ -200,7 +200,7 @@ def test_a_browser_draws_it(written, tmp_path):
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(
         [*command, "--virtual-time-budget=2000", "--dump-dom", written[0].as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert len(re.findall(r'<path class="curve"', done.stdout)) == 2
     assert re.search(r'<select id="x"><option value="time">virtual time</option>', done.stdout)
