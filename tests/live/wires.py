@@ -43,39 +43,37 @@ class SharedClock:
     """
 
     def __init__(self, count):
-        self._now, self._starting, self._turn, self._asleep = 0.0, count, 0, []
-        self._lock = threading.Lock()
+        self._now, self._turn, self._asleep = 0.0, count, []
+        self._lock, self._all = threading.Lock(), threading.Barrier(count)
 
     def monotonic(self):
         return self._now
 
-    def sleep(self, seconds):
-        woken = threading.Event()
-        with self._lock:
-            self._turn += 1
-            heapq.heappush(self._asleep, (self._now + seconds, self._turn, woken))
-        self._next()
-        assert woken.wait(300), "a process waits for ever"
-
     def start(self, rank):
         """Wait until all threads are there; they begin in the order of their ranks."""
-        woken = threading.Event()
-        with self._lock:
-            heapq.heappush(self._asleep, (self._now, rank - 1000, woken))
-            self._starting -= 1
-            waits = self._starting > 0
-        if not waits:
-            self._next()
+        woken = self._fall_asleep(0.0, rank)
+        if self._all.wait(300) == 0:
+            self.leave()
         assert woken.wait(300), "a process did not start"
 
-    def leave(self):
-        self._next()
+    def sleep(self, seconds):
+        self._turn += 1
+        woken = self._fall_asleep(seconds, self._turn)
+        self.leave()
+        assert woken.wait(300), "a process waits for ever"
 
-    def _next(self):
+    def leave(self):
+        """Let the next one go on."""
         with self._lock:
             if self._asleep:
                 self._now, _, woken = heapq.heappop(self._asleep)
                 woken.set()
+
+    def _fall_asleep(self, seconds, turn):
+        woken = threading.Event()
+        with self._lock:
+            heapq.heappush(self._asleep, (self._now + seconds, turn, woken))
+        return woken
 
 
 class AtOnce:
