@@ -320,6 +320,20 @@ def _step_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.
     return _mix_wide(bank, coefs, places) + scale[:, None] * total
 
 
+def _write(bank: jax.Array, places: jax.Array, rows: jax.Array) -> jax.Array:
+    """Return the bank with rows f32 [lanes, d] at these places.
+
+    A few row by row: XLA makes a loop of a scatter on a CPU, which takes longer. All rows are made before one is
+    written: else each would be fused with the writing, and XLA would copy the bank for it.
+    """
+    if len(places) > FEW:
+        return bank.at[places].set(rows, mode="promise_in_bounds")
+    made = jax.lax.optimization_barrier(rows)
+    for k in range(len(places)):
+        bank = jax.lax.dynamic_update_slice(bank, made[k][None], (places[k], 0), allow_negative_indices=False)
+    return bank
+
+
 def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
     """Return the rows f32 [lanes, d], each projected onto the ball of that radius around 0."""
     # radius / 0 is inf, and min(1, inf) is 1
@@ -330,6 +344,8 @@ def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
 LANES = "lanes"
 #: Lanes up to which a step is written out lane by lane.
 NARROW = 32
+#: Rows up to which a step writes row by row; each takes a few milliseconds to compile.
+FEW = 16
 
 
 @kept
@@ -346,7 +362,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
     before it writes: what is written, and in which order, is that of one device.
 
     bank is f32 [places + 1, d] and donated; zeroed int32[] counts what was not finite where it was clipped, and so was
-    released as zero. The body scatters once, after all that it reads: with two
+    released as zero. The body writes once, after all that it reads: with two
     scatters on the carried bank XLA would copy all of it in every step. Where the problem has transformations beside
     gradients, their integers and floats come last.
     """
@@ -474,7 +490,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
                 places = ti[:, reads + 1 + states : -1].reshape(-1)
                 writing = jnp.concatenate([writing, places])
                 written = jnp.concatenate([written, transforms_if_any(bank, ti, tf)])
-            bank = bank.at[writing].set(written, mode="promise_in_bounds")
+            bank = _write(bank, writing, written)
             return jax.lax.fori_loop(_at(s_bounds, s), _at(s_bounds, s + 1), serial, bank), zeroed
 
         result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, steps, body, (bank, zeroed))
