@@ -502,10 +502,12 @@ def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
 
     The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
     as long as a window takes), and the garbage collector does not walk over everything that was
-    there before the run: nothing on the hot path needs it, references are counted.
+    there before the run: nothing on the hot path needs it, references are counted. Where somebody
+    froze what was there already, it stays as it is: nobody can unfreeze a part.
     """
-    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
-    gc.freeze()
+    interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
     sys.setswitchinterval(switch_interval_s)
     try:
@@ -513,4 +515,5 @@ def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
     finally:
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

@@ -9,7 +9,7 @@ import pytest
 from simfl.errors import RunError, ScenarioError
 from simfl.models import build_model
 from simfl.tape import kernels
-from simfl.tape.executor import automatic_width, choose_device
+from simfl.tape.executor import automatic_width, choose_device, tuned_interpreter
 from simfl.tape.kernels import KEPT
 from simfl.world.links import LinkModel
 from tests.helpers import (
@@ -335,3 +335,18 @@ def test_a_closed_executor_leaves_no_array_on_the_device():
         lab.executor.evaluate(*lab.tape.forms([model])).result()
         assert sum(array.nbytes for array in jax.live_arrays()) > before + lab.problem.data.train_x.nbytes
     assert sum(array.nbytes for array in jax.live_arrays()) == before
+
+
+def test_what_somebody_froze_stays_frozen():
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with tuned_interpreter():
+        assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01), "and nothing more"
+    assert gc.get_freeze_count() == pytest.approx(frozen, rel=0.01)
+    gc.unfreeze()
+    try:
+        with tuned_interpreter():
+            assert gc.get_freeze_count() > 0.9 * frozen
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()
