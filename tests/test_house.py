@@ -64,7 +64,7 @@ GUESTS = {
     ("simulation.timeline", "simpy"): "listens to the events that algorithms wait for",
     ("simulation.underlay", "networkx"): "gives the edges of a graph the latencies and capacities of a scenario",
     ("simulation.world", "pandas"): "reads a trace of speeds",
-    ("studies.tasks", "jax"): "processes share a cache of compiled programs",
+    ("simulation.programs", "jax"): "keeps what JAX compiled for the next process",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",
     ("theory.proactive_dp.utility", "jax"): "evaluates models under noise",
 }

@@ -8,6 +8,7 @@ A command parses, calls and prints. What is heavy it imports when it is called, 
 from __future__ import annotations
 
 import functools
+import gc
 import re
 import sys
 from typing import Annotated, Any, NoReturn
@@ -34,6 +35,9 @@ from simfl.cli.validate import validate
 from simfl.cli.verify import verify
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.version import __version__
+
+#: Thresholds of the garbage collector: as it comes, it walks a dozen times over all that is being imported.
+FEW_COLLECTIONS = (100_000, 50, 1_000)
 
 app = typer.Typer(
     name="simfl",
@@ -73,6 +77,7 @@ def _command() -> Any:
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    gc.set_threshold(*FEW_COLLECTIONS)
     code: object = 0
     try:
         code = _command()(prog_name="simfl", standalone_mode=False)

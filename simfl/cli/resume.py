@@ -25,8 +25,10 @@ def resume(
     """
     from simfl.cli.bars import progress_bar
     from simfl.simulation import runner
+    from simfl.simulation.programs import compiled_in, folder_of
 
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # the table of results says so
-    with progress_bar(folder.absolute().parent.name, quiet) as progress:
+    kept = compiled_in(folder_of(folder.absolute().parent.parent))
+    with kept, progress_bar(folder.absolute().parent.name, quiet) as progress:
         found = runner.resume(folder, progress=progress, checkpoint_every=checkpoint_every)
     show_and_exit([found], False, folder.parent)

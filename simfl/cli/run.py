@@ -45,11 +45,12 @@ def run(
     """Run scenarios one after the other, and compare them in a table and a figure.
 
     All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured, and
-    simfl resume goes on from there.
+    simfl resume goes on from there. What was compiled is kept below the results, in .compiled, for the next time.
     """
     from simfl.simulation.data import shared_data
+    from simfl.simulation.programs import compiled_in, folder_of
 
-    with shared_data():
+    with shared_data(), compiled_in(folder_of(out)):
         runs, failed = _run_all(scenarios, overrides, seed, out, device, checkpoint_every, quiet)
     show_and_exit(runs, failed, out, json)
 

@@ -27,14 +27,10 @@ from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.records.watching import bar
 from simfl.scenario.own_code import digests_of, look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
-from simfl.simulation import CHECKPOINT_EVERY
+from simfl.simulation import CHECKPOINT_EVERY, programs
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
-
-COMPILED = ".compiled"
-"""The folder of compiled programs, below that of all results."""
-
 
 LOCK = "sweep.lock"
 """What a sweep holds in its folder for as long as it runs."""
@@ -123,7 +119,7 @@ def sweep(
         )
         count = jobs or plan.study.jobs or os.cpu_count() or 1
         engine, stop = choose_engine(min(count, max(1, len(missing))), cluster)
-        compiled = str((root / COMPILED).absolute()) if keep_compiled else None
+        compiled = str((root / programs.FOLDER).absolute()) if keep_compiled else None
         beside = tuple(dict.fromkeys(str(path.parent.absolute()) for path in plan.beside))
         tasks = [
             RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)

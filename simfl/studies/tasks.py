@@ -8,7 +8,6 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,12 +103,13 @@ def _leave_with_parent() -> None:
 def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
     from simfl.scenario.own_code import look_beside
+    from simfl.simulation.programs import compiled_in
 
     if _stop is not None and _stop.value:
         return RunOutcome("missing", "not begun")
     look_beside(Path(folder) / "scenario.yaml" for folder in task.beside)
     try:
-        with compiled_in(task.compiled):
+        with compiled_in(task.compiled, for_good=_stop is not None):
             run = _resume(task) or _run(task)
         manifest, metrics = run.manifest, run.metrics
         accuracy = float(metrics["test_accuracy"].iloc[-1]) if len(metrics) else float("nan")
@@ -177,34 +177,3 @@ class _Interruption:
         if _stop is not None and _stop.value and not self._passed:
             self._passed = True
             signals.pass_on(_stop.value)
-
-
-@contextlib.contextmanager
-def compiled_in(folder: str | None) -> Iterator[None]:
-    """Let JAX keep compiled programs in a folder, and take them from there, within a block.
-
-    Small programs as well: a run compiles some twenty of them, and each costs more than reading a file.
-    """
-    if folder is None:
-        yield
-        return
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
-
-    wanted: dict[str, Any] = {
-        "jax_compilation_cache_dir": folder,
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    if before != wanted:
-        compilation_cache.reset_cache()
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    try:
-        yield
-    finally:
-        if _stop is None and before != wanted:  # a process that only runs tasks may keep it
-            for name, value in before.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()

@@ -60,7 +60,7 @@ def write(tmp_path):
 @pytest.fixture(autouse=True)
 def share_compiled(monkeypatch, tmp_path_factory):
     """Every process of these tests takes compiled programs from one folder: they would spend their time compiling."""
-    monkeypatch.setattr("simfl.studies.running.COMPILED", str(tmp_path_factory.getbasetemp() / "compiled"))
+    monkeypatch.setattr("simfl.simulation.programs.FOLDER", str(tmp_path_factory.getbasetemp() / "compiled"))
 
 
 def statuses(swept):

@@ -1,0 +1,52 @@
+"""Compiled programs, kept in a folder of the results: the next process need not compile them again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+#: Below the folder of all results.
+FOLDER = ".compiled"
+
+
+def folder_of(out: Path) -> str | None:
+    """Return where programs of runs in `out` are kept; None where JAX keeps them already, as its users told it."""
+    return None if os.environ.get("JAX_COMPILATION_CACHE_DIR") else str((out / FOLDER).absolute())
+
+
+@contextlib.contextmanager
+def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
+    """Let JAX keep compiled programs in a folder, and take them from there, within a block.
+
+    Small programs as well: a run compiles some twenty of them, and each costs more than reading a file.
+
+    Args:
+        folder: None for none.
+        for_good: whether that stays so behind the block, as in a process that serves one task after the other.
+    """
+    if folder is None:
+        yield
+        return
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    wanted: dict[str, Any] = {
+        "jax_compilation_cache_dir": folder,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    if before != wanted:
+        compilation_cache.reset_cache()
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        if not for_good and before != wanted:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()

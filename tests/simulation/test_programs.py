@@ -1,0 +1,64 @@
+"""Compiled programs are kept below the results, and found there by whoever comes next."""
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from simfl.records import read
+from simfl.simulation.programs import compiled_in, folder_of
+
+DIR = "jax_compilation_cache_dir"
+TINY = """
+name: tiny
+data: {set: digits, partition: {kind: iid}}
+model: {kind: softmax}
+clients: {count: 3}
+algorithm: {kind: adpsgd, batch_size: 4, step_size: 0.1}
+stop: {updates: 20}
+evaluate: {every: {updates: 10}}
+"""
+
+
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    """As on a user's machine: JAX has not been told of any folder, as it has been for these tests."""
+    names = DIR, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    jax.config.update(DIR, None)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp_path):
+    path, out = tmp_path / "tiny.yaml", tmp_path / "o"
+    path.write_text(TINY)
+    kept = []
+    for _ in range(2):
+        jax.clear_caches()
+        assert simfl_("run", path, "--out", out, "--quiet")[0] == 0
+        kept.append({file.name: file.stat().st_mtime_ns for file in (out / ".compiled").glob("*-cache")})
+        assert getattr(jax.config, DIR) is None
+    assert any(name.startswith("jit_run") for name in kept[0])
+    assert kept[0] == kept[1]
+    assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
+
+
+def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
+    assert folder_of(tmp_path) is None
+    before = getattr(jax.config, DIR)
+    with compiled_in(None):
+        assert getattr(jax.config, DIR) == before
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_it_holds_within_the_block_or_for_good(nothing_kept, tmp_path, for_good):
+    folder = folder_of(tmp_path)
+    assert folder == str(tmp_path / ".compiled")
+    with compiled_in(folder, for_good):
+        assert getattr(jax.config, DIR) == folder
+    assert getattr(jax.config, DIR) == (folder if for_good else None)
