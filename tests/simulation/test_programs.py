@@ -47,6 +47,18 @@ def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp
     assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
 
 
+def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_kept, simfl_, tmp_path, recwarn):
+    path, out = tmp_path / "tiny.yaml", tmp_path / "o"
+    path.write_text(TINY)
+    for _ in range(2):
+        jax.clear_caches()
+        assert simfl_("run", path, "--out", out, "--quiet")[0] == 0
+        for program in (out / ".compiled").glob("*-cache"):
+            program.write_bytes(program.read_bytes()[:100])
+    assert not [str(warning.message) for warning in recwarn]
+    assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
+
+
 def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
     assert folder_of(tmp_path) is None
