@@ -121,7 +121,6 @@ def pytest_runtest_teardown():
         return
     jax.clear_caches()
     gc.collect()
-    gc.freeze()
     with contextlib.suppress(OSError, AttributeError):  # what is free goes back to the system, where that is glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     _left_bytes = psutil.Process().memory_info().rss
