@@ -39,8 +39,8 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    # A program that a kill cut off is compiled anew each time, which nobody need hear.
-    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
+    # What a kill cut off is compiled anew each time, as all is where nothing can be written: nobody need hear of it.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     before = {name: getattr(jax.config, name) for name in wanted}
     if before != wanted:
         compilation_cache.reset_cache()

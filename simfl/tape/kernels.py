@@ -344,7 +344,7 @@ def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
 LANES = "lanes"
 #: Lanes up to which a step is written out lane by lane.
 NARROW = 32
-#: Rows up to which a step writes row by row; each takes a few milliseconds to compile.
+#: Rows up to which a step writes row by row; each takes some 20 milliseconds to compile.
 FEW = 16
 
 

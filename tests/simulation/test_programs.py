@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+from jax._src import lru_cache  # what writes the folder, and has no public name
 from jax.experimental.compilation_cache import compilation_cache
 
 from simfl.records import read
@@ -57,6 +58,21 @@ def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_k
             program.write_bytes(program.read_bytes()[:100])
     assert not [str(warning.message) for warning in recwarn]
     assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
+
+
+def test_where_nothing_can_be_written_a_run_goes_on_without_a_word(
+    nothing_kept, simfl_, tmp_path, recwarn, monkeypatch
+):
+    def refuse(*arguments):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(lru_cache.LRUCache, "put", refuse)
+    path, out = tmp_path / "tiny.yaml", tmp_path / "o"
+    path.write_text(TINY)
+    jax.clear_caches()
+    assert simfl_("run", path, "--out", out, "--quiet")[0] == 0
+    assert not list((out / ".compiled").glob("*-cache"))
+    assert not [str(warning.message) for warning in recwarn]
 
 
 def test_a_folder_that_the_user_gave_jax_stays(monkeypatch, tmp_path):
