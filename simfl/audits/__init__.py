@@ -1,1 +1,0 @@
-"""Claim against account, and the attack on a real run."""

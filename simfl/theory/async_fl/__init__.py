@@ -1,1 +1,0 @@
-"""Asynchronous FL with increasing sample sizes: sequences of sizes, their privacy, and choosing them."""

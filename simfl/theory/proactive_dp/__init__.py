@@ -1,1 +1,0 @@
-"""Proactive DP: theorems, the calculator, the utility graph, and planning with them."""
