@@ -90,8 +90,8 @@ def is_over(folder: Path) -> bool:
 def work(tell: Any, root: Path, every_s: float, jobs: Sequence[str]) -> None:
     """Run `<root>/<name>.yaml`, or resume it, for each job `name/number`; tell what became of it (the child)."""
     import simfl
-    from simfl.simulation.checkpoint import FILE
-    from simfl.simulation.data import shared_data
+    from simfl.build.data import shared_data
+    from simfl.runs.checkpoint import FILE
 
     warnings.simplefilter("ignore")
     with shared_data():
@@ -113,7 +113,7 @@ class Child:
     """A process that works through jobs; iterating gives what it says. It begins with everything imported."""
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simfl.simulation.runner", "simfl.algorithms", "simfl.data", "sklearn.datasets"])
+    context.set_forkserver_preload(["simfl.runs.runner", "simfl.algorithms", "simfl.data", "sklearn.datasets"])
 
     def __init__(self, root: Path, every_s: float, jobs: Sequence[str]) -> None:
         self.heard, tell = self.context.Pipe(duplex=False)
@@ -136,7 +136,7 @@ class Child:
 
 def soak(kills: int, names: Sequence[str], root: Path, every_s: float, seed: int) -> int:
     """Kill so many times; return how many of the runs that were killed are not what they should be."""
-    from simfl.simulation.checkpoint import FILE
+    from simfl.runs.checkpoint import FILE
 
     draws = random.Random(seed)
     alone = {

@@ -16,7 +16,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from simfl.reproduction import PAPERS, Verdict, find_paper
+from simfl.studies.evidence import Verdict
+from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("reproduction.md")

@@ -25,13 +25,13 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.version import __version__
 
 if TYPE_CHECKING:
-    from simfl.audits.audit import audit
+    from simfl.attacks.audit import audit
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, compare, read
+    from simfl.runs.runner import prepare, resume, run
+    from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
-    from simfl.simulation.runner import prepare, resume, run
-    from simfl.simulation.trained import evaluate, predict
     from simfl.studies import sweep
     from simfl.studies.reporting import report
 
@@ -64,20 +64,20 @@ __all__ = [
 _HOMES = {
     "Run": "simfl.records",
     "Scenario": "simfl.scenario",
-    "audit": "simfl.audits.audit",
+    "audit": "simfl.attacks.audit",
     "compare": "simfl.records",
-    "evaluate": "simfl.simulation.trained",
+    "evaluate": "simfl.runs.trained",
     "from_equinox": "simfl.models.libraries",
     "from_flax": "simfl.models.libraries",
     "from_haiku": "simfl.models.libraries",
     "load": "simfl.scenario",
     "plot": "simfl.plots",
-    "predict": "simfl.simulation.trained",
-    "prepare": "simfl.simulation.runner",
+    "predict": "simfl.runs.trained",
+    "prepare": "simfl.runs.runner",
     "read": "simfl.records",
     "report": "simfl.studies.reporting",
-    "resume": "simfl.simulation.runner",
-    "run": "simfl.simulation.runner",
+    "resume": "simfl.runs.runner",
+    "run": "simfl.runs.runner",
     "sweep": "simfl.studies",
     "thumbnail": "simfl.plots",
 }

@@ -1,28 +1,71 @@
-"""Catalogues that are folders: what a folder's files define is listed nowhere else."""
+"""Catalogues: what the files of a folder define, and what plugins add."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import TypeVar
+
+from simfl import plugins
 
 T = TypeVar("T")
 
 
-def classes_in(package: str, base: type[T]) -> Iterator[type[T]]:
-    """Yield the classes below `base` that the modules of a package define, module by module in alphabetical order.
+def classes_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> Iterator[type[T]]:
+    """Yield the subclasses of `base` in the modules of a package, then those in modules of plugins.
 
-    The package may ask while it is itself being imported: its modules import its siblings, never the package.
+    The modules of the package come in alphabetical order. Call it when both are imported, never at the top of a
+    module: a module of a plugin imports from the package.
     """
     folder = importlib.import_module(package).__path__
     for name in sorted(module.name for module in pkgutil.iter_modules(folder)):
-        module = importlib.import_module(f"{package}.{name}")
-        for one in vars(module).values():
-            if isinstance(one, type) and issubclass(one, base) and one.__module__ == module.__name__:
-                yield one
+        yield from classes_of(importlib.import_module(f"{package}.{name}"), base)
+    yield from attached(base, catalogue)
 
 
-def items_in(package: str, base: type[T]) -> dict[str, type[T]]:
-    """Return the classes below `base` in a package that give themselves a name, `kind`, by it."""
-    return {vars(one)["kind"]: one for one in classes_in(package, base) if "kind" in vars(one)}
+def attached(base: type[T], catalogue: plugins.Catalogue) -> Iterator[type[T]]:
+    """Yield the subclasses of `base` in the modules that plugins add to a catalogue."""
+    for module in plugins.modules(catalogue):
+        yield from classes_of(module, base)
+
+
+def classes_of(module: ModuleType, base: type[T]) -> Iterator[type[T]]:
+    """Yield the subclasses of `base` that a module defines."""
+    for one in vars(module).values():
+        if isinstance(one, type) and issubclass(one, base) and one.__module__ == module.__name__:
+            yield one
+
+
+def items_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> dict[str, type[T]]:
+    """Return the subclasses of `base` that have a `kind`, by their kind; see `classes_in`."""
+    return {vars(one)["kind"]: one for one in classes_in(package, base, catalogue) if "kind" in vars(one)}
+
+
+class Catalogue(Mapping[str, T]):
+    """A mapping that is read on first use, when all modules that it names can be imported.
+
+    Args:
+        read: returns the items.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, T]]) -> None:
+        self._read = read
+
+    @functools.cached_property
+    def _items(self) -> Mapping[str, T]:
+        return self._read()
+
+    def __getitem__(self, name: str) -> T:
+        """Return an item by its name."""
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self._items)

@@ -24,10 +24,10 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
 from simfl.models import build_model
+from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
 from simfl.privacy.ledger import Ledger, Terms
-from simfl.privacy.passes import OnePassClaim, OnePassLedger
 from simfl.records import RunFolder
-from simfl.simulation.runner import Simulation
+from simfl.runs.runner import Simulation
 from simfl.streams import Streams
 from simfl.tape import Executor, LearningProblem, Tape
 from simfl.tape.draws import batch_positions

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from simfl.algorithms import ALGORITHMS
-from simfl.reproduction import PAPERS
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
+from simfl.studies.reproducing import PAPERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])

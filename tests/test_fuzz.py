@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 
+from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import ACTIVITIES, RunFolder
 from simfl.records.results import Run
+from simfl.runs import runner
 from simfl.scenario import from_mapping
-from simfl.simulation import runner
-from simfl.simulation.data import shared_data
 from simfl.tape.executor import choose_device
 from tests.fuzz import drawn
 from tests.helpers import RunWithoutNumbers

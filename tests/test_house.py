@@ -198,7 +198,7 @@ def test_a_run_imports_no_more_than_it_needs():
     code = """
 import sys
 from simfl.data import load_dataset
-from simfl.simulation import runner
+from simfl.runs import runner
 from simfl.streams import Streams
 from simfl.world.topology import build_topology
 load_dataset("digits", root=None, streams=Streams(1))

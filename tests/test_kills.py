@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from simfl.simulation import checkpoint
-from simfl.simulation.runner import prepare, resume, run
-from tests.simulation.test_checkpoint import equal, scenario
+from simfl.runs import checkpoint
+from simfl.runs.runner import prepare, resume, run
+from tests.runs.test_checkpoint import equal, scenario
 from tests.test_reproducibility import prepared
 
 

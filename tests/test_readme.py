@@ -2,9 +2,8 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from simfl.cli.app import app
+from simfl.cli.app import command
 from simfl.records import SCHEMAS
 from simfl.scenario import loads
 
@@ -20,7 +19,7 @@ def test_the_scenarios_in_the_readme_are_valid():
 def test_the_commands_in_the_readme_exist():
     blocks = "\n".join(README.split("```")[1::2])
     commands = set(re.findall(r"^simfl (\w+)", blocks, re.MULTILINE))
-    assert {"new", "run", "plot"} <= commands <= set(get_command(app).commands)
+    assert {"new", "run", "plot"} <= commands <= set(command().commands)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -47,8 +46,8 @@ def test_the_error_in_the_readme_is_what_simfl_says(simfl_, tmp_path):
 
 
 def test_the_options_in_the_readme_exist():
-    for command in ("run", "plot"):
-        (text,) = re.findall(rf"`{command}`\s+takes\s+(.*?)[;.]\s", README, re.DOTALL)
-        options = {option for parameter in get_command(app).commands[command].params for option in parameter.opts}
+    for name in ("run", "plot"):
+        (text,) = re.findall(rf"`{name}`\s+takes\s+(.*?)[;.]\s", README, re.DOTALL)
+        options = {option for parameter in command().commands[name].params for option in parameter.opts}
         told = set(re.findall(r"--[\w-]+", text))
         assert told == {option for option in options if option.startswith("--")} - {"--help"}

@@ -103,13 +103,13 @@ class AloneSGD(Algorithm):
             self.own[me] = self.tape.combine((1.0, self.own[me]), *self.descent(gradient, step_size))
             self.updated(me, 0, size, step_size)
 ''',
-        "simfl/simulation/kinds/alone_sgd.py": '''"""Clients that train alone: passes over the data become updates."""
+        "simfl/build/kinds/alone_sgd.py": '''"""Clients that train alone: passes over the data become updates."""
 
 from typing import Any
 
 from simfl.scenario.algorithms.alone_sgd import AloneSgd
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.setup import Setup
+from simfl.build.kinds.base import Kind
+from simfl.build.setup import Setup
 
 
 class AloneSgdKind(Kind[AloneSgd]):
@@ -157,12 +157,12 @@ class ServerModel:''',
             "    resend_timeout: PositiveSeconds = Field(default=0.1,",
         ),
         (
-            "simfl/simulation/links.py",
+            "simfl/build/links.py",
             "    model = LinkModel(\n",
             "    model = (LinkModel if links.bursts is None else partial(Bursts, period=links.bursts))(\n",
         ),
         (
-            "simfl/simulation/links.py",
+            "simfl/build/links.py",
             "from simfl.world.links import LinkModel",
             "from functools import partial\nfrom simfl.world.links import Bursts, LinkModel",
         ),

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from simfl.algorithms import ALGORITHMS as AVAILABLE
+from simfl.build.world import build_world
 from simfl.errors import ScenarioError
 from simfl.records import read
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
-from simfl.simulation.runner import prepare, resume, run
-from simfl.simulation.world import build_world
 from tests.helpers import run_until
 
 ROUGH = """

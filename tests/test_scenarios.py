@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import simfl
+from simfl.build.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.study import load_study
-from simfl.simulation.data import shared_data
 from tests.helpers import RunWithoutNumbers, optimised
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
@@ -69,7 +69,7 @@ COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_it_runs_shortened(path, tmp_path, monkeypatch):
     if path not in COMPUTED:
-        monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+        monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
     _needs_its_data(scenario)
     convolutional = scenario.model.kind in CONVOLUTIONAL

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.main import get_command
 
 import simfl
-from simfl.cli.app import app
+from simfl.cli.app import command
 from simfl.scenario import load, loads
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +69,7 @@ def test_changes_in_the_tutorial_are_valid():
 
 
 def test_commands_in_the_pages_exist():
-    groups = get_command(app).commands
+    groups = command().commands
     for name, second in re.findall(r"^simfl ([\w-]+)(?: ([\w-]+))?", COMMANDS, re.MULTILINE):
         assert name in groups, name
         if hasattr(groups[name], "list_commands"):

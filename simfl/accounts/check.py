@@ -8,22 +8,23 @@ plans, every client taking part equally often.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
 
-from simfl.errors import ConditionError, DataError, ScenarioError
+from simfl import plugins
+from simfl.build.setup import Setup
+from simfl.errors import DataError, ScenarioError
 from simfl.privacy.ledger import NOT_CERTIFIED, Ledger, View
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
 from simfl.records import Run, RunFolder
 from simfl.records.claims import Check, Claimed, Finding
+from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
 from simfl.scenario.own_code import nothing_loaded
 from simfl.scenario.privacy import MechanismConfig, StatedClaim
-from simfl.simulation.runner import prepare
-from simfl.simulation.setup import Setup
 
 #: Clients whose epsilons differ by less are shown together.
 ALIKE = 0.05
@@ -156,9 +157,17 @@ def _accounts(
 # -- claims ----------------------------------------------------------------------------------
 
 
+#: What computes the claims of all clients: of the mechanism, the ledger and what was released.
+ClaimFunction = Callable[[MechanismConfig, Ledger, Releases], list[Claimed]]
+
+
 def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
     """Return what is claimed for every client; nothing where the scenario names no claim."""
-    return [] if privacy.claim is None else _CLAIMS[privacy.claim.kind](privacy, ledger, releases)
+    if privacy.claim is None:
+        return []
+    kind = privacy.claim.kind
+    claimed = _CORE_CLAIMS[kind] if kind in _CORE_CLAIMS else plugins.load("claims", kind)
+    return claimed(privacy, ledger, releases)
 
 
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
@@ -180,7 +189,12 @@ def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -
     return [Claimed(level, ledger.delta, neighbors, "the epsilon of one release") for level in ledger.levels]
 
 
-def _about_gaussian_noise(privacy: MechanismConfig, ledger: Ledger) -> None:
+def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
+    """Reject a claim about Gaussian noise on clipped gradients where the noise is of another kind.
+
+    Raises:
+        ScenarioError: the mechanism has no Gaussian noise on clipped gradients.
+    """
     if ledger.pure or math.isnan(ledger.terms.clipping_norm):
         raise ScenarioError(
             f"privacy.claim: expected stated or per_release with mechanism {ledger.terms.mechanism}, found "
@@ -188,87 +202,4 @@ def _about_gaussian_noise(privacy: MechanismConfig, ledger: Ledger) -> None:
         )
 
 
-def _adp2sgd(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """The smallest epsilon for which Theorem 2 asks for no more noise than there is."""
-    _about_gaussian_noise(privacy, ledger)
-    from simfl.theory.adp2sgd import smallest_admissible_epsilon, theorem2
-
-    count = len(ledger.sizes)
-    setting = {
-        "num_workers": count,
-        "examples": int(ledger.sizes.min()),
-        "batch_size": ledger.batch_size,
-        "steps": max(1, sum(releases.total(k) for k in range(count))),
-    }
-    level = min(ledger.levels)
-
-    def enough(epsilon: float) -> bool:
-        return theorem2(epsilon, ledger.delta, **setting).noise_multiplier <= level
-
-    source, objection, epsilon = "A(DP)²SGD, Theorem 2", "", math.nan
-    try:
-        least = smallest_admissible_epsilon(ledger.delta, **setting)
-        if math.isinf(least):
-            raise ConditionError("Theorem 2 covers no epsilon for these batches and steps")
-        epsilon = _smallest(enough, least * (1 + 1e-9))
-        if math.isinf(epsilon):
-            objection = "Theorem 2 covers no epsilon with so little noise"
-            epsilon = math.nan
-    except ConditionError as error:
-        objection = str(error)
-    return [Claimed(epsilon, ledger.delta, "replace_one", source, objection)] * count
-
-
-def _smallest(enough: Callable[[float], bool], least: float) -> float:
-    """Return the smallest number >= least that is enough, within 1e-6 of itself, inf if there is none that is near."""
-
-    def covered(epsilon: float) -> bool:
-        try:
-            return enough(epsilon)
-        except ConditionError:
-            return False  # too large: the theorem's other condition bounds epsilon from above
-
-    if covered(least):
-        return least
-    high = least
-    while not covered(high):
-        high *= 1.1
-        if high > 1e4 * least:
-            return math.inf
-    low = high / 1.1
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if covered(middle) else (middle, high)
-    return high
-
-
-def _proactive(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Theorem B.4 for each client's own rounds."""
-    _about_gaussian_noise(privacy, ledger)
-    from simfl.theory.proactive_dp.theorems import claimed_epsilon
-
-    source = "Proactive DP, Theorem B.4"
-    rows: dict[int, list[tuple[int, int]]] = {}
-    noise: dict[int, set[float]] = {}
-    for client, size, _, level, count in ledger.kinds(releases):
-        rows.setdefault(client, []).append((size, count))
-        noise.setdefault(client, set()).add(level)
-    found: dict[tuple[int, float, tuple[tuple[int, int], ...]], Claimed] = {}
-    result = []
-    for client, n in enumerate(ledger.sizes.tolist()):
-        schedule = tuple(rows.get(client, ()))
-        level = min(noise.get(client, {ledger.levels[client]}))
-        key = n, level, schedule
-        if key not in found:
-            epsilon, objection = 0.0, ""
-            if schedule:
-                try:
-                    epsilon = claimed_epsilon(schedule, n, sigma=level, delta=ledger.delta)
-                except ConditionError as error:
-                    epsilon, objection = math.nan, str(error)
-            found[key] = Claimed(epsilon, ledger.delta, "add_or_remove", source, objection)
-        result.append(found[key])
-    return result
-
-
-_CLAIMS = {"stated": _stated, "per_release": _per_release, "adp2sgd": _adp2sgd, "proactive_dp": _proactive}
+_CORE_CLAIMS: Mapping[str, ClaimFunction] = {"stated": _stated, "per_release": _per_release}

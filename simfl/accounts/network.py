@@ -1,6 +1,6 @@
 """Who learned how much about whom: accounts of a whole network, from what everybody saw.
 
-The world of a scenario is played without arithmetic (`simfl.simulation.knowledge`), which leaves behind every message
+The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which leaves behind every message
 as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
 `simfl.privacy.network`; beside it stands the ledger's account of each client, of an observer who sees all that it ever
 sent. The smaller of the two is certified.
@@ -20,15 +20,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simfl.accounts.replay import Replay
+from simfl.build.assembly import assemble
+from simfl.build.own import opened
+from simfl.build.setup import NOTHING_OWN, Own, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
-from simfl.simulation.assembly import assemble
-from simfl.simulation.knowledge import Replay
-from simfl.simulation.own import opened
-from simfl.simulation.setup import NOTHING_OWN, Own, Setup
 from simfl.tape.knowledge import Sight
 
 Sees = Literal["messages", "neighbour_sums"]

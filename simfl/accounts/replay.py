@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from simfl.algorithms import Algorithm
+from simfl.build.assembly import build_algorithm
+from simfl.build.setup import Setup
+from simfl.build.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.releases import Releases
-from simfl.simulation.assembly import build_algorithm
-from simfl.simulation.endings import NEVER, ended_by, last_update
-from simfl.simulation.runner import goals_of, tally
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import build_world
+from simfl.runs.endings import NEVER, ended_by, last_update
+from simfl.runs.runner import goals_of, tally
 from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 

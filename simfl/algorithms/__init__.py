@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from simfl.algorithms.base import Algorithm, Training
-from simfl.catalogue import items_in
+from simfl.catalogue import Catalogue, items_in
 
 __all__ = ["ALGORITHMS", "Algorithm", "Training"]
 
-ALGORITHMS: dict[str, type[Algorithm]] = items_in(__name__, Algorithm)  # type: ignore[type-abstract]
+ALGORITHMS: Mapping[str, type[Algorithm]] = Catalogue(
+    lambda: items_in(__name__, Algorithm, "algorithms")  # type: ignore[type-abstract]
+)
 """The algorithms by the word that names them in a scenario; `summary` of each is one line about it."""

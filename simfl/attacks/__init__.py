@@ -1,1 +1,1 @@
-"""Draft."""
+"""Attack runs: canaries, membership inference, gradient inversion."""

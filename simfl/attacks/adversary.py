@@ -1,6 +1,6 @@
 """The adversary of a privacy audit: hears what clients release, and scores the canaries of one of them by it.
 
-See `simfl.audits.audit`.
+See `simfl.attacks.audit`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.canary import CanaryModel
+from simfl.attacks.canary import CanaryModel
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape

@@ -11,8 +11,8 @@ A canary is in or out by a fair coin. "Out" under add_or_remove means that an ex
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
 gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
 
-Statistics and references are in `simfl.audits.statistics`. What a run cannot show: a lower bound near 0 proves nothing.
-The noise itself is looked at, too (`simfl.audits.noise`), also that of another client, which must not be the same.
+Statistics and references are in `statistics`. What a run cannot show: a lower bound near 0 proves nothing.
+The noise itself is looked at, too (`simfl.attacks.noise`), also that of another client, which must not be the same.
 What the audit would have seen of a mechanism that is broken in one of the usual ways is part of its report.
 """
 
@@ -29,11 +29,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_in
-from simfl.audits.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
-from simfl.audits.check import claims_of
-from simfl.audits.noise import FALSE_ALARMS, NoiseCheck, NoiseLaw, NoiseVerdict
-from simfl.audits.statistics import (
+from simfl.accounts.check import claims_of
+from simfl.attacks.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_in
+from simfl.attacks.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
+from simfl.attacks.noise import FALSE_ALARMS, NoiseCheck, NoiseLaw, NoiseVerdict
+from simfl.attacks.statistics import (
     Profile,
     default_guesses,
     epsilon_lower_bound,
@@ -41,6 +41,9 @@ from simfl.audits.statistics import (
     profile_p_value,
     right_guesses,
 )
+from simfl.build.assembly import assemble
+from simfl.build.kinds import find_algorithm
+from simfl.build.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel
@@ -49,11 +52,8 @@ from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
+from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario, load
-from simfl.simulation.assembly import assemble
-from simfl.simulation.kinds import find_algorithm
-from simfl.simulation.runner import Simulation
-from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.tape import Gradient
 from simfl.tape.executor import choose_device

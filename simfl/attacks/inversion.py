@@ -10,7 +10,7 @@ Two attacks on the sum of gradients of a mini-batch, clipped and noised as a cli
   the gradient by the last bias says (Wainakh et al. 2022, https://arxiv.org/abs/2105.09369).
 
 `invert_run` runs a scenario, asks which gradients of a client an observer can solve for, given the messages that it
-received (`simfl.audits.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts
+received (`simfl.accounts.network`: El Mrini, Cyffers and Bellet 2024, https://arxiv.org/abs/2402.10001), and inverts
 some of these. What it solves for is the release, noise included.
 """
 
@@ -30,8 +30,8 @@ import optax
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from simfl.audits.adversary import ListeningTape, positions_in
-from simfl.audits.network import Network
+from simfl.accounts.network import Network
+from simfl.attacks.adversary import ListeningTape, positions_in
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.layers import Dense
@@ -39,8 +39,8 @@ from simfl.models.network import AbstractNetwork
 from simfl.privacy.network import recovered
 from simfl.records import RunFolder
 from simfl.records.attacks import Inversion, Reconstructed
+from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario
-from simfl.simulation.runner import Simulation
 from simfl.streams import Streams
 from simfl.tape import Gradient
 from simfl.tape.executor import choose_device

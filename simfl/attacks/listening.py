@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
-from simfl.audits.network import LINKS
+from simfl.accounts.network import LINKS
 from simfl.tape import Gradient, Model, Tape
 from simfl.tape.recording import Round
 

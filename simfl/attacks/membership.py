@@ -1,6 +1,6 @@
 """Membership inference on what nodes received in a run: which examples did a client train on?
 
-A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.audits.listening`):
+A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`):
 models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
 client (a member) is scored, and as many that nobody trained on, and how well the scores tell them apart is measured.
 
@@ -17,7 +17,7 @@ neighbors.
 The epsilon that follows is a lower bound if members and others are alike: drawn from one distribution, so that a coin
 might have decided which of a pair was used. Pairs have the same label, so that clients may hold other labels than the
 test set. The guess which of each pair is the member is then a guess of a coin, as in an audit with one run (Steinke,
-Nasr and Jagielski 2023, `simfl.audits.statistics`). Where the test set is not like the training set (writers, years),
+Nasr and Jagielski 2023, `simfl.attacks.statistics`). Where the test set is not like the training set (writers, years),
 `held_out="coins"` makes the assumption true: half of the clients' own examples, by coins, are not trained on.
 """
 
@@ -35,19 +35,19 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.listening import Kept, Listener, Observer, Values, hops_from
-from simfl.audits.network import LINKS, network
-from simfl.audits.pairing import Coins, Pairs, pairs_of
-from simfl.audits.separation import area, right_pairs, true_positive_rates
-from simfl.audits.statistics import default_guesses, pair_lower_bound
+from simfl.accounts.network import LINKS, network
+from simfl.attacks.listening import Kept, Listener, Observer, Values, hops_from
+from simfl.attacks.pairing import Coins, Pairs, pairs_of
+from simfl.attacks.separation import area, right_pairs, true_positive_rates
+from simfl.attacks.statistics import default_guesses, pair_lower_bound
+from simfl.build.assembly import assemble
+from simfl.build.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.records import Run, RunFolder
 from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference, Membership
+from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario, load
-from simfl.simulation.assembly import assemble
-from simfl.simulation.runner import Simulation
-from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.tape.executor import choose_device
 
@@ -98,7 +98,7 @@ def infer_membership(
         held_out: "test": others are examples of the test set; "coins": half of each client's own, which it then does
             not train on.
         confidence: 1 - beta of each lower bound and interval.
-        pairwise: hold it against the account of what came to each observer, too (`simfl.audits.network`), which may
+        pairwise: hold it against the account of what came to each observer, too (`simfl.accounts.network`), which may
             take longer than the attack.
         run: the run of this scenario, to compare with.
         device: "cpu" or "gpu"; JAX's default otherwise.

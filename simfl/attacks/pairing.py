@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.setup import Setup
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
-from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 
 #: Pairs of examples of a client at most.

@@ -1,6 +1,6 @@
 """Audit what one observer learns of one client from the messages that reached it: canaries, seen through a network.
 
-The canaries are those of `simfl.audits.audit`; the adversary is another: not who hears every release of the client, but
+The canaries are those of `audit`; the adversary is another: not who hears every release of the client, but
 a node, some link or the server, with a view A g + B xi of the noisy gradients of all clients (`simfl.privacy.network`).
 Every message is a sum of releases, in which noise comes with its gradient, so that the view is A r with r the releases
 themselves. With M = A^T (B B^T)^+ A, and with d_j what canary j adds to the client's gradients in its direction (its
@@ -28,18 +28,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.adversary import TRIALS, Circumstances, ListeningTape, Ordinary
-from simfl.audits.audit import Audit
-from simfl.audits.canary import CanaryModel
-from simfl.audits.network import Network
-from simfl.audits.statistics import Profile, epsilon_lower_bound, judge, profile_p_value, right_guesses
+from simfl.accounts.network import Network
+from simfl.attacks.adversary import TRIALS, Circumstances, ListeningTape, Ordinary
+from simfl.attacks.audit import Audit
+from simfl.attacks.canary import CanaryModel
+from simfl.attacks.statistics import Profile, epsilon_lower_bound, judge, profile_p_value, right_guesses
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.privacy.network import one_thread
 from simfl.records import RunFolder
+from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario
-from simfl.simulation.runner import Simulation
 from simfl.tape import Gradient
 
 #: Ways in which noise may be missing: what it is multiplied by.

@@ -200,7 +200,7 @@ def serve_per_call(name: str, device: str | None = None) -> None:
     """Measure one call per event in a process of its own, whenever a line comes in: JAX as it comes, not tuned."""
     import jax
 
-    from simfl.simulation import assembly
+    from simfl.build import assembly
     from simfl.tape import executor
 
     setattr(executor, "configure_jax", lambda: None)  # noqa: B010
@@ -259,8 +259,8 @@ def run_world(
     setup: Any, tape: Any, updates: int, timer: Callable[[], float] = time.perf_counter
 ) -> tuple[float, int, Any]:
     """Run the world on some tape; returns (seconds, events, the algorithm)."""
-    from simfl.simulation.assembly import build_algorithm
-    from simfl.simulation.world import build_world
+    from simfl.build.assembly import build_algorithm
+    from simfl.build.world import build_world
 
     world = build_world(setup)
     rows: list[Any] = []

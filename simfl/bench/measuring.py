@@ -41,7 +41,7 @@ REPEATS = 3
 
 def measure(name: str, device: str | None = None, updates: int | None = None, quick: bool = False) -> dict[str, Any]:
     """Measure one case in this process; see `run_bench` for the keys of the result."""
-    from simfl.simulation.runner import prepare, run
+    from simfl.runs.runner import prepare, run
     from simfl.tape import Tape
     from simfl.tape.executor import choose_device, tuned_interpreter
 

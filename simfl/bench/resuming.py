@@ -32,8 +32,8 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
         replay_s (to play the world again) and replay_share (of run_s).
     """
     from simfl.records import RunFolder
-    from simfl.simulation import checkpoint
-    from simfl.simulation.runner import Simulation, prepare
+    from simfl.runs import checkpoint
+    from simfl.runs.runner import Simulation, prepare
     from simfl.tape.executor import choose_device
 
     device = choose_device(None)

@@ -41,8 +41,8 @@ def measure_widths(
         For each number of workers an object with the keys case, workers, device, automatic (the width that
         `execution.width: auto` has) and updates_per_s, an object by width.
     """
-    from simfl.simulation.runner import prepare, run
-    from simfl.simulation.setup import Setup
+    from simfl.build.setup import Setup
+    from simfl.runs.runner import prepare, run
     from simfl.tape.executor import choose_device
 
     platform = choose_device(device).platform

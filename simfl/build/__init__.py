@@ -1,4 +1,1 @@
-"""From a scenario to a run: assembling what a scenario asks for, running it, writing its tables."""
-
-CHECKPOINT_EVERY = "5 min"
-"""Host time between checkpoints where nobody says otherwise."""
+"""Build what a run needs from a scenario: data, model, world, privacy and algorithm."""

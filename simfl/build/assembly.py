@@ -15,6 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
+from simfl.build.data import load_data, model_of, share_out, start_of
+from simfl.build.devices import check_memory
+from simfl.build.graphs import graphs_of
+from simfl.build.kinds import check_options, find_algorithm, find_kind
+from simfl.build.optimizers import optimizers_of
+from simfl.build.own import opened
+from simfl.build.privacy import not_counting, privacy_warnings
+from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
+from simfl.build.underlay import underlay_of
+from simfl.build.world import availability, longest_batch_s
 from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError, nearest
 from simfl.models import AbstractModel
@@ -24,16 +34,6 @@ from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_met
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
-from simfl.simulation.data import load_data, model_of, share_out, start_of
-from simfl.simulation.devices import check_memory
-from simfl.simulation.graphs import graphs_of
-from simfl.simulation.kinds import check_options, find_algorithm, find_kind
-from simfl.simulation.optimizers import optimizers_of
-from simfl.simulation.own import opened
-from simfl.simulation.privacy import not_counting, privacy_warnings
-from simfl.simulation.setup import NOTHING_OWN, Own, Setup, Start
-from simfl.simulation.underlay import underlay_of
-from simfl.simulation.world import availability, longest_batch_s
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.draws import Drawing

@@ -11,7 +11,7 @@ from simfl.privacy.in_time import noising_coefficients, participation
 from simfl.scenario.privacy import BandedStrategy, BltStrategy, Gaussian, InTimeNoise, PairwiseNoise
 
 if TYPE_CHECKING:
-    from simfl.simulation.setup import Setup
+    from simfl.build.setup import Setup
 
 
 def noising_of(setup: Setup) -> tuple[float, ...] | None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from simfl.build.own import own_model_of
+from simfl.build.setup import Start
 from simfl.data import DATASETS, Dataset, Partition, changed, load_dataset, partition
 from simfl.data.arrays import from_object
 from simfl.data.transforms import OPTIONS
@@ -25,8 +27,6 @@ from simfl.scenario.data import ExternalData
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.own_code import digests_of, make
 from simfl.scenario.partitions import ByColumn
-from simfl.simulation.own import own_model_of
-from simfl.simulation.setup import Start
 from simfl.streams import Streams
 
 

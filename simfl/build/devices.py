@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError
 from simfl.scenario import Scenario
 from simfl.scenario.units import format_bytes, format_time, parse_bandwidth, parse_bytes
-from simfl.simulation.csv_files import CsvFile
 from simfl.streams import Streams
 from simfl.world.compute import Pace, Trace
 from simfl.world.link_values import Own, Quantity

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simfl.build.devices import usual_batch_s
+from simfl.build.setup import Setup
+from simfl.build.world import build_world
 from simfl.errors import ScenarioError
-from simfl.simulation.devices import usual_batch_s
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import build_world
 
 #: Links that are looked at.
 MOST_LINKS = 2_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
 from simfl.scenario import network as schema
 from simfl.scenario.units import format_time
-from simfl.simulation.csv_files import CsvFile
 from simfl.streams import Streams
 from simfl.world import Changing, Topology
 from simfl.world.changing import Contacts, Redrawn, Scripted, one_peer, sampled_peers

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from simfl.build.csv_files import CsvFile
+from simfl.build.places import Places
 from simfl.errors import DataError
 from simfl.scenario import Scenario
 from simfl.scenario.problems import InvalidValueError, show
 from simfl.scenario.units import parse_bandwidth, parse_time
-from simfl.simulation.csv_files import CsvFile
-from simfl.simulation.places import Places
 from simfl.streams import Streams
 from simfl.world import Topology
 from simfl.world.compute import Constant, Law, Sampler

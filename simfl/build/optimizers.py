@@ -17,7 +17,7 @@ from simfl.tape.optimizers import Rule, StateRows, adam, adaptive, momentum, rul
 from simfl.tape.problem import Optimizing
 
 if TYPE_CHECKING:
-    from simfl.simulation.setup import Setup
+    from simfl.build.setup import Setup
 
 
 class Optimizers(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simfl.build.setup import Own
 from simfl.data import Dataset
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
@@ -22,7 +23,6 @@ from simfl.scenario.models import ExternalModel
 from simfl.scenario.own_code import digests_of, make, named_object
 from simfl.scenario.own_code import load as load_own
 from simfl.scenario.scenario import name_from
-from simfl.simulation.setup import Own
 from simfl.streams import Streams
 
 #: The key of a section that names what takes its place, and the class of the section then.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from simfl.build.csv_files import CsvFile
 from simfl.errors import DataError, nearest
 from simfl.scenario import Scenario
-from simfl.simulation.csv_files import CsvFile
 from simfl.streams import Streams
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simfl.build.csv_files import CsvFile, read_text
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario.availability import Absence, PresenceTrace
 from simfl.scenario.problems import show
 from simfl.scenario.units import format_time
-from simfl.simulation.csv_files import CsvFile, read_text
 from simfl.streams import Streams
 from simfl.world.availability import Outage, Repeated
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.correlated import correlation_of, noising_of
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
@@ -21,11 +22,10 @@ from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
 from simfl.scenario.data import RealData
-from simfl.simulation.correlated import correlation_of, noising_of
 from simfl.tape.problem import Clip, widest_batch
 
 if TYPE_CHECKING:
-    from simfl.simulation.setup import Setup
+    from simfl.build.setup import Setup
 
 #: Examples of a client below which a warning says that they are few.
 HANDFUL = 10

@@ -1,4 +1,4 @@
-"""What a run needs, all of it checked: the answer of `simfl.simulation.assembly.assemble`."""
+"""What a run needs, all of it checked: the answer of `simfl.build.assembly.assemble`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
+from simfl.build.devices import Device, capacities_of, devices_of
+from simfl.build.links import links_of
 from simfl.data import Dataset, Partition
 from simfl.models import AbstractModel
 from simfl.privacy.ledger import Ledger
 from simfl.scenario import Scenario
-from simfl.simulation.devices import Device, capacities_of, devices_of
-from simfl.simulation.links import links_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem
 from simfl.world import Changing, Topology
@@ -26,8 +26,8 @@ from simfl.world.links import LinkModel
 from simfl.world.underlay import Underlay
 
 if TYPE_CHECKING:
-    from simfl.simulation.kinds import Kind
-    from simfl.simulation.privacy import Protection
+    from simfl.build.kinds import Kind
+    from simfl.build.privacy import Protection
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simfl.simulation.setup import Setup
+from simfl.build.setup import Setup
 from simfl.world.changing import Contacts
 from simfl.world.link_values import Quantity
 from simfl.world.topology import Topology

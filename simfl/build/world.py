@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.devices import pace_of, speed_trace
+from simfl.build.links import sampler_of
+from simfl.build.places import Places
+from simfl.build.presence import absences_from_file
+from simfl.build.setup import Setup
 from simfl.data.files import is_endless
 from simfl.errors import DataError
 from simfl.scenario import Scenario
-from simfl.simulation.devices import pace_of, speed_trace
-from simfl.simulation.links import sampler_of
-from simfl.simulation.places import Places
-from simfl.simulation.presence import absences_from_file
-from simfl.simulation.setup import Setup
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, World
 from simfl.world.availability import Outage, RandomOutages, Repeated

@@ -15,13 +15,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from simfl import plugins
 from simfl.cli import data, privacy
-from simfl.cli.bench import bench
-from simfl.cli.calibrate import calibrate
 from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
-from simfl.cli.live import live
 from simfl.cli.new import new
 from simfl.cli.plot import plot
 from simfl.cli.report import report
@@ -46,7 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
+for _function in (
     run,
     resume,
     validate,
@@ -57,21 +55,22 @@ for command in (
     plot,
     trace,
     report,
-    bench,
     sweep,
     compare,
     reproduce,
-    live,
-    calibrate,
 ):
-    app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
+    app.command(_function.__name__.rstrip("_"), help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
 
 @functools.cache
-def _command() -> Any:
-    """Return what Typer makes of all functions, which takes longer than many a command."""
+def command() -> Any:
+    """Return the command line with the commands that plugins add."""
+    for words in plugins.names("commands"):
+        if " " not in words:
+            function = plugins.load("commands", words)
+            app.command(words, help=help_of(function))(function)
     return typer.main.get_command(app)
 
 
@@ -80,7 +79,7 @@ def main() -> NoReturn:
     gc.set_threshold(*FEW_COLLECTIONS)
     code: object = 0
     try:
-        code = _command()(prog_name="simfl", standalone_mode=False)
+        code = command()(prog_name="simfl", standalone_mode=False)
     except (ScenarioError, DataError) as error:
         say(str(error))
         sys.exit(BAD_INPUT)

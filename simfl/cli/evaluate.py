@@ -30,7 +30,7 @@ def evaluate(
     Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
     """
     from simfl.records import read
-    from simfl.simulation.trained import Trained
+    from simfl.runs.trained import Trained
 
     names = [name.strip() for name in metrics.split(",") if name.strip()]
     found: list[dict[str, Any]] = [

@@ -52,4 +52,4 @@ def _entries(catalogue: Catalogue) -> Mapping[str, str]:
     from simfl.world.changing import CHANGING
     from simfl.world.topology import TOPOLOGIES
 
-    return TOPOLOGIES | CHANGING
+    return {**TOPOLOGIES, **CHANGING}

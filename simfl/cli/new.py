@@ -15,7 +15,7 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a commented scenario to start from."""
-    from simfl.scenario import template
+    from simfl.scenario.template import template
 
     write_text(path, template(), "w" if force else "x")
     print(f"{path}: edit it, then: simfl run {path}")

@@ -12,7 +12,8 @@ from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.reproduction import Paper, Reproduction
+    from simfl.studies.papers import Paper
+    from simfl.studies.reproducing import Reproduction
 
 
 def reproduce(
@@ -36,9 +37,8 @@ def reproduce(
     """
     from simfl.cli import console
     from simfl.cli.bars import sweep_progress
-    from simfl.reproduction import PAPERS, find_paper
-    from simfl.reproduction import reproduce as run_study
-    from simfl.reproduction.running import argument_of, plan_of, scenarios_folder
+    from simfl.studies.reproducing import PAPERS, argument_of, find_paper, plan_of, scenarios_folder
+    from simfl.studies.reproducing import reproduce as run_study
 
     if show_list:
         named = {argument_of(name): text for name, text in PAPERS.items()}
@@ -70,7 +70,7 @@ def check_data(papers: Sequence[Paper]) -> None:
     Raises:
         ScenarioError: one line for every data set that is not there.
     """
-    from simfl.simulation.data import data_root
+    from simfl.build.data import data_root
 
     root = data_root()
     wanted = dict.fromkeys(name for paper in papers for name in paper.data)
@@ -90,7 +90,7 @@ def show_verdicts(outcome: Reproduction) -> None:
     from rich.text import Text
 
     from simfl.cli.console import output
-    from simfl.reproduction import Verdict
+    from simfl.studies.evidence import Verdict
 
     colors = {Verdict.REPRODUCED: "green", Verdict.UNDER: "yellow", Verdict.NOT_REPRODUCED: "red"}
     table = Table(show_edge=False, pad_edge=False, title=outcome.paper.title, title_justify="left")

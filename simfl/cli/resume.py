@@ -10,7 +10,7 @@ import typer
 
 from simfl.cli.run import show_and_exit
 from simfl.cli.shared import CheckpointEvery, Quiet
-from simfl.simulation import CHECKPOINT_EVERY
+from simfl.runs import CHECKPOINT_EVERY
 
 
 def resume(
@@ -24,8 +24,8 @@ def resume(
     arithmetic. It needs the data and the modules of your own that simfl run needed, and imports the latter.
     """
     from simfl.cli.bars import progress_bar
-    from simfl.simulation import runner
-    from simfl.simulation.programs import compiled_in, folder_of
+    from simfl.runs import runner
+    from simfl.runs.programs import compiled_in, folder_of
 
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # the table of results says so
     kept = compiled_in(folder_of(folder.absolute().parent.parent))

@@ -26,7 +26,7 @@ from simfl.cli.shared import (
 )
 from simfl.cli.validate import load_all
 from simfl.errors import RunError, SimflError
-from simfl.simulation import CHECKPOINT_EVERY
+from simfl.runs import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -47,8 +47,8 @@ def run(
     All of them are checked, data files included, before the first one starts. Ctrl-C keeps what was measured, and
     simfl resume goes on from there. What was compiled is kept below the results, in .compiled, for the next time.
     """
-    from simfl.simulation.data import shared_data
-    from simfl.simulation.programs import compiled_in, folder_of
+    from simfl.build.data import shared_data
+    from simfl.runs.programs import compiled_in, folder_of
 
     with shared_data(), compiled_in(folder_of(out)):
         runs, failed = _run_all(scenarios, overrides, seed, out, device, checkpoint_every, quiet)
@@ -57,7 +57,7 @@ def run(
 
 def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
     """Compare runs in a table and a figure, or as JSON, and exit with the code that belongs to them."""
-    from simfl.simulation.checkpoint import FILE
+    from simfl.runs.checkpoint import FILE
 
     write_json(json, [result_of(run) for run in runs])
     if runs:
@@ -94,8 +94,8 @@ def _run_all(
     is shared, so that scenarios with the same data load it once.
     """
     from simfl.cli.bars import progress_bar
-    from simfl.simulation import runner
-    from simfl.simulation.checkpoint import parse_interval
+    from simfl.runs import runner
+    from simfl.runs.checkpoint import parse_interval
 
     parse_interval(checkpoint_every)  # better said before data are loaded
     single = len(paths) == 1

@@ -9,7 +9,7 @@ import typer
 
 from simfl.cli.completion import complete_override
 from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, say
-from simfl.simulation import CHECKPOINT_EVERY
+from simfl.runs import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
     from simfl.records.sweeps import Sweep

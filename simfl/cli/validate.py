@@ -11,8 +11,8 @@ from simfl.cli.shared import Json, Overrides, Scenarios, Seed, aside, say, write
 from simfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.simulation.forecast import Forecast
-    from simfl.simulation.setup import Setup
+    from simfl.build.forecast import Forecast
+    from simfl.build.setup import Setup
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
     A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
     """
-    from simfl.simulation.forecast import forecast
+    from simfl.build.forecast import forecast
 
     found = load_all(scenarios, overrides, seed, None, forecast)
     write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, found, strict=True)])
@@ -69,9 +69,9 @@ def load_all(
         overrides, seed, device: as the options of `simfl run`.
         keep: what is to be kept of each one that is right; the rest of it is dropped.
     """
+    from simfl.runs import runner
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
-    from simfl.simulation import runner
 
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     look_beside(paths)

@@ -25,10 +25,10 @@ def verify(
     tables and models must be the same, bit for bit. Exits with 1 where they are not.
     """
     from simfl.cli import console
+    from simfl.runs.verification import Way, shortened
+    from simfl.runs.verification import verify as ways_of
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
-    from simfl.simulation.verification import Way, shortened
-    from simfl.simulation.verification import verify as ways_of
 
     look_beside([scenario])
     short = shortened(load(scenario, [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]), updates)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simfl import plugins
+from simfl.catalogue import Catalogue
 from simfl.data import cifar, digits, idx, leaf, libsvm, npz, synthetic, table, text
 from simfl.data.base import Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
@@ -19,20 +21,15 @@ from simfl.streams import Streams
 
 __all__ = ["DATASETS", "PARTITIONS", "SIZES", "Dataset", "Loader", "Partition", "load_dataset", "partition"]
 
-DATASETS: dict[str, Loader] = {
-    loader.kind: loader
-    for loader in (
-        digits.LOADER,
-        idx.LOADER,
-        cifar.LOADER,
-        libsvm.LOADER,
-        npz.LOADER,
-        *table.LOADERS,
-        leaf.LOADER,
-        text.LOADER,
-        *synthetic.LOADERS,
-    )
-}
+_CORE = (digits, idx, cifar, libsvm, npz, table, leaf, text, synthetic)
+
+DATASETS: Mapping[str, Loader] = Catalogue(
+    lambda: {
+        loader.kind: loader
+        for module in (*_CORE, *plugins.modules("data"))
+        for loader in getattr(module, "LOADERS", None) or (module.LOADER,)
+    }
+)
 """The data sets by the word that names them in a scenario; `summary` of each is one line about it."""
 
 

@@ -8,3 +8,10 @@
 
 MPI (mpi4py) is imported by `mpi` and `rank` alone, in the processes that it starts.
 """
+
+from simfl.plugins import Plugin
+
+PLUGIN = Plugin(
+    summary="the same scenario as real processes, and how fast this machine is",
+    commands={"live": "simfl.live.command:live", "calibrate": "simfl.live.calibrate_command:calibrate"},
+)

@@ -76,7 +76,7 @@ def _pace(pace: Any) -> list[str]:
 def _gradients(scenario: Any, device: str | None) -> Found:
     from simfl.live.measuring import machine, measure_gradients
     from simfl.records.display import show_time
-    from simfl.simulation.runner import prepare
+    from simfl.runs.runner import prepare
     from simfl.tape.executor import choose_device
 
     measured = measure_gradients(prepare(scenario, device), choose_device(device))

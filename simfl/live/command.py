@@ -64,8 +64,8 @@ def _run(
 ) -> str | None:
     """Return the folder that was written, if it is for this process to say so."""
     from simfl.live import launching, support
+    from simfl.runs.runner import prepare
     from simfl.scenario import load
-    from simfl.simulation.runner import prepare
 
     if compute not in ("slept", "real"):
         raise ScenarioError(f"--compute: expected slept or real, found {compute!r}")

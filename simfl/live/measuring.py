@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from simfl.build.setup import Setup
 from simfl.live.fitting import Line, Pace, fit_line, fit_pace
 from simfl.records.folder import versions
-from simfl.simulation.setup import Setup
 from simfl.tape.problem import Batches
 from simfl.tape.single import SingleClient
 

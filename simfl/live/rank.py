@@ -20,6 +20,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from simfl.build.assembly import assemble
+from simfl.build.setup import Setup
+from simfl.build.world import build_world
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
@@ -31,9 +34,6 @@ from simfl.live.support import left_out
 from simfl.live.transport import Transport, wake_on_time
 from simfl.live.workers import STATISTICS, WORKERS, Mode
 from simfl.scenario import from_mapping, loads
-from simfl.simulation.assembly import assemble
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import build_world
 from simfl.tape.executor import choose_device
 from simfl.tape.single import SingleClient
 

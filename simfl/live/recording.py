@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.setup import Setup
+from simfl.build.world import availability
 from simfl.live.coordinator import Mark, Row
 from simfl.live.transport import Vector
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests, digest_text
 from simfl.records.models import write_models
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import availability
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.executor import choose_device
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from simfl.build.setup import Setup
+from simfl.build.world import availability
 from simfl.errors import ScenarioError
 from simfl.live.workers import WORKERS
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import availability
 
 
 def check(setup: Setup) -> None:

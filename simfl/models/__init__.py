@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfl.catalogue import items_in
+from simfl.catalogue import Catalogue, items_in
 from simfl.errors import nearest
 from simfl.models.base import AbstractModel
 
 __all__ = ["MODELS", "AbstractModel", "build_model", "model_options"]
 
-MODELS: dict[str, type[AbstractModel]] = items_in(__name__, AbstractModel)  # type: ignore[type-abstract]
+MODELS: Mapping[str, type[AbstractModel]] = Catalogue(
+    lambda: items_in(__name__, AbstractModel, "models")  # type: ignore[type-abstract]
+)
 """The models by the word that names them in a scenario; `summary` of each is one line about it."""
 
 

@@ -30,7 +30,7 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
     Points are pairs of observer and client; lines are their means.
 
     Args:
-        found: from `simfl.audits.membership`.
+        found: from `simfl.attacks.membership`.
         score: a name in `SCORES`; by default the one whose areas are largest.
     """
     from matplotlib import pyplot as plt
@@ -73,7 +73,7 @@ def plot_inversion(found: Inversion) -> Figure:
     Examples that are no images are drawn as rows of squares.
 
     Args:
-        found: from `simfl.audits.inversion`, with a mini-batch or more.
+        found: from `simfl.attacks.inversion`, with a mini-batch or more.
     """
     from matplotlib import pyplot as plt
 

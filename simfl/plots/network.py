@@ -1,6 +1,6 @@
 """Figures of what observers of a network know of each client: pairs, distances, the graph, and the course of time.
 
-All are drawn from the table of pairs of `simfl.audits.network`. Certified epsilons stand beside those "as published",
+All are drawn from the table of pairs of `simfl.accounts.network`. Certified epsilons stand beside those "as published",
 which take gradients as fixed and may be too small.
 """
 

@@ -67,7 +67,7 @@ def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
     """Draw claimed and certified epsilon of every group of clients as bars; those that differ much on a log axis.
 
     Args:
-        check: claims and accounts, from `simfl.audits.check`.
+        check: claims and accounts, from `simfl.accounts.check`.
         ax: where to draw; new axes by default.
     """
     findings = check.findings[:_GROUPS]

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from simfl.catalogue import Catalogue, attached
 from simfl.privacy.accounting import Neighbors
 from simfl.privacy.rounding import Rounding
 
@@ -227,7 +229,7 @@ class LaplaceL2RadiusOnly(_Pure):
     """The noise of the MAPA paper's published code, a norm ~ Exponential(Delta / epsilon) in a random direction.
 
     Not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
-    `simfl.theory.mapa.radius_only_delta`.
+    `simfl.papers.mapa.theory.radius_only_delta`.
 
     Args:
         clipping_norm: C > 0.
@@ -272,15 +274,18 @@ class UnclippedGaussian(AbstractMechanism):
 
 
 #: The mechanisms by kind.
-MECHANISMS: dict[str, type[AbstractMechanism]] = {
-    mechanism.kind: mechanism
-    for mechanism in (
-        Gaussian,
-        GridGaussian,
-        GaussianUpdate,
-        LaplaceL2,
-        Laplace,
-        LaplaceL2RadiusOnly,
-        UnclippedGaussian,
-    )
-}
+MECHANISMS: Mapping[str, type[AbstractMechanism]] = Catalogue(
+    lambda: {
+        mechanism.kind: mechanism
+        for mechanism in (
+            Gaussian,
+            GridGaussian,
+            GaussianUpdate,
+            LaplaceL2,
+            Laplace,
+            LaplaceL2RadiusOnly,
+            UnclippedGaussian,
+            *attached(AbstractMechanism, "mechanisms"),  # type: ignore[type-abstract]
+        )
+    }
+)

@@ -272,7 +272,7 @@ def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, 
     Direction uniform, norm ~ Exponential(1): a one-dimensional Laplace law for the norm, of density
     ||x||^{-(d-1)} e^{-||x||} on R^d, which is unbounded at the true value, so that no epsilon bounds the
     ratio of two such densities. E||x|| = 1 and E||x||^2 = 2 whatever d. Here to run the paper's experiments as they
-    were run; `simfl.theory.mapa.radius_only_delta` says what it gives away.
+    were run; `simfl.papers.mapa.theory.radius_only_delta` says what it gives away.
 
     Drawn as x = |n| sqrt(1 - u^{2/(d-2)}) z, with z the noise of `gaussian`, n normal and u uniform: the
     factor beside z is |n| times the root of a Beta(1, (d - 2)/2) variable B, and all moments of n^2 B ||z||^2

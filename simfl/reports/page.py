@@ -41,7 +41,7 @@ def write_report(
         target: the test accuracy at which times are compared; by default that of the study, or the best that every run
             reached.
         baseline: label of what the others are held against; by default that of the study.
-        check: holds the claim of a run against its account, such as `simfl.audits.check.check_run`.
+        check: holds the claim of a run against its account, such as `simfl.accounts.check.check_run`.
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:

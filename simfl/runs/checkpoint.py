@@ -30,6 +30,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.setup import Setup
+from simfl.build.world import files_of, speeds
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder
@@ -38,13 +40,11 @@ from simfl.records.writer import cannot_write
 from simfl.scenario.own_code import modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
-from simfl.simulation.setup import Setup
-from simfl.simulation.world import files_of, speeds
 from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
 
 if TYPE_CHECKING:
-    from simfl.simulation.runner import Simulation
+    from simfl.runs.runner import Simulation
 
 FILE = "checkpoint.npz"
 """Its name in the folder of a run."""

@@ -20,6 +20,11 @@ from typing import Any
 import numpy as np
 
 from simfl import signals
+from simfl.build.assembly import assemble, build_algorithm
+from simfl.build.data import sources_of
+from simfl.build.own import opened
+from simfl.build.setup import Own, Setup
+from simfl.build.world import build_world
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError, SimflError
@@ -32,20 +37,15 @@ from simfl.records.sweeps import FINISHED
 from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
 from simfl.records.watching import watching
 from simfl.records.writer import Amend
+from simfl.runs import CHECKPOINT_EVERY
+from simfl.runs.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
+from simfl.runs.checkpoint import read as read_checkpoint
+from simfl.runs.endings import NEVER, ended_by, last_update, why_over
+from simfl.runs.timeline import Timeline
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.scenario.own_code import look_beside, source_digests
-from simfl.simulation import CHECKPOINT_EVERY
-from simfl.simulation.assembly import assemble, build_algorithm
-from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
-from simfl.simulation.checkpoint import read as read_checkpoint
-from simfl.simulation.data import sources_of
-from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
-from simfl.simulation.own import opened
-from simfl.simulation.setup import Own, Setup
-from simfl.simulation.timeline import Timeline
-from simfl.simulation.world import build_world
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import Evaluation, automatic_width, choose_device, choose_devices, tuned_interpreter
 from simfl.tape.journal import Journal

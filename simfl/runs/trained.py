@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfl.build.data import load_data, model_of
 from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.errors import DataError, ScenarioError, nearest
@@ -22,7 +23,6 @@ from simfl.models.own import OwnModel
 from simfl.records import Run, RunFolder
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.data import RealData
-from simfl.simulation.data import load_data, model_of
 from simfl.streams import Streams
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.executor import choose_device

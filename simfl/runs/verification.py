@@ -1,6 +1,6 @@
 """Determinism, proved on request: one scenario in several ways that must not matter, and the digests of what came.
 
-Run as a module, `python -m simfl.simulation.verification SCENARIO OUT DEVICE`, it runs a scenario and says its digests:
+Run as a module, `python -m simfl.runs.verification SCENARIO OUT DEVICE`, it runs a scenario and says its digests:
 in a process of its own, with other hashes of texts, in whose order nothing may happen.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from simfl.errors import RunError
 from simfl.records import Run, RunFolder
 from simfl.records.folder import combine_digests
+from simfl.runs.runner import Simulation, prepare, resume
 from simfl.scenario import Scenario, from_mapping, load
-from simfl.simulation.runner import Simulation, prepare, resume
 from simfl.tape.executor import choose_device
 
 NEVER_S = 1e9
@@ -111,7 +111,7 @@ def _elsewhere(name: str, scenario: Scenario, folder: Path, device: str | None) 
     folder.mkdir(parents=True)
     written = folder / "scenario.yaml"
     written.write_text(scenario.to_yaml(), encoding="utf-8")
-    command = [sys.executable, "-m", "simfl.simulation.verification", str(written), str(folder), device or ""]
+    command = [sys.executable, "-m", "simfl.runs.verification", str(written), str(folder), device or ""]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # users' own modules, too
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}

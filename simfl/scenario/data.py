@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from simfl.scenario.fields import (
-    ByKind,
     Config,
     Count,
     Flag,
@@ -383,19 +382,6 @@ class LinearData(SyntheticData):
     noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")
 
 
-Data = Annotated[
-    Digits
-    | Mnist
-    | Cifar10
-    | Libsvm
-    | Npz
-    | Csv
-    | Table
-    | Leaf
-    | TextData
-    | QuadraticData
-    | LogisticData
-    | LinearData
-    | ExternalData,
-    ByKind("set", default="digits", external=ExternalData),
-]
+CORE = (
+    Digits | Mnist | Cifar10 | Libsvm | Npz | Csv | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData
+)

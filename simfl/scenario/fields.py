@@ -79,7 +79,8 @@ class ByKind:
         scalar: what a number (and, with `quantities`, a text) stands for: the member whose `value` it is.
         quantities: texts are quantities such as "1 ms" rather than names of members.
         listed: what a list stands for: the member whose `values` it is.
-        external: the member that takes names of the form "module:Class".
+        external: the member that takes names of the form "module:Class", or `names`.
+        names: returns the names that `external` takes, where they are not of that form.
     """
 
     key: str = "kind"
@@ -88,6 +89,10 @@ class ByKind:
     quantities: bool = False
     listed: str | None = None
     external: type[Config] | None = None
+    names: Callable[[], list[str]] | None = None
+
+    def _is_external(self, kind: str) -> bool:
+        return self.external is not None and (":" in kind if self.names is None else kind in self.names())
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         members = members_of(source)
@@ -109,7 +114,8 @@ class ByKind:
 
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a known kind in it."""
-        valid = list(kinds) + ([_OWN_NAMES.get(self.key, "my_module:MyClass")] if self.external else [])
+        own = self.names() if self.names is not None else [_OWN_NAMES.get(self.key, "my_module:MyClass")]
+        valid = list(kinds) + (own if self.external else [])
         if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):
@@ -123,7 +129,7 @@ class ByKind:
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
             raise InvalidValueError(Problem(one_of(valid), "nothing", advice, (self.key,)))
-        if not isinstance(kind, str) or (kind not in kinds and not (self.external and ":" in kind)):
+        if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
             advice = suggestion(kind, kinds, "choose one of them")
             raise InvalidValueError(Problem(one_of(valid), show(kind), advice, (self.key,)))
         return {**data, self.key: kind}

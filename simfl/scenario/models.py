@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simfl.scenario.data import TargetKind
-from simfl.scenario.fields import ByKind, Config, Count, Flag, NonNegative, OwnCode, OwnName, variant
+from simfl.scenario.fields import Config, Count, Flag, NonNegative, OwnCode, OwnName, variant
 
 
 class ModelConfig(Config):
@@ -166,19 +166,4 @@ class ExternalModel(ModelConfig, OwnCode):
     __hash__ = OwnCode.__hash__
 
 
-Model = Annotated[
-    Linear
-    | Quadratic
-    | Logistic
-    | OneVsAll
-    | Softmax
-    | Svm
-    | Mlp
-    | Cnn
-    | LeNet5
-    | ResNet
-    | Lstm
-    | Transformer
-    | ExternalModel,
-    ByKind(default="softmax", external=ExternalModel),
-]
+CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Lstm | Transformer

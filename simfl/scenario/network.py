@@ -364,7 +364,4 @@ class Contacts(ChangingTopology):
     )
 
 
-Topology = Annotated[
-    _Fixed | OnePeer | PeerSampling | Sequence | Contacts,
-    ByKind(default="ring"),
-]
+CORE = _Fixed | OnePeer | PeerSampling | Sequence | Contacts

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from simfl import plugins
 from simfl.scenario.fields import (
     ByKind,
     Config,
@@ -37,25 +38,22 @@ class StatedClaim(Config):
     source: str = Field(default="", description="where it is stated")
 
 
-class Adp2sgdClaim(Config):
-    """Theorem 2 of the A(DP)²SGD paper, for the noise and the number of mini-batches of the run."""
-
-    kind: Literal["adp2sgd"] = variant("adp2sgd")
-
-
-class ProactiveClaim(Config):
-    """Theorem B.4 of the Proactive DP paper, for the noise and the rounds of each client."""
-
-    kind: Literal["proactive_dp"] = variant("proactive_dp")
-
-
 class PerReleaseClaim(Config):
     """The epsilon of a single release, where a paper leaves it at that (AUDP and MAPA)."""
 
     kind: Literal["per_release"] = variant("per_release")
 
 
-Claim = Annotated[StatedClaim | Adp2sgdClaim | ProactiveClaim | PerReleaseClaim, ByKind(default="stated")]
+class TheoremClaim(Config):
+    """What a paper's theorem claims for the noise and the releases of the run: adp2sgd, proactive_dp."""
+
+    kind: str = Field(description="a claim that a plugin adds: adp2sgd or proactive_dp, of the papers of simfl")
+
+
+Claim = Annotated[
+    StatedClaim | PerReleaseClaim | TheoremClaim,
+    ByKind(default="stated", external=TheoremClaim, names=lambda: list(plugins.names("claims"))),
+]
 
 
 class MechanismConfig(Config):
@@ -391,7 +389,7 @@ class UnclippedGaussian(MechanismConfig):
     )
 
 
-Privacy = Annotated[
+CORE = (
     Gaussian
     | GaussianUpdate
     | LaplaceL2
@@ -399,6 +397,5 @@ Privacy = Annotated[
     | LaplaceL2RadiusOnly
     | OnePassGaussian
     | UnclippedOnePass
-    | UnclippedGaussian,
-    ByKind("mechanism", default="gaussian"),
-]
+    | UnclippedGaussian
+)

@@ -15,18 +15,17 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
-from simfl.scenario.algorithms import Algorithm
 from simfl.scenario.availability import Absence
+from simfl.scenario.catalogues import Algorithm, Data, Model, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
-from simfl.scenario.data import Data, Digits
+from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
 from simfl.scenario.links import Links, Server
-from simfl.scenario.models import Model, Softmax
-from simfl.scenario.network import Ring, Topology
+from simfl.scenario.models import Softmax
+from simfl.scenario.network import Ring
 from simfl.scenario.overrides import Override, apply_override, path_of
-from simfl.scenario.privacy import Privacy
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.syntax import write

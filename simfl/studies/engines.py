@@ -46,7 +46,7 @@ class Serial:
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
-        from simfl.simulation.data import shared_data
+        from simfl.build.data import shared_data
 
         with shared_data():
             for task in tasks:

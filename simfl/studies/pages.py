@@ -13,9 +13,9 @@ from simfl.errors import ScenarioError
 from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
-from simfl.reproduction.evidence import SEEDS, Judged, NotMeasuredError, show
-from simfl.reproduction.running import Reproduction, argument_of, counted, judged
-from simfl.reproduction.study import Number, Paper, Runs
+from simfl.studies.evidence import SEEDS, Judged, NotMeasuredError, show
+from simfl.studies.papers import Number, Paper, Runs
+from simfl.studies.reproducing import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")

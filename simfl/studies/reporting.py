@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simfl.audits.check import check_run
+from simfl.accounts.check import check_run
 from simfl.records import Run, folders_of
 from simfl.records.sweeps import Sweep
 from simfl.reports import write_report

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
+from simfl import plugins
+from simfl.catalogue import Catalogue
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
 from simfl.records.sweeps import Sweep
-from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
-from simfl.reproduction.study import Experiment, Number, Paper, Runs
 from simfl.scenario import load
 from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.studies import Report, sweep
+from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
+from simfl.studies.papers import Experiment, Number, Paper, Runs
 
-PAPERS = {
-    "adp2sgd": "A(DP)²SGD against SYNC and AD-PSGD, with slow learners",
-    "without_replacement": "decentralised SGD without replacement: fully collaborative, deep-Q, random walk",
-    "proactive_dp": "Proactive DP: asynchronous DP-SGD planned from a utility graph",
-    "mapa": "MAPA against AUDP, ASGD and CSGD",
-    "async_fl": "asynchronous FL with growing sample sizes",
-    "network_privacy": "privacy of whole networks: who learns how much about whom",
-}
-"""What can be reproduced, by the name of its module."""
+PAPERS: Mapping[str, str] = Catalogue(
+    lambda: {name: plugins.plugins()[plugin].summary for name, plugin in plugins.names("studies").items()}
+)
+"""What can be reproduced, and a line about each."""
 
 FOLDER = "reproduction"
 """Below that of all results."""
@@ -67,7 +63,7 @@ def find_paper(name: str) -> Paper:
             f"reproduce: expected one of {', '.join(valid)}, found {name!r}"
             + (nearest(name, valid) or "; leave it out for all of them")
         )
-    paper = import_module(f"simfl.reproduction.{own}").PAPER
+    paper = plugins.load("studies", own)
     assert isinstance(paper, Paper)
     return paper
 
@@ -156,7 +152,7 @@ def reproduce(
     Raises:
         ScenarioError, DataError: bad input or missing data, before anything runs.
     """
-    from simfl.reproduction.page import write
+    from simfl.studies.pages import write
 
     own = find_paper(paper) if isinstance(paper, str) else paper
     plan, keys = plan_of(own, quick, scenarios_folder(scenarios))

@@ -25,9 +25,9 @@ from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.records.watching import bar
+from simfl.runs import CHECKPOINT_EVERY, programs
 from simfl.scenario.own_code import digests_of, look_beside
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
-from simfl.simulation import CHECKPOINT_EVERY, programs
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
 from simfl.version import __version__
@@ -98,7 +98,7 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
-    from simfl.simulation.checkpoint import parse_interval
+    from simfl.runs.checkpoint import parse_interval
 
     every_s = parse_interval(checkpoint_every)
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
@@ -224,8 +224,8 @@ def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell:
     Raises:
         ScenarioError: one line per problem, with the runs that have it.
     """
-    from simfl.simulation import runner
-    from simfl.simulation.data import shared_data
+    from simfl.build.data import shared_data
+    from simfl.runs import runner
 
     problems: dict[str, list[str]] = {}
     labels: set[str] = set()

@@ -79,7 +79,7 @@ def start_worker(stop: c_int) -> None:
     work would die of it. And nobody goes on computing when the parent is gone, killed perhaps: another sweep may be
     about to write the same folder.
     """
-    from simfl.simulation.data import shared_data
+    from simfl.build.data import shared_data
 
     global _stop
     _stop = stop
@@ -102,8 +102,8 @@ def _leave_with_parent() -> None:
 
 def run_task(task: RunTask) -> RunOutcome:
     """Run a task in this process; errors are outcomes."""
+    from simfl.runs.programs import compiled_in
     from simfl.scenario.own_code import look_beside
-    from simfl.simulation.programs import compiled_in
 
     if _stop is not None and _stop.value:
         return RunOutcome("missing", "not begun")
@@ -122,9 +122,9 @@ def run_task(task: RunTask) -> RunOutcome:
 
 def _resume(task: RunTask) -> Run | None:
     """Go on with what an earlier attempt left, if it is a checkpoint of this very run."""
+    from simfl.runs import runner
+    from simfl.runs.checkpoint import FILE, ReplayError
     from simfl.scenario import from_mapping
-    from simfl.simulation import runner
-    from simfl.simulation.checkpoint import FILE, ReplayError
 
     if not (task.folder / FILE).exists():
         return None
@@ -140,8 +140,8 @@ def _resume(task: RunTask) -> Run | None:
 
 
 def _run(task: RunTask) -> Run:
+    from simfl.runs import runner
     from simfl.scenario import from_mapping
-    from simfl.simulation import runner
 
     shutil.rmtree(task.folder, ignore_errors=True)  # what an earlier attempt left may not mix with this one's tables
     return runner.run(

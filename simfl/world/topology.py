@@ -22,6 +22,8 @@ import networkx as nx
 import numpy as np
 import scipy
 
+from simfl import plugins
+from simfl.catalogue import Catalogue
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 
@@ -539,47 +541,61 @@ def _check_edges(expected: float, advice: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Family:
-    """How one kind is built, and what it may be told."""
+class Family:
+    """How one kind is built, and what it may be told.
+
+    Attributes:
+        summary: one line for `simfl list`.
+        build: makes the graph of K clients; takes K, the generator where `random`, and the options by name.
+        options: names of the options that it takes.
+        required: options that must be given.
+        random: whether it draws; then it is drawn again until the graph is connected.
+        kind: how a scenario names it, where a plugin adds it.
+    """
 
     summary: str
     build: Callable[..., nx.Graph[int] | Topology]
     options: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     random: bool = False
+    kind: str = ""
 
 
-_FAMILIES: dict[str, _Family] = {
-    "ring": _Family("a cycle: every client has two neighbors", _ring),
-    "complete": _Family("everyone is linked with everyone", lambda count: Topology("complete", _Complete(count))),
-    "bipartite": _Family("every even client is linked with every odd one", _bipartite),
-    "star": _Family("client 0 in the middle, all others linked to it alone", _star),
-    "torus": _Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
-    "regular": _Family(
+_CORE: dict[str, Family] = {
+    "ring": Family("a cycle: every client has two neighbors", _ring),
+    "complete": Family("everyone is linked with everyone", lambda count: Topology("complete", _Complete(count))),
+    "bipartite": Family("every even client is linked with every odd one", _bipartite),
+    "star": Family("client 0 in the middle, all others linked to it alone", _star),
+    "torus": Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
+    "regular": Family(
         "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True
     ),
-    "erdos_renyi": _Family(
+    "erdos_renyi": Family(
         "every pair is linked with `probability` (2 ln K / K)", _erdos_renyi, ("probability",), random=True
     ),
-    "watts_strogatz": _Family(
+    "watts_strogatz": Family(
         "a small world: a ring lattice of `neighbors` (4), a part `rewiring` (0.1) of its links moved at random",
         _watts_strogatz,
         ("neighbors", "rewiring"),
         random=True,
     ),
-    "barabasi_albert": _Family(
+    "barabasi_albert": Family(
         "scale-free: every newcomer links with `attachments` (2) clients, preferring the well linked",
         _barabasi_albert,
         ("attachments",),
         random=True,
     ),
-    "exponential": _Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
-    "tree": _Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
-    "graphml": _Family("a GraphML file (path)", _graphml, ("path",), ("path",)),
-    "edge_list": _Family("a text file with one edge 'a b' per line (path)", _edge_list, ("path",), ("path",)),
+    "exponential": Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
+    "tree": Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
+    "graphml": Family("a GraphML file (path)", _graphml, ("path",), ("path",)),
+    "edge_list": Family("a text file with one edge 'a b' per line (path)", _edge_list, ("path",), ("path",)),
 }
 
-TOPOLOGIES: dict[str, str] = {kind: family.summary for kind, family in _FAMILIES.items()}
+_FAMILIES: Mapping[str, Family] = Catalogue(
+    lambda: _CORE | {module.FAMILY.kind: module.FAMILY for module in plugins.modules("topologies")}
+)
+
+TOPOLOGIES: Mapping[str, str] = Catalogue(lambda: {kind: family.summary for kind, family in _FAMILIES.items()})
 
 
 def build_topology(kind: str, num_clients: int, generator: np.random.Generator, **options: Any) -> Topology:

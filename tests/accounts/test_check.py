@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from simfl import run
-from simfl.audits.check import check, recorded
+from simfl.accounts.check import check, recorded
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
+from simfl.papers.adp2sgd.theory import theorem2
+from simfl.papers.proactive_dp.theorems import claimed_epsilon
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
 from simfl.records import Manifest, Run, RunFolder
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
-from simfl.theory.adp2sgd import theorem2
-from simfl.theory.proactive_dp.theorems import claimed_epsilon
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import simfl
+from simfl.accounts.network import Network, network
 from simfl.algorithms.adpsgd import ADPSGD
-from simfl.audits.network import Network, network
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import row_space
 from simfl.records import RunFolder
-from simfl.simulation.runner import Simulation, prepare
+from simfl.runs.runner import Simulation, prepare
 from simfl.tape.executor import choose_device
 from tests.tape.test_knowledge import Watcher
 
@@ -242,7 +242,7 @@ class Silent(ADPSGD):
     ("algorithm", "message"),
     [
         (
-            {"kind": "tests.audits.test_network:Silent"},
+            {"kind": "tests.accounts.test_network:Silent"},
             r"algorithm\.kind: expected an algorithm of simfl's, found tests\.",
         ),
         (

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from simfl.audits.network import Network, reconstruct
+from simfl.accounts.network import Network, reconstruct
 from simfl.privacy.network import recovered, rounding_of
 from simfl.scenario import loads
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import simfl
+from simfl.accounts import check
 from simfl.algorithms import ALGORITHMS
-from simfl.audits import check
+from simfl.build.assembly import assemble
 from simfl.privacy.releases import Releases
+from simfl.runs.runner import Simulation
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
-from simfl.simulation.runner import Simulation
 from simfl.world.availability import Outcome
 from tests.algorithms.custom import Alone
 from tests.helpers import RunWithoutNumbers

@@ -5,7 +5,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from simfl.algorithms.mapa import StageRule
+from simfl.papers.mapa.mapa import StageRule
 from simfl.privacy.noise import laplace_l2
 from simfl.tape import Tape
 from simfl.world.availability import Outage

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.simulation.endings import why_over
+from simfl.runs.endings import why_over
 from simfl.world.changing import ContactCuts, Contacts, Redrawn, one_peer
 from simfl.world.cuts import Cuts
 from simfl.world.links import LinkModel

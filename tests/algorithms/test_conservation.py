@@ -10,8 +10,8 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
 from simfl.world.links import LinkModel, Queues
 from tests.algorithms import test_contract as endless
-from tests.algorithms import test_passing as passing
 from tests.helpers import exponential, lognormal, make_world, run_without_numbers
+from tests.papers.without_replacement import test_passing as passing
 
 K = 6
 CUTS = Cuts([Cut((frozenset({0, 1}),), 0.3, 0.5), Cut((frozenset({2, K}),), 1.0, 1.2), Cut((frozenset({4}),), 2.0)])

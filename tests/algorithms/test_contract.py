@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms import ALGORITHMS
-from simfl.algorithms.passing import PassedModels
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.build.kinds import find_algorithm
 from simfl.errors import ScenarioError
-from simfl.simulation.kinds import find_algorithm
+from simfl.papers.without_replacement.passing import PassedModels
 from simfl.tape import Tape
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.compute import Slowdown
@@ -38,7 +38,7 @@ OTHER_WAYS = [
     ("async_fl", {"aggregators": (2,)}),
     ("sgp", {"graph": "topology", "overlap": 2}),
 ]
-#: Those that use an example a given number of times come to an end: tests/algorithms/test_passing.py.
+#: Those that use an example a given number of times come to an end: tests/papers/without_replacement/test_passing.py.
 ENDLESS = [kind for kind in ALGORITHMS if not issubclass(ALGORITHMS[kind], PassedModels)]
 
 
@@ -206,7 +206,7 @@ def test_work_under_way_counts_as_far_as_it_has_come(kind, options):
 @every
 def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options):
     if kind in ("async_fl", "fedavg", "fedprox"):
-        pytest.skip("nobody reads by himself: tests/algorithms/test_async_fl.py and test_fedavg.py count")
+        pytest.skip("nobody reads by himself: tests/papers/async_fl/test_algorithm.py and test_fedavg.py count")
     read_at = {}
     world = make_world(
         8, topology="complete", jitter=lognormal(0.5), links=ROUGH_LINKS, slowdowns=[Slowdown(5.0, frozenset({3}))]
@@ -251,7 +251,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
 @every
 def test_rows_say_what_was_done(kind, options):
     if kind == "async_fl":
-        pytest.skip("its schedule counts rounds: tests/algorithms/test_async_fl.py")
+        pytest.skip("its schedule counts rounds: tests/papers/async_fl/test_algorithm.py")
     schedule = []
     world = make_world(4)
     training = make_training([20, 30, 40, 50], batch_size=10, noise_std=2.5)

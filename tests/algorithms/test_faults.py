@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 from simfl.algorithms import ALGORITHMS
-from simfl.algorithms.mapa import StageRule
-from simfl.algorithms.passing import PassedModels
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.simulation.endings import why_over
+from simfl.papers.mapa.mapa import StageRule
+from simfl.papers.without_replacement.passing import PassedModels
+from simfl.runs.endings import why_over
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
-from tests.algorithms import test_passing
 from tests.algorithms.test_contract import ALONE, EVERY
 from tests.helpers import (
     LOCAL,
@@ -35,6 +34,7 @@ from tests.helpers import (
     make_training,
     make_world,
 )
+from tests.papers.without_replacement import test_passing
 
 PAGE = Path(__file__).parents[2] / "docs/faults.md"
 CLIENTS, SERVER = 4, 4

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfl.accounts import check as claims
 from simfl.algorithms.staleness import StalenessBound
-from simfl.audits import check as claims
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping

@@ -131,8 +131,8 @@ def test_a_release_that_is_dearer_than_planned_is_not_made():
 
 def test_late_joiners_spend_the_rounds_that_are_left():
     """Growing rounds: who comes at the fourth may not make as many of those as of the first."""
-    from simfl.algorithms.round_sizes import RoundSizes
-    from simfl.theory.async_fl.sizes import PolynomialSizes
+    from simfl.papers.async_fl.round_sizes import RoundSizes
+    from simfl.papers.async_fl.sizes import PolynomialSizes
 
     world_of_sizes = RoundSizes(PolynomialSizes(3.0), [1.0] * 2, make_world(2).streams, each_client=True)
     algorithm = set_up(

@@ -12,10 +12,10 @@ import pytest
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
+from simfl.build.kinds import find_kind
+from simfl.build.optimizers import optimizers_of
 from simfl.models import build_model
 from simfl.scenario import from_mapping
-from simfl.simulation.kinds import find_kind
-from simfl.simulation.optimizers import optimizers_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simfl.audits.adversary import HEARD_AT_A_TIME, ListeningTape
+from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
 from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from tests.helpers import NumpyExecutor, make_training, tally_of

@@ -8,16 +8,16 @@ import math
 import numpy as np
 import pytest
 
-from simfl.audits.adversary import HEARD_AT_A_TIME, ListeningTape
-from simfl.audits.audit import Audit, audit, curve
-from simfl.audits.canary import UNIT
+from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
+from simfl.attacks.audit import Audit, audit, curve
+from simfl.attacks.canary import UNIT
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import SAMPLERS, gaussian
 from simfl.records import RunFolder
+from simfl.runs.runner import Simulation
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
-from simfl.simulation.runner import Simulation
 from simfl.tape.executor import choose_device
 from simfl.tape.problem import Clipping, Noise
 

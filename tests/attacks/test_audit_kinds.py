@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from simfl.audits.audit import audit
-from tests.audits.test_audit import audited, half_the_noise, no_noise, scenario
+from simfl.attacks.audit import audit
+from tests.attacks.test_audit import audited, half_the_noise, no_noise, scenario
 
 REPLACE = "{{mechanism: gaussian, noise_multiplier: {}, clipping_norm: 1.0, neighbors: replace_one}}"
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from simfl.audits.audit import audit
-from tests.audits.test_audit import scenario
+from simfl.attacks.audit import audit
+from tests.attacks.test_audit import scenario
 
 
 def test_noise_whose_norm_alone_is_laplace_breaks_its_claim():

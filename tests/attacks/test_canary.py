@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.audits.canary import ORDINARY, SILENT, CanaryModel, with_codes
+from simfl.attacks.canary import ORDINARY, SILENT, CanaryModel, with_codes
 from simfl.models.logistic import Logistic
 from simfl.models.mlp import MLP
 from simfl.models.quadratic import Quadratic

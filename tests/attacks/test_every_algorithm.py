@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from simfl.algorithms import ALGORITHMS
-from simfl.audits.adversary import ListeningTape
-from simfl.audits.audit import Audit
-from simfl.audits.canary import CanaryModel
+from simfl.attacks.adversary import ListeningTape
+from simfl.attacks.audit import Audit
+from simfl.attacks.canary import CanaryModel
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import SAMPLERS, gaussian
 from simfl.privacy.releases import Tally
 from simfl.records import RunFolder
+from simfl.runs.runner import Simulation
 from simfl.scenario import loads
-from simfl.simulation.runner import Simulation
 from simfl.tape.problem import Noise
-from tests.audits.test_audit import half_the_noise, no_clipping, no_noise, with_parts
+from tests.attacks.test_audit import half_the_noise, no_clipping, no_noise, with_parts
 
 TINY = """
 name: tiny
@@ -236,7 +236,7 @@ def test_an_account_of_less_than_was_heard_does_not_pass(monkeypatch):
     ],
 )
 def test_what_cannot_be_heard_is_refused_in_one_line(kind, said, message):
-    """So is what clients keep to themselves: tests/audits/test_adversary.py."""
+    """So is what clients keep to themselves: tests/attacks/test_adversary.py."""
     with pytest.raises(ScenarioError, match=message) as refused:
         plan(kind, **said)
     assert "\n" not in str(refused.value)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.audits.inversion import input_from, invert_run, labels_from, matched, search, similarity
+from simfl.attacks.inversion import input_from, invert_run, labels_from, matched, search, similarity
 from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.scenario import loads

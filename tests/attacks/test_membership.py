@@ -10,18 +10,18 @@ import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import simfl
-from simfl.audits.listening import Heard, Kept, Listener, Values
-from simfl.audits.membership import _Judge, infer_membership, score
-from simfl.audits.network import LINKS
-from simfl.audits.pairing import Coins, match
-from simfl.audits.separation import area, right_pairs, true_positive_rates
-from simfl.audits.statistics import epsilon_lower_bound, p_value, pair_lower_bound
+from simfl.accounts.network import LINKS
+from simfl.attacks.listening import Heard, Kept, Listener, Values
+from simfl.attacks.membership import _Judge, infer_membership, score
+from simfl.attacks.pairing import Coins, match
+from simfl.attacks.separation import area, right_pairs, true_positive_rates
+from simfl.attacks.statistics import epsilon_lower_bound, p_value, pair_lower_bound
 from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.records import RunFolder
 from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference
+from simfl.runs.runner import Simulation, prepare
 from simfl.scenario import loads
-from simfl.simulation.runner import Simulation, prepare
 from simfl.streams import Streams
 from simfl.tape import Gradient, Model
 from simfl.tape.executor import choose_device

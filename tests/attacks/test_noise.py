@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfl.audits.noise import FALSE_ALARMS, FIRST, SPREAD, NoiseCheck, NoiseLaw
+from simfl.attacks.noise import FALSE_ALARMS, FIRST, SPREAD, NoiseCheck, NoiseLaw
 
 SAMPLERS = ("gaussian", "laplace_l2", "laplace", "laplace_l2_radius_only")
 

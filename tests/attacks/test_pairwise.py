@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from simfl.audits.pairwise import PairwiseAudit, scores_of
+from simfl.attacks.pairwise import PairwiseAudit, scores_of
 from simfl.errors import ScenarioError
 from simfl.privacy.network import View
 from simfl.scenario import loads
-from tests.audits.test_audit import no_noise
+from tests.attacks.test_audit import no_noise
 
 TEXT = """
 name: ring

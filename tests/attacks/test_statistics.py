@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse, special, stats
 
-from simfl.audits.statistics import (
+from simfl.attacks.statistics import (
     default_guesses,
     epsilon_lower_bound,
     guess,

@@ -5,8 +5,8 @@ import pytest
 
 from simfl.bench.cases import scenario_of
 from simfl.bench.limits import PerCallTape, run_world, steps_per_update
+from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
-from simfl.simulation.runner import prepare
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import choose_device
 

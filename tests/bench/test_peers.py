@@ -6,7 +6,7 @@ import pytest
 
 from simfl.bench import peers
 from simfl.errors import RunError
-from simfl.simulation.runner import prepare
+from simfl.runs.runner import prepare
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_every_peer_has_a_script_and_pins():
 def test_simfl_does_the_same_work(work, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "simfl.simulation.runner.prepare", lambda *words, **options: seen.append(prepare(*words, **options)) or seen[-1]
+        "simfl.runs.runner.prepare", lambda *words, **options: seen.append(prepare(*words, **options)) or seen[-1]
     )
     assert peers.measure_simfl(dataclasses.replace(work, updates=500), "cpu") > 0
     (setup,) = seen

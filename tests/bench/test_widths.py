@@ -7,7 +7,7 @@ import pytest
 from simfl.bench import cases, measuring, widths
 from simfl.bench.cases import CASES, MODELS, scenario_of
 from simfl.errors import RunError
-from simfl.simulation.runner import prepare
+from simfl.runs.runner import prepare
 from simfl.tape.executor import automatic_width
 
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from simfl.build.assembly import assemble
+from simfl.build.devices import capacities_of, devices_of, pace_of, speed_trace, usual_batch_s
+from simfl.build.forecast import forecast
+from simfl.build.world import availability, build_world
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
-from simfl.simulation.assembly import assemble
-from simfl.simulation.devices import capacities_of, devices_of, pace_of, speed_trace, usual_batch_s
-from simfl.simulation.forecast import forecast
-from simfl.simulation.world import availability, build_world
 from simfl.streams import Streams
 from simfl.world.availability import Outage
 from simfl.world.compute import Compute, Pace, Trace

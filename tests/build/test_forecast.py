@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from simfl.build.forecast import forecast
+from simfl.runs.runner import prepare
 from simfl.scenario import loads
-from simfl.simulation.forecast import forecast
-from simfl.simulation.runner import prepare
 
 TEXT = """
 data: digits

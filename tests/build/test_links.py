@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 
+from simfl.build.links import links_of
+from simfl.build.places import Places
 from simfl.errors import DataError
 from simfl.scenario import from_mapping
-from simfl.simulation.links import links_of
-from simfl.simulation.places import Places
 from simfl.streams import Streams
 from simfl.world import Topology
 from simfl.world.link_values import Lookup, Own, Traced, TwoState

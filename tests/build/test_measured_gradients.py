@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl.algorithms.mapa import StageRule
 from simfl.errors import DataError, ScenarioError
+from simfl.papers.mapa.mapa import StageRule
 from simfl.records import GRADIENTS, METRICS, SCHEMAS
 from simfl.records.sweeps import open_groups
 from simfl.records.tables import digest_table
+from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
-from simfl.simulation.runner import prepare, run
 from simfl.tape import Executor
 from tests.helpers import softmax_gradient
 
@@ -87,7 +87,7 @@ def test_measuring_changes_nothing_else(privacy, tmp_path, evaluated):
 
 
 def test_the_norm_is_that_of_the_servers_stage(tmp_path, evaluated, monkeypatch):
-    monkeypatch.setattr("simfl.simulation.kinds.mapa.stage_rules", lambda scenario, size: STAGES)
+    monkeypatch.setattr("simfl.papers.mapa.kind.stage_rules", lambda scenario, size: STAGES)
     setup = prepare(scenario(50, MAPA, privacy=RADIUS_ONLY, links="{latency: 2 ms}"))
     found = run(setup, out=tmp_path)
     norms = [5.0, 5.0, 2.0, 2.0, 2.0]

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from simfl.errors import ScenarioError
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import from_mapping, load
 from simfl.scenario.own_code import look_beside
-from simfl.simulation.runner import prepare, resume, run
 from tests.helpers import run_until
 
 OWN = """

@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 import simfl
+from simfl.build.assembly import assemble
+from simfl.build.own import opened
+from simfl.build.setup import Own
 from simfl.errors import ScenarioError
 from simfl.models.libraries import Network
 from simfl.models.own import Parameters
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
-from simfl.simulation.own import opened
-from simfl.simulation.runner import prepare, resume, run
-from simfl.simulation.setup import Own
 from simfl.streams import Streams
 from simfl.tape.draws import batch_positions
 from tests.helpers import run_until

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import simfl
+from simfl.build.data import digest_of_data, load_data, share_out, sources_of
 from simfl.errors import DataError, ScenarioError
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
-from simfl.simulation.data import digest_of_data, load_data, share_out, sources_of
-from simfl.simulation.runner import prepare, resume, run
 from simfl.streams import Streams
 from tests.helpers import run_until
 

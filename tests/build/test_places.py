@@ -1,9 +1,9 @@
 import pytest
 
+from simfl.build.places import Places
+from simfl.build.world import availability, slowdowns
 from simfl.errors import DataError
 from simfl.scenario import from_mapping
-from simfl.simulation.places import Places
-from simfl.simulation.world import availability, slowdowns
 from simfl.streams import Streams
 
 REGIONS = {"names": ["eu", "us"], "counts": [2, 3]}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from simfl import run
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import unit_std
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, make_problem, make_world, run_algorithm
 

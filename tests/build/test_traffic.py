@@ -2,10 +2,10 @@
 
 import pytest
 
+from simfl.build import traffic
+from simfl.build.assembly import assemble
+from simfl.build.traffic import cost_of, overloads
 from simfl.scenario import from_mapping
-from simfl.simulation import traffic
-from simfl.simulation.assembly import assemble
-from simfl.simulation.traffic import cost_of, overloads
 
 FREE = {"latency": 0, "bandwidth": None}
 #: Two racks with one client each.

@@ -3,9 +3,9 @@
 import networkx as nx
 import pytest
 
+from simfl.build.underlay import underlay_of
 from simfl.errors import DataError, ScenarioError, SimflError
 from simfl.scenario import loads
-from simfl.simulation.underlay import underlay_of
 from simfl.streams import Streams
 
 

@@ -40,7 +40,7 @@ def scenario(tmp_path):
 @pytest.fixture
 def fake_runs(monkeypatch, make_run):
     """Replace the run itself: a dictionary of what happens to scenarios by name, made-up runs for all others."""
-    from simfl.simulation import runner
+    from simfl.runs import runner
 
     happenings = {}
     asked = []
@@ -75,7 +75,8 @@ def test_help_and_version(simfl_):
 
 
 def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
-    from simfl.simulation import data, runner
+    from simfl.build import data
+    from simfl.runs import runner
 
     done = []
 

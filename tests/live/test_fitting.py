@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from simfl.build.assembly import assemble
 from simfl.errors import DataError
 from simfl.live.fitting import fit_line, fit_pace
 from simfl.live.logs import fit_log
 from simfl.live.measuring import Measured, fit_link, measure_gradients
 from simfl.scenario import from_mapping, load
-from simfl.simulation.assembly import assemble
 from simfl.tape.executor import choose_device
 
 SIZES = np.repeat([8, 16, 32, 64, 128], 400)

@@ -11,13 +11,13 @@ import time
 import pytest
 
 from simfl import signals
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.live import launching, support
 from simfl.records import read
 from simfl.records.sweeps import open_groups
+from simfl.runs.runner import run
 from simfl.scenario import from_mapping
-from simfl.simulation.assembly import assemble
-from simfl.simulation.runner import run
 
 MISSING = importlib.util.find_spec("mpi4py") is None
 needs_mpi = pytest.mark.skipif(MISSING, reason="mpi4py is not installed: pip install 'simfl[mpi]'")

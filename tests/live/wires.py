@@ -7,12 +7,12 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from simfl.build.assembly import assemble
+from simfl.build.world import build_world
 from simfl.live.coordinator import Coordinator, Server
 from simfl.live.transport import Transport
 from simfl.live.workers import WORKERS
 from simfl.scenario import from_mapping
-from simfl.simulation.assembly import assemble
-from simfl.simulation.world import build_world
 
 #: How often a thread looks for messages, in seconds of the clock.
 POLL_S = 1e-4

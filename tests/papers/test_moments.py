@@ -5,8 +5,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
+from simfl.papers import moments
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.theory import moments
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

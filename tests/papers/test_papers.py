@@ -5,10 +5,11 @@ import itertools
 import pandas as pd
 import pytest
 
-from simfl.reproduction import PAPERS, Verdict, find_paper, network_privacy
-from simfl.reproduction.page import cell, draw, numbers_of
-from simfl.reproduction.running import counted, judged, plan_of, scenarios_folder
-from tests.reproduction.made_up import made_up
+from simfl.papers.network_privacy import study as network_privacy
+from simfl.studies.evidence import Verdict
+from simfl.studies.pages import cell, draw, numbers_of
+from simfl.studies.reproducing import PAPERS, counted, find_paper, judged, plan_of, scenarios_folder
+from tests.papers.made_up import made_up
 
 papers = pytest.mark.parametrize("name", PAPERS)
 

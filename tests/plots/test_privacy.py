@@ -3,10 +3,10 @@ import math
 import pytest
 
 import simfl
-from simfl.audits.check import check
+from simfl.accounts.check import check
+from simfl.build.assembly import assemble
 from simfl.plots import plot_claims, plot_client_epsilon, save
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from simfl import run
-from simfl.audits.audit import Audit
-from simfl.audits.check import recorded
-from simfl.audits.network import network
+from simfl.accounts.check import recorded
+from simfl.accounts.network import network
+from simfl.attacks.audit import Audit
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import InTime, Pairwise, noise_terms
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients
 from simfl.privacy.noise import gaussian
 from simfl.privacy.releases import Releases
 from simfl.scenario import from_mapping, loads
-from simfl.simulation.assembly import assemble
 from simfl.tape.draws import batch_positions
 from simfl.tape.problem import Batches, Noise
 from simfl.world.availability import Outage
@@ -265,7 +265,7 @@ def test_budgets_calibrate_noise_in_time_by_its_own_account():
 
 def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
     """Numbers that a crash passed over count; who has no number left stops before its budget is spent."""
-    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
     text = SCENARIO.format(
         privacy="epsilon: 12, noise_multiplier: 4, noise: {correlated: in_time, window: 8}",
         algorithm="kind: adpsgd",

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from simfl.build.assembly import assemble
 from simfl.privacy.releases import Releases
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_gradient, make_problem, make_world, run_algorithm
 

@@ -15,16 +15,16 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from scipy.special import log_ndtr, ndtr
 
 from simfl.algorithms import ALGORITHMS, Algorithm
-from simfl.algorithms.mapa import StageRule
-from simfl.algorithms.round_sizes import RoundSizes
 from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import SimflError
+from simfl.papers.async_fl.kind import releases_after
+from simfl.papers.async_fl.round_sizes import RoundSizes
+from simfl.papers.async_fl.sizes import PolynomialSizes
+from simfl.papers.mapa.mapa import StageRule
+from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
 from simfl.privacy.ledger import Ledger, Terms
-from simfl.privacy.passes import OnePassClaim, OnePassLedger
-from simfl.simulation.kinds.async_fl import releases_after
 from simfl.streams import Streams
 from simfl.tape import Tape
-from simfl.theory.async_fl.sizes import PolynomialSizes
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.links import LinkModel
 from tests.helpers import LOCAL, NullExecutor, exponential, lognormal, make_training, make_world, run_algorithm

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from simfl.build.assembly import assemble
 from simfl.errors import ConditionError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, delta_of, epsilon_of, integer_renyi, renyi_to_epsilon
 from simfl.privacy.ledger import Ledger, Terms
@@ -20,7 +21,6 @@ from simfl.privacy.noise import discrete_gaussian
 from simfl.privacy.releases import Releases
 from simfl.privacy.rounding import DRIFT, FINENESS, LOOKUPS, TAIL, Grid, Rounding, cumulative, step_of
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
 from simfl.tape.problem import widest_batch
 from tests.helpers import Lab, make_problem
 

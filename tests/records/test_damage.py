@@ -19,7 +19,7 @@ import pytest
 import yaml
 from matplotlib import pyplot
 
-from simfl.audits.check import check_run
+from simfl.accounts.check import check_run
 from simfl.errors import SimflError
 from simfl.models import build_model
 from simfl.plots import plot, plot_client_epsilon
@@ -29,8 +29,8 @@ from simfl.records.folder import combine_digests, digest_text
 from simfl.records.sweeps import Sweep, SweepRun, open_groups, read_sweep
 from simfl.reports import write_report
 from simfl.reports.trace import write_trace
+from simfl.runs.trained import Trained
 from simfl.scenario import loads
-from simfl.simulation.trained import Trained
 from tests.conftest import write_run
 from tests.helpers import limited
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import simfl
-from simfl.audits.check import check_run
+from simfl.accounts.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
 from simfl.records import read, time_to_accuracy

@@ -8,7 +8,7 @@ import pytest
 from simfl.errors import DataError, ScenarioError
 from simfl.records import ACTIVITIES, read
 from simfl.reports.trace import CLIENTS, LINKS, RUN, parse_clients, write_trace
-from tests.simulation.test_timeline import run
+from tests.runs.test_timeline import run
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

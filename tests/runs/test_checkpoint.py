@@ -11,9 +11,9 @@ import pytest
 
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
+from simfl.runs import checkpoint
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
-from simfl.simulation import checkpoint
-from simfl.simulation.runner import prepare, resume, run
 from simfl.studies.tasks import RunTask, run_task
 from simfl.tape import Executor
 from simfl.tape.executor import choose_device

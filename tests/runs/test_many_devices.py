@@ -3,8 +3,8 @@
 import pytest
 
 from simfl import ScenarioError, resume, run
+from simfl.runs.verification import _run
 from simfl.scenario import from_mapping
-from simfl.simulation.verification import _run
 
 PRIVACY = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}
 

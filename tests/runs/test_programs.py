@@ -6,7 +6,7 @@ from jax._src import lru_cache  # what writes the folder, and has no public name
 from jax.experimental.compilation_cache import compilation_cache
 
 from simfl.records import read
-from simfl.simulation.programs import compiled_in, folder_of
+from simfl.runs.programs import compiled_in, folder_of
 
 DIR = "jax_compilation_cache_dir"
 TINY = """

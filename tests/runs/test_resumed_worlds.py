@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from simfl.runs.runner import prepare, resume
 from simfl.scenario import from_mapping
-from simfl.simulation.runner import prepare, resume
 from tests.helpers import RunWithoutNumbers, run_until
 
 ALGORITHMS = {
@@ -75,7 +75,7 @@ class NoNumbers(RunWithoutNumbers):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_interrupted_at_any_event(algorithm, world, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfl.simulation.runner.Executor", NoNumbers)
+    monkeypatch.setattr("simfl.runs.runner.Executor", NoNumbers)
     whole, events = run_until(ready(algorithm, world), math.inf, tmp_path)
     assert whole.manifest.updates > 20
     number = [*ALGORITHMS].index(algorithm), [*WORLDS].index(world)

@@ -19,8 +19,8 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
 from simfl.records.models import digest_parts
+from simfl.runs.runner import Simulation, prepare, run
 from simfl.scenario import loads
-from simfl.simulation.runner import Simulation, prepare, run
 from simfl.tape import Executor, Tape
 from simfl.world import World
 
@@ -323,7 +323,7 @@ def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_
     kept = run(wanted, out=tmp_path)
     pairs = set(zip(kept.edges["source"], kept.edges["target"], strict=True))
     assert pairs == {(min(pair), max(pair)) for pair in clients_with}
-    monkeypatch.setattr("simfl.simulation.runner.MOST_EDGES", 7)
+    monkeypatch.setattr("simfl.runs.runner.MOST_EDGES", 7)
     left_out = run(wanted, out=tmp_path)
     assert left_out.manifest.digest == kept.manifest.digest
     with pytest.raises(DataError, match="recorded no table of edges; only graphs of up to 100,000"):

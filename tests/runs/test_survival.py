@@ -14,9 +14,9 @@ import pytest
 from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder, read
 from simfl.records.folder import KILLED
-from simfl.simulation import runner
-from simfl.simulation.runner import run
-from tests.simulation.test_runner import ended, scenario
+from simfl.runs import runner
+from simfl.runs.runner import run
+from tests.runs.test_runner import ended, scenario
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

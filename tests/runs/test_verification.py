@@ -1,8 +1,8 @@
 """One scenario in several ways: what is shown, and what is said where one of them differs."""
 
+from simfl.runs import verification
+from simfl.runs.verification import Way, shortened
 from simfl.scenario import loads
-from simfl.simulation import verification
-from simfl.simulation.verification import Way, shortened
 
 TEXT = """
 name: small

@@ -5,8 +5,9 @@ from __future__ import annotations
 from simfl.data import DATASETS, PARTITIONS, SIZES
 from simfl.models import MODELS, model_options
 from simfl.scenario import kinds
+from simfl.scenario.catalogues import Model
 from simfl.scenario.fields import kind_of, members_of
-from simfl.scenario.models import ExternalModel, Model, ModelConfig
+from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.network import TopologyConfig
 from simfl.scenario.partitions import Partition, Sizes
 from simfl.world.changing import CHANGING

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simfl.build.data import shared_data
 from simfl.errors import SimflError
+from simfl.runs.runner import prepare
 from simfl.scenario import load, loads
-from simfl.simulation.data import shared_data
-from simfl.simulation.runner import prepare
 from tests.helpers import limited
 
 TRIES = int(os.environ.get("SIMFL_FUZZ", 2000))

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from simfl.accounts.check import check_run
 from simfl.algorithms import Algorithm
-from simfl.audits.check import check_run
 from simfl.errors import ScenarioError
 from simfl.records import RunFolder, read
 from simfl.reports import write_report

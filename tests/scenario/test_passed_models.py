@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.scenario import loads
-from simfl.simulation.assembly import assemble
 
 TEXT = """
 data: {{set: digits, normalize: unit_sphere_with_constant}}

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from simfl.scenario import loads, template
+from simfl.scenario import loads
+from simfl.scenario.template import template
 
 OPTION = re.compile(r"( *)#([a-z_]+): ")
 

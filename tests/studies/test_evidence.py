@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfl.records.comparison import median_of
-from simfl.reproduction.evidence import (
+from simfl.studies.evidence import (
     Judged,
     NotMeasuredError,
     Part,

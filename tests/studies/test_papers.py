@@ -4,9 +4,10 @@ import math
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.reproduction import Experiment, Number, Section, find_paper
-from simfl.reproduction.evidence import NotMeasuredError
-from tests.reproduction.made_up import made_up
+from simfl.studies.evidence import NotMeasuredError
+from simfl.studies.papers import Experiment, Number, Section
+from simfl.studies.reproducing import find_paper
+from tests.papers.made_up import made_up
 
 TABLE, ELSEWHERE = Section("table", ("ε = {:g}", "b = {}")), Section("elsewhere")
 CELL = ("convex", 0.50, 16)

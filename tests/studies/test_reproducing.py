@@ -5,8 +5,9 @@ import dataclasses
 
 import pytest
 
-from simfl.reproduction import Experiment, Number, Paper, PaperClaim, Reading, Section, Verdict, reproduce
-from simfl.reproduction.evidence import exactly
+from simfl.studies.evidence import Reading, Verdict, exactly
+from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
+from simfl.studies.reproducing import reproduce
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
 MADE = "accuracy after 2 epochs"
@@ -103,7 +104,7 @@ def test_the_full_form_goes_on_from_the_quick_one(quick):
 
 
 def test_a_run_that_fails_leaves_its_claims_unjudged(tmp_path, monkeypatch):
-    from simfl.simulation import runner
+    from simfl.runs import runner
 
     def fail(*arguments, **options):
         raise RuntimeError("a mistake")

@@ -60,7 +60,7 @@ def write(tmp_path):
 @pytest.fixture(autouse=True)
 def share_compiled(monkeypatch, tmp_path_factory):
     """Every process of these tests takes compiled programs from one folder: they would spend their time compiling."""
-    monkeypatch.setattr("simfl.simulation.programs.FOLDER", str(tmp_path_factory.getbasetemp() / "compiled"))
+    monkeypatch.setattr("simfl.runs.programs.FOLDER", str(tmp_path_factory.getbasetemp() / "compiled"))
 
 
 def statuses(swept):
@@ -130,7 +130,7 @@ def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_pa
 
 
 def test_runs_of_one_seed_load_their_data_once(write, tmp_path, monkeypatch):
-    from simfl.simulation import assembly, data
+    from simfl.build import assembly, data
 
     loaded, load = [], data.load_dataset
 
@@ -263,7 +263,7 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch
 
     pressed = []
     if jobs == 1:
-        monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+        monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
     study = write(base={**BASE, "stop": {"updates": 2000}}, grid=STEPS, seeds=3)
     before = signal.getsignal(number)
     swept = sweep(study, out=tmp_path, jobs=jobs, tell=press)
@@ -275,7 +275,7 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch
     reasons = {run.reason for run in swept.runs if run.status == "interrupted"}
     assert reasons <= {signals.describe(number)}, "a worker says what its parent was ended by"
     told = []
-    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
     swept = sweep(study, out=tmp_path, jobs=1, tell=told.append)
     assert statuses(swept) == ["done"] * 6
     assert not {report.run.folder for report in told if report.run} & set(done)
@@ -309,7 +309,7 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     touched = [path for path in folder.iterdir() if path.is_dir()]
     assert len(touched) - len(there) <= 2, "those in flight"
     told = []
-    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
     swept = sweep(study, out=tmp_path / "results", jobs=1, tell=told.append)
     assert statuses(swept) == ["done"] * 6
     assert sum(report.run is not None for report in told) == 6 - len(there)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfl.build.graphs import graphs_of
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
-from simfl.simulation.graphs import graphs_of
 from simfl.streams import Streams
 from simfl.world.changing import ContactCuts, Contacts, one_peer, sampled_peers
 from simfl.world.cuts import Cut, Cuts

@@ -114,7 +114,7 @@ def measure_peer(work: Work, python: Path) -> float:
 
 def measure_simfl(work: Work, device: str | None = None) -> float:
     """Return simfl's updates per second, end to end."""
-    from simfl.simulation.runner import prepare, run
+    from simfl.runs.runner import prepare, run
 
     generator = np.random.default_rng(0)
     count = work.clients * work.steps * BATCH

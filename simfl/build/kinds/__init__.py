@@ -5,17 +5,20 @@ The files are the catalogue: a `Kind` here serves the algorithms that its `kinds
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from simfl.algorithms import ALGORITHMS, Algorithm
-from simfl.catalogue import classes_in
+from simfl.build.kinds.base import Kind, check_options, options_of
+from simfl.catalogue import Catalogue, classes_in
 from simfl.errors import ScenarioError, nearest
 from simfl.scenario import Scenario
 from simfl.scenario.own_code import load_class
-from simfl.simulation.kinds.base import Kind, check_options, options_of
 
 #: The kinds by the algorithms that they serve.
-KINDS: dict[str, type[Kind[Any]]] = {name: kind for kind in classes_in(__name__, Kind) for name in kind.kinds}
+KINDS: Mapping[str, type[Kind[Any]]] = Catalogue(
+    lambda: {name: kind for kind in classes_in(__name__, Kind, "kinds") for name in kind.kinds}
+)
 
 
 def find_kind(scenario: Scenario) -> Kind[Any]:

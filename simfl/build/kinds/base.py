@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 
 from simfl.algorithms import Algorithm
+from simfl.build.privacy import Protection, protect
 from simfl.errors import ScenarioError, nearest
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
-from simfl.simulation.privacy import Protection, protect
 from simfl.tape.draws import Sampling
 
 if TYPE_CHECKING:
-    from simfl.simulation.setup import Setup
+    from simfl.build.setup import Setup
 
 C = TypeVar("C", bound=AlgorithmConfig)
 

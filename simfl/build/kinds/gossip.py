@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from simfl.build.devices import usual_batch_s
+from simfl.build.kinds.base import Kind
+from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.setup import Setup
+from simfl.build.traffic import cost_of, overloads
 from simfl.errors import ScenarioError
 from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
-from simfl.simulation.devices import usual_batch_s
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.kinds.staleness import BoundedKind
-from simfl.simulation.setup import Setup
-from simfl.simulation.traffic import cost_of, overloads
 from simfl.world.links import LinkModel
 
 #: Models on their way that fit into memory: a kilobyte each, whatever the size of the model.

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from simfl.build.kinds.staleness import BoundedKind
+from simfl.build.setup import Setup
 from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.simulation.kinds.staleness import BoundedKind
-from simfl.simulation.setup import Setup
 from simfl.tape.problem import LocalRounds
 
 

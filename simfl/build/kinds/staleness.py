@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from simfl.algorithms.staleness import StalenessBound
+from simfl.build.kinds.base import Kind
+from simfl.build.setup import Setup
 from simfl.scenario.algorithms import BoundedConfig
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.setup import Setup
 
 B = TypeVar("B", bound=BoundedConfig)
 

@@ -1,7 +1,7 @@
 """`simfl privacy`: the papers' calculators and the accountants on the command line.
 
-One file per command, with a function `command`. To add one, write the file and add its name below, in the order in
-which the help should list it; `_` becomes `-`. The modules import nothing heavy at their top, and options that are read
+One file per command, with a function `command`, named below in the order in which the help lists them; the commands of
+plugins follow. The modules import nothing heavy at their top, and options that are read
 from a theorem (`shared.OptionsOf`) are read when their command is called.
 """
 
@@ -14,9 +14,12 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from simfl import plugins
 from simfl.cli.privacy.shared import one_line_errors, with_options
 from simfl.cli.shared import help_of
 
+#: How commands of this group begin in `Plugin.commands`.
+_GROUP = "privacy "
 _COMMANDS: tuple[str, ...] = (
     "account",
     "calibrate",
@@ -24,14 +27,6 @@ _COMMANDS: tuple[str, ...] = (
     "audit",
     "attack",
     "network",
-    "adp2sgd",
-    "without_replacement",
-    "proactive_dp",
-    "utility_graph",
-    "plan",
-    "async_fl",
-    "sizes",
-    "mapa",
 )
 
 
@@ -39,7 +34,7 @@ class _Commands(TyperGroup):
     """Lists the commands by their docstrings, and makes one when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [module.replace("_", "-") for module in _COMMANDS]
+        return [*_COMMANDS, *_attached()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         if cmd_name not in self.list_commands(ctx):
@@ -60,8 +55,15 @@ def _made(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
+def _attached() -> list[str]:
+    """Return the names of the commands that plugins add."""
+    return [words.removeprefix(_GROUP) for words in plugins.names("commands") if words.startswith(_GROUP)]
+
+
 def _function(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
+    if name in _COMMANDS:
+        return importlib.import_module(f"{__name__}.{name}").command
+    return plugins.load("commands", _GROUP + name)
 
 
 app = typer.Typer(

@@ -107,7 +107,7 @@ def command(
     if attack is Attack.inversion:
         _invert(scenario, _one("--observer", named), _one("--client", clients), batches, device, folder, as_json)
         return
-    from simfl.audits.membership import infer_membership
+    from simfl.attacks.membership import infer_membership
 
     found = infer_membership(
         scenario,
@@ -152,7 +152,7 @@ def _invert(
     scenario: Scenario, observer: int | str, client: int, batches: int, device: str | None, folder: Path, as_json: bool
 ) -> None:
     from simfl import plots
-    from simfl.audits.inversion import MOST_EXAMPLES, invert_run
+    from simfl.attacks.inversion import MOST_EXAMPLES, invert_run
     from simfl.records.attacks import write_tables
 
     found = invert_run(scenario, observer=observer, client=client, count=batches, device=device)
@@ -199,7 +199,7 @@ def _one(option: str, given: list[Any] | None) -> Any:
 
 def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
     """Return the scenario of a file or a run, and the run."""
-    from simfl.audits.network import opened_target
+    from simfl.accounts.network import opened_target
     from simfl.errors import ScenarioError
     from simfl.records import read
     from simfl.scenario import load

@@ -13,8 +13,8 @@ from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 from simfl.cli.shared import Overrides
 
 if TYPE_CHECKING:
-    from simfl.audits.audit import AuditReport
-    from simfl.audits.pairwise import PairwiseReport
+    from simfl.attacks.audit import AuditReport
+    from simfl.attacks.pairwise import PairwiseReport
 
 
 class Kind(enum.StrEnum):
@@ -71,7 +71,7 @@ def command(
     Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is missing
     or used twice, and when what was heard is not what was accounted for.
     """
-    from simfl.audits.audit import audit
+    from simfl.attacks.audit import audit
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -87,7 +87,7 @@ def command(
         "seed": seed,
     }
     if observer is not None:
-        from simfl.audits.pairwise import PairwiseAudit
+        from simfl.attacks.pairwise import PairwiseAudit
 
         pairwise = PairwiseAudit(scenario, int(observer) if observer.isdecimal() else observer, **given).observe()
         title = (

@@ -38,12 +38,12 @@ def command(
 
     Exits with code 1 when a claim is smaller than what can be certified.
     """
-    from simfl.audits import check as claims
+    from simfl.accounts import check as claims
     from simfl.errors import ScenarioError
     from simfl.records import read
+    from simfl.runs import runner
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside, nothing_loaded
-    from simfl.simulation import runner
 
     changes = list(overrides or [])
     if claimed_epsilon is not None:

@@ -14,7 +14,7 @@ from simfl.cli.shared import Overrides
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simfl.audits.network import NetworkReport
+    from simfl.accounts.network import NetworkReport
 
 Sees = Literal["messages", "neighbour_sums"]
 #: Pairs that the terminal lists one by one.
@@ -77,7 +77,7 @@ def command(
     The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
     the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
     """
-    from simfl.audits import network as accounts
+    from simfl.accounts import network as accounts
     from simfl.errors import ScenarioError
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside

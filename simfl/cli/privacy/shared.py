@@ -101,8 +101,8 @@ def one_line_errors(name: str, function: Command) -> Command:
 class OptionsOf:
     """Stands in a command's signature for the options that a function of the library takes.
 
-    `claim: Annotated[Arguments, OptionsOf("simfl.theory.adp2sgd:theorem2")]` gives the command an option for each
-    argument of `theorem2`, with its type, default and the help of its docstring, and `claim` what they were set to.
+    `claim: Annotated[Arguments, OptionsOf("simfl.papers.adp2sgd.theory:theorem2")]` gives the command an option for
+    each argument of `theorem2`, with its type, its default and the help of its docstring, and `claim` their values.
     Groups may share an option.
 
     Args:

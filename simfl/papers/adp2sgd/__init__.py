@@ -1,1 +1,12 @@
-"""Draft."""
+"""A(DP)²SGD: asynchronous decentralized parallel SGD with differential privacy (Xu, Zhang, Wang)."""
+
+from simfl.plugins import Plugin
+
+_HERE = "simfl.papers.adp2sgd"
+
+PLUGIN = Plugin(
+    summary="A(DP)²SGD against SYNC and AD-PSGD, with slow learners",
+    commands={"privacy adp2sgd": f"{_HERE}.commands:command"},
+    claims={"adp2sgd": f"{_HERE}.claims:claimed"},
+    studies={"adp2sgd": f"{_HERE}.study:PAPER"},
+)

@@ -10,11 +10,11 @@ import typer
 from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.adp2sgd import AccountedView, Theorem2
+    from simfl.papers.adp2sgd.theory import AccountedView, Theorem2
 
 
 _RELATION = {"replace_one": "one example replaced", "add_or_remove": "one more or less"}
-_THEORY = "simfl.theory.adp2sgd"
+_THEORY = "simfl.papers.adp2sgd.theory"
 _CONVERGENCE = "Convergence, with --dimension"
 _SHORT = {"num_workers": "workers", "batch_size": "batch"}
 
@@ -55,7 +55,7 @@ def command(
 
     Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
     """
-    from simfl.theory.adp2sgd import DecentralizedProblem, smallest_admissible_epsilon, spectral_rho, theorem2
+    from simfl.papers.adp2sgd.theory import DecentralizedProblem, smallest_admissible_epsilon, spectral_rho, theorem2
 
     noise["steps"] = _steps(noise, epochs)
     claim = theorem2(**noise)
@@ -144,7 +144,7 @@ def _notes(claim: Theorem2, found: tuple[AccountedView, ...]) -> list[str]:
 
 def _as_long_as_worth(problem: Any, claim: Theorem2, mu: float | None) -> tuple[list[Row | str], Any]:
     from simfl.errors import ConditionError
-    from simfl.theory.adp2sgd import proposition2
+    from simfl.papers.adp2sgd.theory import proposition2
 
     if problem.num_workers < 2:
         return [], None
@@ -165,7 +165,7 @@ def _as_long_as_worth(problem: Any, claim: Theorem2, mu: float | None) -> tuple[
 
 
 def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[str, Any]]:
-    from simfl.theory.adp2sgd import largest_step_size, minimal_steps, theorem1
+    from simfl.papers.adp2sgd.theory import largest_step_size, minimal_steps, theorem1
 
     largest = largest_step_size(problem)
     bound = theorem1(problem, step_size=largest, steps=claim.steps, noise_std=claim.noise_std_for_sum)

@@ -9,13 +9,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simfl.build.data import load_data
+from simfl.papers.adp2sgd.theory import Theorem2, theorem2
 from simfl.plots.groups import plot_groups
+from simfl.plots.panels import panels
 from simfl.privacy.accounting import Accountant, Release, epsilon_of
 from simfl.records import Run, common_accuracy
 from simfl.records.comparison import evaluations_until, median_of, ratio_of
 from simfl.records.display import show_fixed
-from simfl.reproduction.drawing import panels
-from simfl.reproduction.evidence import (
+from simfl.scenario import from_mapping
+from simfl.streams import Streams
+from simfl.studies.evidence import (
     SEEDS,
     NotMeasuredError,
     Part,
@@ -26,11 +30,7 @@ from simfl.reproduction.evidence import (
     typical,
     within,
 )
-from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
-from simfl.scenario import from_mapping
-from simfl.simulation.data import load_data
-from simfl.streams import Streams
-from simfl.theory.adp2sgd import Theorem2, theorem2
+from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

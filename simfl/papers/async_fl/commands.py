@@ -21,13 +21,13 @@ from simfl.cli.privacy.shared import (
 )
 
 if TYPE_CHECKING:
-    from simfl.theory.async_fl.privacy import Theorem3
-    from simfl.theory.async_fl.selection import Alternative, Selection
+    from simfl.papers.async_fl.privacy import Theorem3
+    from simfl.papers.async_fl.selection import Alternative, Selection
 
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
 
 
-_THEORY = "simfl.theory.async_fl"
+_THEORY = "simfl.papers.async_fl"
 
 
 def command(
@@ -71,8 +71,8 @@ def command(
     Van Dijk et al. 2020, Theorem 4 and its parameter selection. The accountant of
     privacy-loss distributions takes seconds; --accountant renyi is quick.
     """
-    from simfl.theory.async_fl.privacy import GrowthSetting
-    from simfl.theory.async_fl.selection import select_parameters
+    from simfl.papers.async_fl.privacy import GrowthSetting
+    from simfl.papers.async_fl.selection import select_parameters
 
     setting = GrowthSetting(**growth, r0=_r0(r0))
     plan = select_parameters(setting, **selection)
@@ -106,9 +106,9 @@ class _Found:
         self, plan: Selection, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool
     ) -> None:
         from simfl.errors import ConditionError
-        from simfl.theory.async_fl.privacy import theorem_3, theorem_3_noise
-        from simfl.theory.async_fl.selection import certified_epsilon, constant_alternative
-        from simfl.theory.moments import explicit_moment_epsilon
+        from simfl.papers.async_fl.privacy import theorem_3, theorem_3_noise
+        from simfl.papers.async_fl.selection import certified_epsilon, constant_alternative
+        from simfl.papers.moments import explicit_moment_epsilon
 
         setting, self.delta = plan.setting, delta
         sizes = plan.sizes().first(plan.rounds)
@@ -153,7 +153,7 @@ def _delta(plan: Selection, delta: float | None) -> float:
 
 
 def _plan_rows(plan: Selection) -> list[Row | str]:
-    from simfl.theory.async_fl.privacy import rounds_bound
+    from simfl.papers.async_fl.privacy import rounds_bound
 
     setting, claim = plan.setting, plan.claim
     sizes = [f"{size:,}" for size in plan.sizes().first(min(4, plan.rounds))]
@@ -213,7 +213,7 @@ def _short(value: float) -> str:
 
 
 def _noise_rows(plan: Selection, found: _Found) -> list[Row | str]:
-    from simfl.theory.async_fl.selection import aggregated_noise
+    from simfl.papers.async_fl.selection import aggregated_noise
 
     setting, size = plan.setting, plan.first_size
     rows: list[Row | str] = [
@@ -232,8 +232,8 @@ def _noise_rows(plan: Selection, found: _Found) -> list[Row | str]:
 
 def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     """Check condition (3) with the largest delay that strongly convex problems allow, equation (14)."""
+    from simfl.papers.async_fl import sizes as sequences
     from simfl.privacy import checks
-    from simfl.theory.async_fl import sizes as sequences
 
     checks.whole(1, clients=clients)
     sizes = plan.sizes()

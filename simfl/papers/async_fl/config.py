@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
-from simfl.scenario.fields import (
-    Count,
-    Flag,
-    Settled,
-    variant,
-)
-from simfl.scenario.problems import InvalidValueError, Problem, one_each
-from simfl.scenario.sample_sizes import (
+from simfl.papers.async_fl.sample_sizes import (
     Gate,
     Lemma1Size,
     RoundsAhead,
@@ -24,6 +16,14 @@ from simfl.scenario.sample_sizes import (
     Weights,
     WithinOwnDelay,
 )
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import (
+    Count,
+    Flag,
+    Settled,
+    variant,
+)
+from simfl.scenario.problems import InvalidValueError, Problem, one_each
 from simfl.scenario.schedules import StepSize
 
 if TYPE_CHECKING:

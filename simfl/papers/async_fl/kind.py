@@ -13,15 +13,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
+from simfl.build.kinds.base import Kind
+from simfl.build.setup import Setup
 from simfl.errors import ConditionError, ScenarioError
-from simfl.privacy.calibration import releases_within
-from simfl.privacy.ledger import Composition, Ledger
-from simfl.privacy.releases import Releases
-from simfl.privacy.shuffled import Passes
-from simfl.scenario import Scenario
-from simfl.scenario.algorithms import AsyncFl
-from simfl.scenario.sample_sizes import (
+from simfl.papers.async_fl.config import AsyncFl
+from simfl.papers.async_fl.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
+from simfl.papers.async_fl.sample_sizes import (
     ConstantSize,
     Lemma1Size,
     OverLogSize,
@@ -32,12 +29,7 @@ from simfl.scenario.sample_sizes import (
     WithinDelay,
     WithinOwnDelay,
 )
-from simfl.scenario.schedules import Decaying, Schedule
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.setup import Setup
-from simfl.streams import Streams
-from simfl.tape.problem import LocalRounds
-from simfl.theory.async_fl.sizes import (
+from simfl.papers.async_fl.sizes import (
     AbstractSizes,
     ConstantSizes,
     DelaySizes,
@@ -46,6 +38,14 @@ from simfl.theory.async_fl.sizes import (
     ShiftedPowerSizes,
     StronglyConvexRecipe,
 )
+from simfl.privacy.calibration import releases_within
+from simfl.privacy.ledger import Composition, Ledger
+from simfl.privacy.releases import Releases
+from simfl.privacy.shuffled import Passes
+from simfl.scenario import Scenario
+from simfl.scenario.schedules import Decaying, Schedule
+from simfl.streams import Streams
+from simfl.tape.problem import LocalRounds
 
 #: Rounds of clients that are looked at before a run, at most.
 MOST_CHECKS = 200_000

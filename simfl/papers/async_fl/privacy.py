@@ -3,7 +3,7 @@
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.
 
-The setting is that of `simfl.theory.moments`: round i of one client draws each of its N examples with
+The setting is that of `simfl.papers.moments`: round i of one client draws each of its N examples with
 probability q_i = s_i / N, releases the sum of gradients clipped to C plus N(0, (sigma C)^2 I), T rounds, K = sum s_i.
 Neighbors: one example more or less; local view. The gradients of a round must all be taken at one model: the paper's
 per-gradient local steps are not covered by its proof. Theorems 4 and 6 take q_i = q (i + m)^p, i = 0, ..., T - 1, with
@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from simfl.errors import ConditionError
+from simfl.papers.moments import SizeMoments, Sizes, size_moments, third_order_factor
 from simfl.privacy import checks
-from simfl.theory.moments import SizeMoments, Sizes, size_moments, third_order_factor
 
 Form = Literal["corrected", "worked", "printed"]
 """How Theorems 4 and 6 are read.

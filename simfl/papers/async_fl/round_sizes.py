@@ -2,7 +2,7 @@
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Algorithms 1 and 2. The sequences s_i themselves, and
-delay functions tau, are those of `simfl.theory.async_fl.sizes`.
+delay functions tau, are those of `simfl.papers.async_fl.sizes`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from simfl.errors import ConditionError
+from simfl.papers.async_fl.sizes import AbstractSizes
 from simfl.streams import Streams
-from simfl.theory.async_fl.sizes import AbstractSizes
 
 
 class RoundSizes:

@@ -1,7 +1,7 @@
 """The parameter selection of async_fl: from noise and a number of gradients to sizes, rounds, and what they claim.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
-theorems of `simfl.theory.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
+theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
 sigma and K, it finds the fastest growth q for which the theorems hold, and with it the budget that is left for delta.
 
 What is aggregated over all rounds, sqrt(T) sigma, is the paper's reason to let sizes grow. It compares with sizes that
@@ -15,11 +15,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from simfl.errors import ConditionError
+from simfl.papers.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
+from simfl.papers.async_fl.sizes import ShiftedPowerSizes
+from simfl.papers.moments import u0, u1
 from simfl.privacy import accounting, checks
 from simfl.privacy.calibration import noise_multiplier_for
-from simfl.theory.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
-from simfl.theory.async_fl.sizes import ShiftedPowerSizes
-from simfl.theory.moments import u0, u1
 
 _CLOSE = 1e-9
 _MOST_ITERATIONS = 1000

@@ -21,7 +21,7 @@ def command(
     noise: Annotated[
         Arguments,
         OptionsOf(
-            "simfl.theory.async_fl.privacy:theorem_3_noise",
+            "simfl.papers.async_fl.privacy:theorem_3_noise",
             rename={"num_examples": "examples"},
             leave_out=("sizes",),
             defaults={"num_examples": None, "epsilon": None, "delta": None},
@@ -44,7 +44,7 @@ def command(
 
     Van Dijk et al. 2020, Lemmas 1 and 2, Theorems 3 to 5 and Table 2.
     """
-    from simfl.simulation.kinds.async_fl import sequence_of
+    from simfl.papers.async_fl.kind import sequence_of
 
     if (noise["epsilon"] is None) != (noise["num_examples"] is None):
         raise ValueError("expected --epsilon and --examples together, or neither")
@@ -97,8 +97,8 @@ def _noise(
 ) -> tuple[list[Row | str], dict[str, float]]:
     from collections import Counter
 
+    from simfl.papers.async_fl.privacy import theorem_3_noise
     from simfl.privacy.accounting import Release, epsilon_of
-    from simfl.theory.async_fl.privacy import theorem_3_noise
 
     examples, epsilon = noise["num_examples"], noise["epsilon"]
     delta = 1.0 / examples if noise["delta"] is None else noise["delta"]

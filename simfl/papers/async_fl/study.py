@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.plots.groups import average
+from simfl.plots.panels import labelled, log_axis, panels, with_bars
 from simfl.plots.style import LINE_STYLES, PALETTE
 from simfl.records.comparison import median_of
-from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
-from simfl.reproduction.evidence import Part, Reading, above, below, exactly, show, typical, within
-from simfl.reproduction.study import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
+from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within
+from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -363,8 +363,8 @@ def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the paper's examples of its parameter selection: rounds, what is claimed, and noise in all."""
-    from simfl.theory.async_fl.privacy import GrowthSetting as Asked
-    from simfl.theory.async_fl.selection import select_parameters
+    from simfl.papers.async_fl.privacy import GrowthSetting as Asked
+    from simfl.papers.async_fl.selection import select_parameters
 
     part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"
     one = 1 / math.e
@@ -506,7 +506,7 @@ def _best(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
 
 def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
     """Judge whether 50 i and 50 i/ln i are the fewest rounds, by the formulas, which the runs must agree with."""
-    from simfl.theory.async_fl.sizes import OverLogSizes, PolynomialSizes
+    from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
 
     powers = {kind: power / 4 for power, kind in enumerate((FIRST, "50 i^0.25", "50 i^0.5", "50 i^0.75", LINEAR))}
     counts = {kind: PolynomialSizes(50, c=power).rounds_for(20_000) for kind, power in powers.items()}

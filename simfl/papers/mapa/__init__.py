@@ -1,1 +1,14 @@
-"""Draft."""
+"""AUDP and MAPA: asynchronous learning at the edge with differential privacy (Li, Yang, Ren, Zhao)."""
+
+from simfl.plugins import Plugin
+
+_HERE = "simfl.papers.mapa"
+
+PLUGIN = Plugin(
+    summary="MAPA against AUDP, ASGD and CSGD",
+    configs=(f"{_HERE}.config",),
+    algorithms=(f"{_HERE}.audp", f"{_HERE}.mapa"),
+    kinds=(f"{_HERE}.kind",),
+    commands={"privacy mapa": f"{_HERE}.commands:command"},
+    studies={"mapa": f"{_HERE}.study:PAPER"},
+)

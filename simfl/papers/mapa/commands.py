@@ -9,12 +9,12 @@ import typer
 from simfl.cli.privacy.shared import Arguments, AsJson, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.mapa import AsynchronousProblem, RunCost, Stage
+    from simfl.papers.mapa.theory import AsynchronousProblem, RunCost, Stage
 
 _SHOWN = 12
 
 
-_THEORY = "simfl.theory.mapa"
+_THEORY = "simfl.papers.mapa.theory"
 _AUDP = "AUDP, for comparison"
 _SHORT = {"batch_size": "batch"}
 
@@ -74,8 +74,8 @@ def command(
 
     Li, Yang, Ren and Zhao 2019. By default the values of the paper's Figure 9, and d of a linear model of MNIST.
     """
+    from simfl.papers.mapa import theory as mapa
     from simfl.privacy import checks
-    from simfl.theory import mapa
 
     checks.whole(1, clients=clients)
     epsilon, steps, batch = stage["epsilon"], stage["steps"], problem["batch_size"]
@@ -171,7 +171,7 @@ def _cost_rows(cost: RunCost, steps: int, examples: int | None) -> list[Row | st
 def _audp(
     problem: AsynchronousProblem, epsilon: float, audp: Arguments, second_moment: Any
 ) -> tuple[dict[str, Any], list[Row | str]]:
-    from simfl.theory.mapa import audp_sensitivity, audp_step_size, theorem2
+    from simfl.papers.mapa.theory import audp_sensitivity, audp_step_size, theorem2
 
     sensitivity = audp_sensitivity(audp["gradient_bound"], problem.batch_size)
     variance = problem.variance(sensitivity, epsilon, second_moment)

@@ -1,117 +1,21 @@
-"""SGD on one machine and with a server, AUDP and MAPA: the algorithms of the AUDP and MAPA paper."""
+"""AUDP and MAPA: the sections of a scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
-from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
-from simfl.scenario.fields import (
-    Count,
-    Flag,
-    Index,
-    NonNegative,
-    OpenShare,
-    Positive,
-    Settled,
-    variant,
-)
-from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd, usual_step
+from simfl.scenario.algorithms.served import ServedSgd
+from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive, Settled, variant
 from simfl.scenario.problems import Problem
-from simfl.scenario.schedules import ConstantStep, StepSize
+from simfl.scenario.schedules import StepSize
 
 if TYPE_CHECKING:
     from simfl.scenario.scenario import Scenario
 
-
 _PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
-
-
-class WithPaperSteps(AlgorithmConfig):
-    """Base of the algorithms whose step sizes Table 2 of the AUDP and MAPA paper states."""
-
-    uses_topology: ClassVar[bool] = False
-
-    step_size: StepSize | None = Field(  # type: ignore[assignment]
-        default=ConstantStep(value=0.4),
-        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: Table 2's",
-    )
-
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
-        """Step sizes of a theorem about plain SGD."""
-        yield from super().warnings(scenario)
-        if self.step_size is None and (
-            self.optimizer != Sgd() or getattr(self, "server_optimizer", ServerSgd()) != ServerSgd()
-        ):
-            yield (
-                "algorithm.step_size: Table 2's step sizes, and the bounds behind them, are those of plain SGD, not of "
-                "an optimizer; give one"
-            )
-
-    smoothness: Settled[Positive] = Field(default=10.0, description="L of the paper's step sizes, of the gradient")
-    sampling_std: Settled[NonNegative] = Field(
-        default=5.0, description="sigma of the paper's step sizes: sigma² is the variance of an example's gradient"
-    )
-
-
-class WithinRadius(WithPaperSteps):
-    """Base of those whose step sizes know how far from the optimum models get."""
-
-    radius: Settled[Positive] = Field(
-        default=50.0, description="R of the paper's step sizes: how far from the optimum models get"
-    )
-
-
-class CentralizedSgd(WithinRadius):
-    """CSGD: SGD on one machine with all the data; 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)) where step_size is null."""
-
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-
-    kind: Literal["centralized_sgd"] = variant("centralized_sgd")
-
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
-        """One machine is one client."""
-        if (count := scenario.clients.count) != 1:
-            yield Problem("1, the machine that has all the data", str(count), "set it to 1", ("clients", "count"))
-
-
-class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
-    """Base of the algorithms whose server applies each gradient as it comes."""
-
-    delays: Literal["world", "cyclic"] = Field(
-        default="world",
-        description="staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
-        "that it is clients.count - 1 whatever their speeds",
-    )
-    largest_staleness: Settled[Index | None] = Field(
-        default=None, description="tau of the paper's step sizes; null: clients.count, as in the paper"
-    )
-
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
-        """Clients that take turns have the staleness that follows from that."""
-        if self.delays == "cyclic" and self.staleness_bound is not None:
-            advice = "remove it, or use delays: world"
-            yield Problem("no bound with delays 'cyclic'", "a bound", advice, ("algorithm", "staleness_bound"))
-
-
-class AsyncSgd(WithinRadius, ServedSgd):
-    """ASGD: a server applies gradients as they come; 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)), if null."""
-
-    no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
-
-    kind: Literal["async_sgd"] = variant("async_sgd")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_server_step(cls, data: Any) -> Any:
-        """The server's optimiser has a step size that fits it, where nothing is said."""
-        if not isinstance(data, Mapping) or "step_size" in data:
-            return data
-        usual = usual_step(data.get("server_optimizer"), USUAL_SERVER_STEPS)
-        return data if usual is None else {**data, "step_size": usual}
 
 
 class Audp(ServedSgd):

@@ -1,50 +1,26 @@
 """From a scenario to the step sizes, and the stages, that Table 2 of the AUDP and MAPA paper states.
 
-The formulas are in `simfl.theory.mapa`; here is what a run has for their symbols. The noise that counts in
+The formulas are in `simfl.papers.mapa.theory`; here is what a run has for their symbols. The noise that counts in
 them is the one that the clients really add, unless the paper's second moment is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from simfl.algorithms.mapa import StageRule
+from simfl.build.kinds.served import ServedSgdKind
+from simfl.build.setup import Setup
+from simfl.papers.mapa import theory as mapa
+from simfl.papers.mapa.config import Audp, Mapa
+from simfl.papers.mapa.mapa import StageRule
 from simfl.scenario import Scenario
-from simfl.scenario import algorithms as schema
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
 from simfl.scenario.schedules import Constant, Schedule
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.kinds.staleness import BoundedKind
-from simfl.simulation.setup import Setup
-from simfl.theory import mapa
-
-P = TypeVar("P", bound=schema.WithPaperSteps)
-R = TypeVar("R", bound=schema.WithinRadius)
-S = TypeVar("S", bound=schema.ServedSgd)
 
 #: Updates that stages are planned for where the run ends at a time: more than any run makes.
 MANY = 2**40
-
-
-@dataclass(frozen=True, slots=True)
-class RadiusSteps(Schedule):
-    """gamma_t of asynchronous and central SGD, t counting updates from 1.
-
-    Args:
-        rule: the formula, of problem, radius and t.
-        problem: what it needs to know.
-        radius: R.
-    """
-
-    rule: Callable[[mapa.AsynchronousProblem, float, int], float]
-    problem: mapa.AsynchronousProblem
-    radius: float
-
-    def __call__(self, updates: int, examples: int, epochs: float) -> float:
-        """Return gamma_t."""
-        return self.rule(self.problem, self.radius, updates + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,77 +42,33 @@ class AudpSteps(Schedule):
         return mapa.audp_step_size(self.problem, self.variance, updates + 1, without_logarithm=self.without_logarithm)
 
 
-class _PaperKind(Kind[P]):
-    """Base of those whose step sizes the paper states."""
+def formulas(
+    kind: ServedSgdKind[Audp] | ServedSgdKind[Mapa], dimension: int, initial_gap: float = 1.0
+) -> mapa.AsynchronousProblem:
+    """Return what the paper's formulas need to know.
 
-    @property
-    def staleness(self) -> int:
-        """The largest staleness that the formulas know of, tau."""
-        return 0
-
-    def formulas(self, dimension: int = 1, initial_gap: float = 1.0) -> mapa.AsynchronousProblem:
-        """Return what the paper's formulas need to know.
-
-        Args:
-            dimension: parameters that carry noise.
-            initial_gap: f(x_1) - f*.
-        """
-        config = self.config
-        return mapa.AsynchronousProblem(
-            sampling_std=config.sampling_std,
-            batch_size=config.batch_size,
-            smoothness=config.smoothness,
-            staleness=self.staleness,
-            initial_gap=initial_gap,
-            dimension=dimension,
-        )
-
-    def step_size(self, setup: Setup) -> Schedule:
-        """Return the step size of each update: the scenario's, or else the paper's."""
-        given = self.config.step_size
-        return self.paper_steps(setup) if given is None else given.schedule()
-
-    def paper_steps(self, setup: Setup) -> Schedule:
-        """Return the step sizes that the paper states."""
-        raise NotImplementedError
+    Args:
+        kind: of AUDP or MAPA.
+        dimension: number of parameters that carry noise.
+        initial_gap: f(x_1) - f*.
+    """
+    config = kind.config
+    return mapa.AsynchronousProblem(
+        sampling_std=config.sampling_std,
+        batch_size=config.batch_size,
+        smoothness=config.smoothness,
+        staleness=kind.staleness,
+        initial_gap=initial_gap,
+        dimension=dimension,
+    )
 
 
-class CentralizedSgdKind(_PaperKind[schema.CentralizedSgd]):
-    """SGD on one machine."""
-
-    kinds = ("centralized_sgd",)
-
-    def paper_steps(self, setup: Setup) -> Schedule:
-        """Return those of CSGD."""
-        return RadiusSteps(mapa.csgd_step_size, self.formulas(), self.config.radius)
-
-
-class _ServedSgdKind(_PaperKind[S], BoundedKind[S]):
-    """Base of those with a server."""
-
-    @property
-    def staleness(self) -> int:
-        """As the scenario says, or as many as there are clients."""
-        largest = self.config.largest_staleness
-        return self.scenario.clients.count if largest is None else largest
-
-
-class AsyncSgdKind(_ServedSgdKind[schema.AsyncSgd]):
-    """ASGD."""
-
-    kinds = ("async_sgd",)
-
-    def paper_steps(self, setup: Setup) -> Schedule:
-        """Return those of ASGD."""
-        return RadiusSteps(mapa.asgd_step_size, self.formulas(), self.config.radius)
-
-
-class AudpKind(_ServedSgdKind[schema.Audp]):
+class AudpKind(ServedSgdKind[Audp]):
     """AUDP."""
 
     kinds = ("audp",)
 
-    def paper_steps(self, setup: Setup) -> Schedule:
+    def theory_steps(self, setup: Setup) -> Schedule:
         """Return (10) or (11) for the noise that the clients add."""
         config, noise, privacy = self.config, setup.protection, self.scenario.privacy
         if config.second_moment == "paper" and privacy is not None and privacy.second_moment is not None:
@@ -144,15 +76,15 @@ class AudpKind(_ServedSgdKind[schema.Audp]):
         else:
             second_moment = setup.dimension * max(noise.stds) ** 2
         variance = (config.sampling_std**2 + second_moment / config.batch_size) / config.batch_size
-        return AudpSteps(self.formulas(setup.dimension), variance, config.without_logarithm)
+        return AudpSteps(formulas(self, setup.dimension), variance, config.without_logarithm)
 
 
-class MapaKind(_ServedSgdKind[schema.Mapa]):
+class MapaKind(ServedSgdKind[Mapa]):
     """MAPA."""
 
     kinds = ("mapa",)
 
-    def paper_steps(self, setup: Setup) -> Schedule:
+    def theory_steps(self, setup: Setup) -> Schedule:
         """Return that of the first stage; the algorithm knows those of the others."""
         return Constant(plan(self.scenario, setup.dimension)[0].step_size)
 
@@ -165,8 +97,8 @@ class MapaKind(_ServedSgdKind[schema.Mapa]):
         return stage_warnings(self.scenario, setup.dimension)
 
 
-def _sections(scenario: Scenario) -> tuple[schema.Mapa, LaplaceL2 | LaplaceL2RadiusOnly]:
-    return cast(schema.Mapa, scenario.algorithm), cast("LaplaceL2 | LaplaceL2RadiusOnly", scenario.privacy)
+def _sections(scenario: Scenario) -> tuple[Mapa, LaplaceL2 | LaplaceL2RadiusOnly]:
+    return cast(Mapa, scenario.algorithm), cast("LaplaceL2 | LaplaceL2RadiusOnly", scenario.privacy)
 
 
 def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
@@ -186,7 +118,7 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
     if config.failure_probability is not None:
         initial = mapa.initial_sensitivity(config.sampling_std, batch, config.failure_probability)
     stages = mapa.stages(
-        MapaKind(scenario).formulas(dimension, config.initial_gap),
+        formulas(MapaKind(scenario), dimension, config.initial_gap),
         min(levels) if isinstance(levels, tuple) else levels,
         initial=initial,
         theta=config.reduction,

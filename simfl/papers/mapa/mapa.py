@@ -10,7 +10,7 @@ https://arxiv.org/abs/1912.07902, Algorithm 1.
     client:  pull (x, dS), clip each example's gradient to b dS/2, average, add noise of scale dS/epsilon_k, push
 
 The listing clips the average, which does not give it the sensitivity dS: here each example's gradient is clipped. The
-stages are planned before the run (`simfl.theory.mapa.stages`): when they begin depends on counts alone, not on
+stages are planned before the run (`simfl.papers.mapa.theory.stages`): when they begin depends on counts alone, not on
 data. A gradient made in one stage may arrive in the next; its noise is that of the dS which the client was sent, so
 that each release costs epsilon_k whatever the stage.
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simfl.plots.panels import labelled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
 from simfl.records.comparison import median_of
-from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
-from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
-from simfl.reproduction.study import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
+from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -334,29 +334,6 @@ def audp_step_size(
     return 1.0 / (problem.smoothness * delay + math.sqrt(variance + 1.0) * math.sqrt(step))
 
 
-def asgd_step_size(problem: AsynchronousProblem, radius: float, step: int) -> float:
-    """Return gamma_t of asynchronous SGD (Table 2): 1/gamma_t = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)).
-
-    Args:
-        problem: the problem and the system.
-        radius: R > 0, with ||x_t - x*|| <= R.
-        step: t >= 1.
-    """
-    return _table2_step_size(problem, radius, step, (problem.staleness + 1.0) ** 2)
-
-
-def csgd_step_size(problem: AsynchronousProblem, radius: float, step: int) -> float:
-    """Return gamma_t of central SGD (Table 2): 1/gamma_t = L + sqrt(t+1) sigma/(R sqrt(b)); arguments as above."""
-    return _table2_step_size(problem, radius, step, 1.0)
-
-
-def _table2_step_size(problem: AsynchronousProblem, radius: float, step: int, delay: float) -> float:
-    checks.positive(radius=radius)
-    checks.whole(1, step=step)
-    spread = problem.sampling_std / (radius * math.sqrt(problem.batch_size))
-    return 1.0 / (problem.smoothness * delay + math.sqrt(step + 1.0) * spread)
-
-
 # -- convergence -----------------------------------------------------------------------------
 
 

@@ -1,1 +1,8 @@
-"""Draft."""
+"""Who learns how much about whom: the privacy of whole networks."""
+
+from simfl.plugins import Plugin
+
+PLUGIN = Plugin(
+    summary="privacy of whole networks: who learns how much about whom",
+    studies={"network_privacy": "simfl.papers.network_privacy.study:PAPER"},
+)

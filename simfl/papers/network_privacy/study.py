@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfl.audits.network import Network, network
+from simfl.accounts.network import Network, network
 from simfl.plots import plot_by_distance
+from simfl.plots.panels import labelled, log_axis, panels
 from simfl.plots.style import PALETTE, color_of
 from simfl.privacy.network import recovered, rounding_of
 from simfl.records import Run
-from simfl.reproduction.drawing import labelled, log_axis, panels
-from simfl.reproduction.evidence import SEEDS, Part, Reading, above, below, show
-from simfl.reproduction.running import scenarios_folder
-from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 from simfl.scenario import from_mapping, load
+from simfl.studies.evidence import SEEDS, Part, Reading, above, below, show
+from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
+from simfl.studies.reproducing import scenarios_folder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.privacy import checks
-from simfl.theory.proactive_dp.theorems import (
+from simfl.papers.proactive_dp.theorems import (
     SLACK,
     BatchSchedule,
     Course,
@@ -28,6 +27,7 @@ from simfl.theory.proactive_dp.theorems import (
     log_inverse,
     sigma_of,
 )
+from simfl.privacy import checks
 
 _LEAF = 64  # so few sizes are tried one by one (all at once, in one array)
 _GRID = 96  # points of epsilon among which the first root is looked for

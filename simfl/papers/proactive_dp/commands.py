@@ -10,9 +10,9 @@ import typer
 from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.proactive_dp.theorems import CertifiedRounds, RoundsPlan
+    from simfl.papers.proactive_dp.theorems import CertifiedRounds, RoundsPlan
 
-_THEORY = "simfl.theory.proactive_dp.theorems"
+_THEORY = "simfl.papers.proactive_dp.theorems"
 _CONDITIONS = {
     "(32)": "T ≥ theta k/g(sigma)",
     "(33)": "k ≥ eps/(gamma h)",
@@ -47,7 +47,7 @@ def command(
     Van Dijk et al. 2021, Theorem B.4. With --done, or with both --sigma and
     --epsilon, the calculator of Appendix E.1, which knows what was run before.
     """
-    from simfl.theory.proactive_dp import theorems as proactive
+    from simfl.papers.proactive_dp import theorems as proactive
 
     plan = _plan(asked, done or [])
     found = proactive.accounted(
@@ -69,8 +69,8 @@ def command(
 
 def _plan(asked: Arguments, done: list[str]) -> RoundsPlan:
     from simfl.errors import ConditionError
-    from simfl.theory.proactive_dp.calculator import Calculator, Stop
-    from simfl.theory.proactive_dp.theorems import delta_or_default, epsilon_of, gradients_of, plan_rounds
+    from simfl.papers.proactive_dp.calculator import Calculator, Stop
+    from simfl.papers.proactive_dp.theorems import delta_or_default, epsilon_of, gradients_of, plan_rounds
 
     epsilon, sigma, examples = asked["epsilon"], asked["sigma"], asked["num_examples"]
     if epsilon is None and sigma is None:
@@ -104,8 +104,8 @@ def _parse(done: list[str]) -> tuple[tuple[int, int], ...]:
 def _moments(plan: RoundsPlan) -> float | None:
     """Return the explicit moment accountant's epsilon, None at the very edge of its conditions."""
     from simfl.errors import ConditionError
-    from simfl.theory.moments import explicit_moment_epsilon
-    from simfl.theory.proactive_dp.theorems import sizes_of
+    from simfl.papers.moments import explicit_moment_epsilon
+    from simfl.papers.proactive_dp.theorems import sizes_of
 
     try:
         return explicit_moment_epsilon(sizes_of(plan.schedule), plan.num_examples, plan.sigma, plan.delta)

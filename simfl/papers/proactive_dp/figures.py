@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from simfl.papers.proactive_dp.theorems import epsilon_of
+from simfl.papers.proactive_dp.utility import FrontierPoint, UtilityGraph, frontier
 from simfl.plots.style import style
-from simfl.theory.proactive_dp.theorems import epsilon_of
-from simfl.theory.proactive_dp.utility import FrontierPoint, UtilityGraph, frontier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

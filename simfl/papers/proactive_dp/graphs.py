@@ -69,7 +69,7 @@ Client = Annotated[
 
 def parse_grid(option: str, text: str) -> tuple[float, ...]:
     """Return the numbers of a comma-separated list, sorted."""
-    from simfl.theory.proactive_dp.utility import check_grid
+    from simfl.papers.proactive_dp.utility import check_grid
 
     try:
         values = [float(word) for word in text.split(",")]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.graphs import (
+from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.errors import ScenarioError
+from simfl.papers.proactive_dp.graphs import (
     CLIPPING_NORMS,
     NOISE_MULTIPLIERS,
     BaseScenario,
@@ -26,14 +28,12 @@ from simfl.cli.privacy.graphs import (
     parse_grid,
     progress_bar,
 )
-from simfl.cli.privacy.shared import AsJson, Row, present, show
-from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan
+    from simfl.papers.proactive_dp.rehearsal import Base
+    from simfl.papers.proactive_dp.utility import UtilityGraph
     from simfl.scenario import Scenario
-    from simfl.simulation.planning import Base
-    from simfl.theory.proactive_dp.planning import Rehearsal, TrainingPlan
-    from simfl.theory.proactive_dp.utility import UtilityGraph
 
 _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
 
@@ -64,9 +64,9 @@ def command(
     The plan is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and
     rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
     """
+    from simfl.papers.proactive_dp import rehearsal as planning
+    from simfl.papers.proactive_dp.planning import plan
     from simfl.privacy import checks
-    from simfl.simulation import planning
-    from simfl.theory.proactive_dp.planning import plan
 
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:

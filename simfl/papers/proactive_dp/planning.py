@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.privacy.accounting import Release
-from simfl.privacy.accounting import epsilon_of as certified_epsilon_of
-from simfl.theory.proactive_dp.theorems import plan_rounds
-from simfl.theory.proactive_dp.utility import (
+from simfl.papers.proactive_dp.theorems import plan_rounds
+from simfl.papers.proactive_dp.utility import (
     SLACK,
     Bound,
     Floats,
@@ -31,6 +29,8 @@ from simfl.theory.proactive_dp.utility import (
     perturbed_accuracies,
     train_clipped,
 )
+from simfl.privacy.accounting import Release
+from simfl.privacy.accounting import epsilon_of as certified_epsilon_of
 
 
 def planned_rounds(

@@ -1,7 +1,7 @@
 """Planning before training: the utility graph of a scenario, the scenario that a plan makes of it, and its rehearsal.
 
 Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030; the numbers are those of
-`simfl.theory.proactive_dp`.
+`simfl.papers.proactive_dp`.
 
 The graph is one of the whole federation: w* is trained on all clients' examples together, each step with as many of
 them as a round of all clients has, n B, and with the scenario's step sizes. That is what synchronous rounds compute,
@@ -22,14 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.assembly import assemble
+from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
-from simfl.scenario import Scenario, apply_overrides, from_mapping, load, loads
-from simfl.scenario.own_code import look_beside
-from simfl.scenario.syntax import read
-from simfl.simulation.assembly import assemble
-from simfl.simulation.setup import Setup
-from simfl.theory.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
-from simfl.theory.proactive_dp.utility import (
+from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
+from simfl.papers.proactive_dp.utility import (
     Task,
     UtilityGraph,
     UtilityRow,
@@ -37,6 +34,9 @@ from simfl.theory.proactive_dp.utility import (
     noise_factors,
     utility_graph,
 )
+from simfl.scenario import Scenario, apply_overrides, from_mapping, load, loads
+from simfl.scenario.own_code import look_beside
+from simfl.scenario.syntax import read
 
 TABLE = "utility-graph.csv"
 

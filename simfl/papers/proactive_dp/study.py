@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ConditionError
+from simfl.papers.proactive_dp import theorems as proactive
+from simfl.plots.panels import labelled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
-from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show
-from simfl.reproduction.study import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
-from simfl.theory.proactive_dp import theorems as proactive
+from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show
+from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

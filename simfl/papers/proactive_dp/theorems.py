@@ -255,7 +255,7 @@ class Course:
 
 
 def sizes_of(schedule: BatchSchedule) -> NDArray[np.int64]:
-    """Return the batch size of every round, int [T], as `simfl.theory.moments` takes them."""
+    """Return the batch size of every round, int [T], as `simfl.papers.moments` takes them."""
     if not schedule:
         return np.zeros(0, dtype=np.int64)
     sizes, rounds = zip(*schedule, strict=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.privacy.graphs import (
+from simfl.cli.privacy.shared import AsJson, Row, present
+from simfl.papers.proactive_dp.graphs import (
     CLIPPING_NORMS,
     IN_WORDS,
     NOISE_MULTIPLIERS,
@@ -26,11 +27,10 @@ from simfl.cli.privacy.graphs import (
     progress_bar,
     show_frontier,
 )
-from simfl.cli.privacy.shared import AsJson, Row, present
 
 if TYPE_CHECKING:
-    from simfl.simulation.planning import Base
-    from simfl.theory.proactive_dp.utility import UtilityGraph
+    from simfl.papers.proactive_dp.rehearsal import Base
+    from simfl.papers.proactive_dp.utility import UtilityGraph
 
 
 def command(
@@ -57,8 +57,8 @@ def command(
     Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
     without any protection: use data that is public, or that is not what is to be protected.
     """
+    from simfl.papers.proactive_dp import rehearsal as planning
     from simfl.privacy import checks
-    from simfl.simulation import planning
 
     checks.open_unit(target_loss=target_loss)
     norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
@@ -82,7 +82,7 @@ def command(
 
 def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, folder: Path) -> list[Path]:
     from simfl import plots
-    from simfl.plots.utility import plot_utility
+    from simfl.papers.proactive_dp.figures import plot_utility
 
     plots.without_a_screen()
     title = f"{base.setup.dataset.name}, {base.setup.model.kind}: {IN_WORDS[reading].partition(',')[0]}"
@@ -91,7 +91,7 @@ def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, fol
 
 
 def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, files: list[Path], as_json: bool) -> None:
-    from simfl.theory.proactive_dp.utility import frontier
+    from simfl.papers.proactive_dp.utility import frontier
 
     own = frontier(graph, target_loss)
     whole = {point.clipping_norm: point for point in frontier(graph, target_loss, against="reference")}

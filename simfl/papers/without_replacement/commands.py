@@ -10,10 +10,10 @@ import typer
 from simfl.cli.privacy.shared import Arguments, AsJson, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
-    from simfl.theory.without_replacement import LossConstants, OnePassNoise
+    from simfl.papers.without_replacement.theory import LossConstants, OnePassNoise
 
 
-_THEORY = "simfl.theory.without_replacement"
+_THEORY = "simfl.papers.without_replacement.theory"
 _UTILITY = "Convergence, with --dimension"
 
 
@@ -68,8 +68,8 @@ def command(
 
     Jin, He and Dai 2018, for logistic loss on examples of norm 1 at most. One example is replaced by another.
     """
+    from simfl.papers.without_replacement.theory import algorithm1_noise, dp_sgd_noise, logistic_constants
     from simfl.privacy import checks
-    from simfl.theory.without_replacement import algorithm1_noise, dp_sgd_noise, logistic_constants
 
     checks.whole(2, examples=examples)
     if noise["delta"] is None:
@@ -159,8 +159,8 @@ def _notes(one: OnePassNoise, joint: float, step_size: float, loss: LossConstant
 def _convergence(
     utility: Arguments, global_share: float, one: OnePassNoise, loss: LossConstants
 ) -> tuple[list[Row | str], dict[str, Any]]:
+    from simfl.papers.without_replacement.theory import theorem3, theorem4, theorem6
     from simfl.privacy import checks
-    from simfl.theory.without_replacement import theorem3, theorem4, theorem6
 
     checks.unit(global_share=global_share)
     steps = utility["examples"] // utility["batch_size"]

@@ -5,7 +5,7 @@ Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochast
 node.
 
     repeat, each pair on its own, as long as it has batches left:
-        decide by deep-Q learning (`simfl.algorithms.q_learning`), in the state [w_L, loss of w_L on the next batch]
+        decide by deep-Q learning (`q_learning`), in the state [w_L, loss of w_L on the next batch]
         Local:   w_L <- w_L - 2 eta_t gradient(w_L)                                          no noise, nothing is sent
         Global:  fetch w_G                                                                   (takes time)
                  w_G <- (w_G + w_L)/2 - eta_t (gradient(w_G) + N_t),   w_L <- w_G             (9), (10)
@@ -14,7 +14,7 @@ The reward of an action is minus the loss, on the batch it used, of the local mo
 before). eta_t counts the batches of the pair, as Assumption 2 has it: every node acts once per t.
 
 What the paper leaves open: a pair decides when its node turns to it, the tasks of a node taking turns; Global waits for
-the right to update (token mode of `simfl.algorithms.passing`), and the node goes on with other tasks meanwhile. Every
+the right to update (token mode of `passing`), and the node goes on with other tasks meanwhile. Every
 pair has a network of its own, because a state is the local model of one task and tasks share no models; `network: node`
 shares one.
 
@@ -26,7 +26,7 @@ Numbers: a decision needs the pair's local model, so the tape is emptied. It is 
 depends on the pair's own state alone: as soon as one pair needs one, all that have begun their last batch decide. What
 comes of a batch is settled when it begins: nobody else changes a local model, or a global one that was fetched.
 
-Faults: those of `simfl.algorithms.passing`; a node that is cut off works on its own model until it chooses the global
+Faults: those of `passing`; a node that is cut off works on its own model until it chooses the global
 one.
 """
 
@@ -39,8 +39,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfl.algorithms.passing import PassedModels
-from simfl.algorithms.q_learning import QLearner, Settings
+from simfl.papers.without_replacement.passing import PassedModels
+from simfl.papers.without_replacement.q_learning import QLearner, Settings
 from simfl.tape import Model
 from simfl.world.engine import Process
 
@@ -73,10 +73,10 @@ class DeepQSGD(PassedModels):
         """Take the options.
 
         Args:
-            order: as in `simfl.algorithms.passing`.
+            order: as in `passing`.
             explore_from, explore_to: probability of a random action, falling linearly...
             anneal: ... within this part of a pair's batches.
-            discount, learning_rate, hidden, memory, replay, reset_every: of `simfl.algorithms.q_learning`.
+            discount, learning_rate, hidden, memory, replay, reset_every: of `q_learning`.
             reward: "after" or "before" the action.
             network: one for every "pair", or for every "node".
         """

@@ -14,20 +14,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.build.kinds.base import Kind
+from simfl.build.privacy import Protection
+from simfl.build.setup import Setup
+from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
+from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
+from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
 from simfl.privacy.ledger import Terms
 from simfl.privacy.mechanisms import UnclippedGaussian
-from simfl.privacy.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.scenario import Scenario
-from simfl.scenario.algorithms import DeepQSgd, PassedModels
 from simfl.scenario.privacy import OnePassGaussian, UnclippedOnePass
 from simfl.scenario.schedules import Capped, Schedule
-from simfl.simulation.kinds.base import Kind
-from simfl.simulation.privacy import Protection
-from simfl.simulation.setup import Setup
-from simfl.theory.without_replacement import dp_sgd_noise
 
 #: Models for which Lemma 5 holds: a clipped gradient of theirs is still the gradient of a convex function.
 CONVEX = ("logistic", "one_vs_all")

@@ -11,14 +11,14 @@ Every visit of an example is (epsilon/k, delta/k)-private, so that its budget is
 further part then. A node's visits are k passes over its data, each in a new order. `visits: 1` is the one-visit form:
 Algorithm 1 with this step size.
 
-Faults: those of `simfl.algorithms.passing`.
+Faults: those of `passing`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from simfl.algorithms.without_replacement_sgd import WithoutReplacementSGD
+from simfl.papers.without_replacement.without_replacement_sgd import WithoutReplacementSGD
 
 
 class RandomWalkSGD(WithoutReplacementSGD):
@@ -28,5 +28,5 @@ class RandomWalkSGD(WithoutReplacementSGD):
     summary: ClassVar[str] = "DP-SGD-k: a global model walks at random, each example is used k times"
 
     def set_up(self, order: str = "random", visits: int = 5) -> None:  # type: ignore[override]
-        """Take the options; see `simfl.algorithms.passing`."""
+        """Take the options; see `passing`."""
         self.begin(order, "token", visits)

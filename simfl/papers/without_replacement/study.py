@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simfl.papers.without_replacement.theory import dp_sgd_noise
+from simfl.plots.panels import labelled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.reproduction.drawing import labelled, log_axis, panels, with_bars
-from simfl.reproduction.evidence import (
+from simfl.studies.evidence import (
     SEEDS,
     Part,
     Reading,
@@ -24,8 +25,7 @@ from simfl.reproduction.evidence import (
     show,
     within,
 )
-from simfl.reproduction.study import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
-from simfl.theory.without_replacement import dp_sgd_noise
+from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,21 +8,21 @@ Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochast
         w_{t+1} <- w_t - eta_t (gradient of the mean loss on D_m(t) at w_t + N_t)  (takes time)
         tells everybody that it has version t + 1
 
-`simfl.algorithms.passing` says how a model finds its way, and what several tasks mean. eta_t counts the updates of one
+`passing` says how a model finds its way, and what several tasks mean. eta_t counts the updates of one
 task. The noise N_t of mechanism `one_pass_gaussian` is that of Lemma 4, and all releases together are as private as
 one, because no example is in two of them; without privacy this is the paper's "noiseless".
 
 The listing has no projection onto the ball of radius R that the bounds of the strongly convex case need:
 `projection` decides. Its range t = 0..T has one batch too many; here every batch is used once.
 
-Faults: those of `simfl.algorithms.passing`.
+Faults: those of `passing`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from simfl.algorithms.passing import PassedModels
+from simfl.papers.without_replacement.passing import PassedModels
 from simfl.tape import Gradient
 from simfl.world.engine import Process
 
@@ -35,7 +35,7 @@ class WithoutReplacementSGD(PassedModels):
     moves_tasks: ClassVar[bool] = True
 
     def set_up(self, order: str = "random", contention: str = "token") -> None:
-        """Take the options; see `simfl.algorithms.passing`."""
+        """Take the options; see `passing`."""
         self.begin(order, contention, visits=1)
 
     def start(self) -> None:

@@ -20,7 +20,7 @@ class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
     # What a class adds are its algorithm's own options. Those that are `Settled[...]` the algorithm does not see: its
-    # kind in `simfl.simulation.kinds` makes something else of them.
+    # kind in `simfl.build.kinds` makes something else of them.
 
     uses_topology: ClassVar[bool] = True
     has_server: ClassVar[bool | None] = False

@@ -6,19 +6,19 @@ import pytest
 
 from simfl.algorithms import ALGORITHMS, Algorithm
 from simfl.algorithms.staleness import StalenessBound
+from simfl.build.assembly import assemble, build_algorithm
+from simfl.build.kinds import KINDS, Kind, check_options, find_kind, options_of
+from simfl.build.world import build_world
 from simfl.errors import RunError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.fields import SETTLED, members_of
 from simfl.scenario.scenario import Scenario
-from simfl.simulation.assembly import assemble, build_algorithm
-from simfl.simulation.kinds import KINDS, Kind, check_options, find_kind, options_of
-from simfl.simulation.world import build_world
 from simfl.tape import Tape
+from tests.build.kinds import own
 from tests.helpers import NullExecutor
-from tests.simulation.kinds import own
 
-OWN = "tests.simulation.kinds.own"
+OWN = "tests.build.kinds.own"
 #: What a scenario of an algorithm needs beside its kind.
 SECTIONS = {
     "centralized_sgd": {"clients": {"count": 1}},

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from tests.audits.test_inversion import TEXT as SINGLE
-from tests.audits.test_membership import TEXT
+from tests.attacks.test_inversion import TEXT as SINGLE
+from tests.attacks.test_membership import TEXT
 
 
 @pytest.fixture

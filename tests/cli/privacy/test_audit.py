@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.audits.test_audit import SCENARIO, audited
+from tests.attacks.test_audit import SCENARIO, audited
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_bad_input_is_one_line(simfl_, written):
 )
 def test_every_verdict_is_said(simfl_, written, monkeypatch, found, said):
     report = dataclasses.replace(correct_report(), **found)
-    monkeypatch.setattr("simfl.audits.audit.audit", lambda *words, **options: report)
+    monkeypatch.setattr("simfl.attacks.audit.audit", lambda *words, **options: report)
     code, out, _ = simfl_("privacy", "audit", written())
     assert said in " ".join(out.split())
     assert code == (0 if report.passed else 1)

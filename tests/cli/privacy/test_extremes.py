@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from simfl.papers.adp2sgd.theory import theorem2
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.checks import rounded_down, rounded_up
-from simfl.theory.adp2sgd import theorem2
 
 USUAL = {
     "account": "-z 1 --steps 100 --rate 0.01",

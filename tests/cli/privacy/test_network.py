@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from simfl.audits.network import Network
+from simfl.accounts.network import Network
 from simfl.scenario import load
-from tests.audits.test_network import scenario
+from tests.accounts.test_network import scenario
 
 
 @pytest.fixture

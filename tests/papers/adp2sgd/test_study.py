@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from simfl.reproduction import Verdict, adp2sgd
-from simfl.reproduction.adp2sgd import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
-from simfl.reproduction.evidence import Judged, verdict_of
-from simfl.reproduction.running import counted
-from simfl.reproduction.study import Runs
-from tests.reproduction.made_up import made_up
+from simfl.papers.adp2sgd import study as adp2sgd
+from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
+from simfl.studies.evidence import Judged, Verdict, verdict_of
+from simfl.studies.papers import Runs
+from simfl.studies.reproducing import counted
+from tests.papers.made_up import made_up
 
 NAN = math.nan
 

@@ -7,8 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError, ScenarioError
-from simfl.privacy.accounting import Release, epsilon_of
-from simfl.theory.adp2sgd import (
+from simfl.papers.adp2sgd.theory import (
     DecentralizedProblem,
     constants,
     largest_step_size,
@@ -20,6 +19,7 @@ from simfl.theory.adp2sgd import (
     theorem1,
     theorem2,
 )
+from simfl.privacy.accounting import Release, epsilon_of
 
 QUICK = settings(max_examples=40, deadline=None)
 CIFAR = {"num_workers": 16, "examples": 3125, "batch_size": 256, "steps": 58594}  # 300 epochs

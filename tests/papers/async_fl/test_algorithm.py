@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.algorithms.round_sizes import DelayGate, RoundsGate, RoundSizes
 from simfl.errors import ConditionError
+from simfl.papers.async_fl.round_sizes import DelayGate, RoundsGate, RoundSizes
+from simfl.papers.async_fl.sizes import ConstantSizes, DelaySizes, OverLogSizes, PolynomialSizes
 from simfl.streams import Streams
 from simfl.tape import Tape
-from simfl.theory.async_fl.sizes import ConstantSizes, DelaySizes, OverLogSizes, PolynomialSizes
 from simfl.world.availability import Outage
 from simfl.world.compute import Slowdown
 from simfl.world.links import LinkModel

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl.algorithms.round_sizes import DelayGate, RoundsGate
-from simfl.audits import check as claims
+from simfl.accounts import check as claims
 from simfl.errors import ConditionError, ScenarioError
+from simfl.papers.async_fl import kind as federated
+from simfl.papers.async_fl.round_sizes import DelayGate, RoundsGate
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
-from simfl.simulation.kinds import async_fl as federated
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

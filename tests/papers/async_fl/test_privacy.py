@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory import moments
-from simfl.theory.async_fl.privacy import (
+from simfl.papers import moments
+from simfl.papers.async_fl.privacy import (
     GrowthSetting,
     budget_delta,
     c_of,

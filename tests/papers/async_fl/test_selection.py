@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory.async_fl.privacy import GrowthSetting, budget_delta, general_b, theorem_3
-from simfl.theory.async_fl.selection import (
+from simfl.papers.async_fl.privacy import GrowthSetting, budget_delta, general_b, theorem_3
+from simfl.papers.async_fl.selection import (
     aggregated_noise,
     select_parameters,
 )

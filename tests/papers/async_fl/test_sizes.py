@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory.async_fl import sizes as sequences
-from simfl.theory.async_fl.sizes import (
+from simfl.papers.async_fl import sizes as sequences
+from simfl.papers.async_fl.sizes import (
     ConstantSizes,
     DelaySizes,
     OverLogSizes,

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from simfl.papers.async_fl.privacy import theorem_3, theorem_3_noise
+from simfl.papers.async_fl.sizes import PolynomialSizes
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.theory.async_fl.privacy import theorem_3, theorem_3_noise
-from simfl.theory.async_fl.sizes import PolynomialSizes
 
 
 def test_sizes_and_the_noise_that_theorem_3_asks_for(simfl_):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from simfl.reproduction import Verdict, async_fl, find_paper
-from simfl.reproduction.async_fl import (
+from simfl.papers.async_fl import study as async_fl
+from simfl.papers.async_fl.study import (
     BIASED,
     CONSTANT,
     EVEN,
@@ -31,10 +31,10 @@ from simfl.reproduction.async_fl import (
     UNEVEN,
     WITHOUT,
 )  # fmt: skip
-from simfl.reproduction.evidence import under, verdict_of
-from simfl.reproduction.page import numbers_of
-from simfl.reproduction.running import counted
-from tests.reproduction.made_up import made_up
+from simfl.studies.evidence import Verdict, under, verdict_of
+from simfl.studies.pages import numbers_of
+from simfl.studies.reproducing import counted, find_paper
+from tests.papers.made_up import made_up
 
 
 def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
@@ -270,8 +270,8 @@ def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
 
 
 def test_one_digit_each_and_both_digits_for_both():
-    from simfl.reproduction.running import scenarios_folder
     from simfl.scenario import load
+    from simfl.studies.reproducing import scenarios_folder
 
     one, both = (
         load(scenarios_folder() / own.base, own.overrides) for own in async_fl.experiments(False)
@@ -283,8 +283,8 @@ def test_one_digit_each_and_both_digits_for_both():
 
 
 def test_readings_change_the_world_and_the_model_and_nothing_else():
-    from simfl.reproduction.running import scenarios_folder
     from simfl.scenario import load
+    from simfl.studies.reproducing import scenarios_folder
 
     settings = {
         own.cell[1:4]: load(scenarios_folder() / own.base, own.overrides).resolved()

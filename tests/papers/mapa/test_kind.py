@@ -4,12 +4,12 @@ import math
 
 import pytest
 
+from simfl.build.assembly import assemble, build_algorithm
+from simfl.build.world import build_world
 from simfl.errors import ScenarioError
+from simfl.papers.mapa import theory as mapa
 from simfl.scenario import from_mapping
-from simfl.simulation.assembly import assemble, build_algorithm
-from simfl.simulation.world import build_world
 from simfl.tape import Tape
-from simfl.theory import mapa
 from tests.helpers import NullExecutor
 
 STAGED = {"kind": "mapa", "batch_size": 12, "largest_staleness": 5, "sampling": "without_replacement"}

@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.reproduction import Verdict, mapa
-from simfl.reproduction.evidence import verdict_of
-from simfl.reproduction.running import scenarios_folder
+from simfl.build.assembly import assemble
+from simfl.build.data import load_data
+from simfl.papers.mapa import study as mapa
 from simfl.scenario import load
-from simfl.simulation.assembly import assemble
-from simfl.simulation.data import load_data
 from simfl.streams import Streams
-from tests.reproduction.made_up import made_up
+from simfl.studies.evidence import Verdict, verdict_of
+from simfl.studies.reproducing import scenarios_folder
+from tests.papers.made_up import made_up
 
 LR = mapa.TEN_WAY[0]
 

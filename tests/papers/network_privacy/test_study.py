@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from simfl.audits.network import reconstruct
-from simfl.reproduction import network_privacy as study
+from simfl.accounts.network import reconstruct
+from simfl.papers.network_privacy import study
 from simfl.scenario import load
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.theory.proactive_dp import theorems as proactive
-from simfl.theory.proactive_dp.calculator import Calculator, Stop
+from simfl.papers.proactive_dp import theorems as proactive
+from simfl.papers.proactive_dp.calculator import Calculator, Stop
 
 QUICK = settings(max_examples=30, deadline=None, derandomize=True)
 

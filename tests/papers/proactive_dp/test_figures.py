@@ -9,10 +9,10 @@ import pytest
 from matplotlib import pyplot as plt
 from PIL import Image
 
+from simfl.papers.proactive_dp.figures import plot_utility
+from simfl.papers.proactive_dp.theorems import epsilon_of
+from simfl.papers.proactive_dp.utility import UtilityGraph
 from simfl.plots import save
-from simfl.plots.utility import plot_utility
-from simfl.theory.proactive_dp.theorems import epsilon_of
-from simfl.theory.proactive_dp.utility import UtilityGraph
 
 SIGMAS = (1.0, 2.0, 4.0, 8.0)
 NORMS = (0.05, 0.5, 1.0, 10.0)

@@ -1,7 +1,7 @@
 import pytest
 
-from simfl.cli.privacy.graphs import parse_grid, show_frontier
 from simfl.errors import ScenarioError
+from simfl.papers.proactive_dp.graphs import parse_grid, show_frontier
 
 
 def test_grids_are_numbers_with_commas():

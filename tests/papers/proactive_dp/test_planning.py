@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
+from simfl.papers.proactive_dp.planning import _round_down, plan, planned_rounds, rehearse
+from simfl.papers.proactive_dp.utility import accuracy_of, train_clipped
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.theory.proactive_dp.planning import _round_down, plan, planned_rounds, rehearse
-from simfl.theory.proactive_dp.utility import accuracy_of, train_clipped
-from tests.theory.proactive_dp.test_utility import KEY, batches, made_up, task
+from tests.papers.proactive_dp.test_utility import KEY, batches, made_up, task
 
 MNIST = {"num_examples": 60_000, "epochs": 6}
 

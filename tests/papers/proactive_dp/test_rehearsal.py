@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from simfl.errors import DataError, ScenarioError
+from simfl.papers.proactive_dp.rehearsal import (
+    TABLE,
+    draw_graph,
+    open_base,
+    read_graph,
+    rescaled,
+    steps_of,
+    write_graph,
+)
+from simfl.papers.proactive_dp.utility import UtilityGraph
 from simfl.scenario import loads
-from simfl.simulation.planning import TABLE, draw_graph, open_base, read_graph, rescaled, steps_of, write_graph
-from simfl.theory.proactive_dp.utility import UtilityGraph
 
 GRAPH = UtilityGraph(
     clipping_norms=(0.1, 1.0),

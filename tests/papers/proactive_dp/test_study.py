@@ -5,12 +5,13 @@ import math
 
 import pytest
 
-from simfl.reproduction import Verdict, evidence, proactive_dp
-from simfl.reproduction.evidence import verdict_of
-from simfl.reproduction.running import scenarios_folder
+from simfl.papers.proactive_dp import study as proactive_dp
+from simfl.papers.proactive_dp.theorems import simplified_plan
 from simfl.scenario import load
-from simfl.theory.proactive_dp.theorems import simplified_plan
-from tests.reproduction.made_up import made_up
+from simfl.studies import evidence
+from simfl.studies.evidence import Verdict, verdict_of
+from simfl.studies.reproducing import scenarios_folder
+from tests.papers.made_up import made_up
 
 OWN, ALL = proactive_dp.OWN, proactive_dp.ALL
 

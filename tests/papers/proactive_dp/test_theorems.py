@@ -6,10 +6,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
+from simfl.papers import moments
+from simfl.papers.proactive_dp import theorems as proactive
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import gdp_central_limit_epsilon
-from simfl.theory import moments
-from simfl.theory.proactive_dp import theorems as proactive
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from simfl.models import build_model
-from simfl.streams import Streams
-from simfl.theory.proactive_dp import utility
-from simfl.theory.proactive_dp.utility import (
+from simfl.papers.proactive_dp import utility
+from simfl.papers.proactive_dp.utility import (
     READINGS,
     Task,
     UtilityGraph,
@@ -23,6 +22,7 @@ from simfl.theory.proactive_dp.utility import (
     train_clipped,
     utility_graph,
 )
+from simfl.streams import Streams
 from tests.helpers import digits, softmax_gradient
 
 KEY = Streams(0).key("test")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from simfl.theory.proactive_dp.utility import UtilityRow
+from simfl.papers.proactive_dp.utility import UtilityRow
 
 QUICK = ("--epochs", 3, "--clip", "0.5,1", "--sigma", "1.5,2,3", "--draws", 4)
 

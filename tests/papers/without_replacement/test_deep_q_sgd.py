@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfl.algorithms.q_learning import QLearner
+from simfl.papers.without_replacement.q_learning import QLearner
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.tasks import (

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from simfl.papers.without_replacement.kind import largest_norm, protect_one_pass
 from simfl.privacy.gaussian import analytic_std
 from simfl.scenario import loads
-from simfl.simulation.kinds.without_replacement import largest_norm, protect_one_pass
 
 TEXT = """
 data: {{set: digits, normalize: unit_sphere_with_constant}}

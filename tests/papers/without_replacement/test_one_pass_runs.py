@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from simfl.audits.check import check
+from simfl.accounts.check import check
 from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
+from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
-from simfl.simulation.runner import prepare, run
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, PassTally
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
 from simfl.privacy.ledger import Terms
-from simfl.privacy.passes import OnePassClaim, OnePassLedger, PassTally
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
 

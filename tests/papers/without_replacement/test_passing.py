@@ -14,7 +14,7 @@ from tests.algorithms import test_contract as contract
 from tests.algorithms.test_contract import ENDLESS, ROUGH_LINKS, absences
 from tests.helpers import NullExecutor, constant, lognormal, make_algorithm, make_training, make_world
 
-#: Its decisions need numbers, which these worlds do not compute: tests/algorithms/test_deep_q_sgd.py.
+#: Its decisions need numbers, which these worlds do not compute: tests/papers/without_replacement/test_deep_q_sgd.py.
 DECIDING = "deep_q_sgd"
 OTHER_WAYS = [
     ("without_replacement_sgd", {"contention": "race"}),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from simfl.algorithms.q_learning import QLearner, Settings, initial_networks, uniforms
+from simfl.papers.without_replacement.q_learning import QLearner, Settings, initial_networks, uniforms
 
 KEY = np.array([5, 9], dtype=np.uint32)
 SETTINGS = Settings(inputs=4, hidden=6, discount=0.9, memory=5, replay=3, reset_every=4)

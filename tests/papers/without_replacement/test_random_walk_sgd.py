@@ -5,7 +5,7 @@ import pytest
 
 from simfl.scenario.schedules import RootOfCount
 from tests.algorithms.tasks import TASKS, Events, make_task_problem, pair_examples
-from tests.algorithms.test_without_replacement_sgd import replay, rough_world
+from tests.papers.without_replacement.test_without_replacement_sgd import replay, rough_world
 
 
 @pytest.mark.parametrize("visits", [1, 3])

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfl.reproduction import Runs, Verdict
-from simfl.reproduction import without_replacement as study
-from simfl.reproduction.evidence import verdict_of
-from simfl.reproduction.running import scenarios_folder
+from simfl.papers.without_replacement import study
 from simfl.scenario import load
+from simfl.studies.evidence import Verdict, verdict_of
+from simfl.studies.papers import Runs
+from simfl.studies.reproducing import scenarios_folder
 
 YES, UNDER, NO, NONE = Verdict.REPRODUCED, Verdict.UNDER, Verdict.NOT_REPRODUCED, Verdict.NONE
 SPREAD = (0.0, 0.4, -0.3, 0.2, -0.3)

@@ -5,9 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ConditionError
-from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.gaussian import classic_limit
-from simfl.theory.without_replacement import (
+from simfl.papers.without_replacement.theory import (
     SAMPLING_CONSTANT,
     LossConstants,
     algorithm1_noise,
@@ -17,6 +15,8 @@ from simfl.theory.without_replacement import (
     theorem4,
     theorem6,
 )
+from simfl.privacy.accounting import Release, epsilon_of
+from simfl.privacy.gaussian import classic_limit
 
 QUICK = settings(max_examples=50, deadline=None)
 DELTA = 1 / 60000**2

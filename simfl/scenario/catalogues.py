@@ -1,0 +1,41 @@
+"""What the sections of a scenario may name: the core's variants and those of plugins.
+
+Only `simfl.scenario.scenario` and code that runs after it may import this module: it imports the sections of all
+plugins, and those import their base classes from the modules beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from simfl.catalogue import attached, classes_in
+from simfl.scenario import algorithms, data, models, network, privacy
+from simfl.scenario.algorithms import AlgorithmConfig, ExternalAlgorithm
+from simfl.scenario.data import DataConfig, ExternalData
+from simfl.scenario.fields import ByKind, Config, members_of
+from simfl.scenario.models import ExternalModel, ModelConfig
+from simfl.scenario.network import TopologyConfig
+from simfl.scenario.privacy import MechanismConfig
+
+
+def _union(core: Any, base: type[Config], choice: ByKind) -> Any:
+    """Return the union of the core's variants and those of plugins; own code comes last."""
+    members = members_of(core)
+    external = [choice.external] if choice.external else []
+    added = [one for one in attached(base, "configs") if choice.key in vars(one).get("__annotations__", {})]
+    return Annotated[Union[(*members, *added, *external)], choice]
+
+
+if TYPE_CHECKING:
+    Algorithm = AlgorithmConfig
+    Data = DataConfig
+    Model = ModelConfig
+    Privacy = MechanismConfig
+    Topology = TopologyConfig
+else:
+    _named = [one for one in classes_in(algorithms.__name__, AlgorithmConfig, "configs") if one.named()]
+    Algorithm = Annotated[Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm)]
+    Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData))
+    Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
+    Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian"))
+    Topology = _union(network.CORE, TopologyConfig, ByKind(default="ring"))
