@@ -273,19 +273,17 @@ class UnclippedGaussian(AbstractMechanism):
         return self.noise_std
 
 
+_CORE: tuple[type[AbstractMechanism], ...] = (
+    Gaussian,
+    GridGaussian,
+    GaussianUpdate,
+    LaplaceL2,
+    Laplace,
+    LaplaceL2RadiusOnly,
+    UnclippedGaussian,
+)
+
 #: The mechanisms by kind.
 MECHANISMS: Mapping[str, type[AbstractMechanism]] = Catalogue(
-    lambda: {
-        mechanism.kind: mechanism
-        for mechanism in (
-            Gaussian,
-            GridGaussian,
-            GaussianUpdate,
-            LaplaceL2,
-            Laplace,
-            LaplaceL2RadiusOnly,
-            UnclippedGaussian,
-            *attached(AbstractMechanism, "mechanisms"),  # type: ignore[type-abstract]
-        )
-    }
+    lambda: {one.kind: one for one in (*_CORE, *attached(AbstractMechanism, "mechanisms"))}  # type: ignore[type-abstract]
 )

@@ -7,7 +7,7 @@ folder in it is relative to the current folder.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -48,6 +48,9 @@ class DataConfig(Config):
     """Whether the examples are images, as convolutional models need them; None if only the file knows."""
     columns: ClassVar[bool] = False
     """Whether a column or array of the file may say whose each example is."""
+
+    if TYPE_CHECKING:  # each class names itself
+        set: str
 
     @property
     def has_owners(self) -> bool:

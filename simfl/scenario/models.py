@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ class ModelConfig(Config):
     convolutional: ClassVar[bool] = False
     tokens: ClassVar[bool] = False
     """Whether it takes sequences of tokens."""
+
+    if TYPE_CHECKING:  # each class names itself
+        kind: str
 
     @property
     def regression(self) -> bool:
