@@ -23,9 +23,12 @@ FRONT = {"__init__", "__main__"}
 
 #: Rooms that know tables and how they look, and nothing of what made them.
 OF_TABLES = ("records", "plots", "reports")
-BELOW_TABLES = ("errors", "version", "streams", "catalogue", "scenario")
+BELOW_TABLES = ("errors", "version", "streams", "plugins", "catalogue", "scenario")
 
-#: Library -> the rooms where it is at home.
+#: Rooms that come in through `simfl.plugins`.
+ATTACHED = ("papers", "bench", "live")
+
+#: Library -> the rooms where it is at home. What is attached may use what it likes, as a user's package may.
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
@@ -49,24 +52,18 @@ HOMES = {
 
 #: (module, or room, and what it imports from elsewhere) -> why it may.
 GUESTS = {
-    ("algorithms.q_learning", "jax"): "the network that learns where to pass a model is trained inside the world",
-    ("audits", "jax"): "an attacker computes gradients and noise again",
-    ("audits.inversion", "optax"): "an attacker searches for the inputs of a gradient",
-    ("audits.network", "pandas"): "makes the tables of pairs",
-    ("bench", "jax"): "measures the bare kernels",
-    ("bench", "simpy"): "measures the bare timeouts",
+    ("accounts.network", "pandas"): "makes the tables of pairs",
+    ("attacks", "jax"): "an attacker computes gradients and noise again",
+    ("attacks.inversion", "optax"): "an attacker searches for the inputs of a gradient",
     ("data.table", "pandas"): "reads tables",
     ("plots.clients", "networkx"): "lays graphs out",
     ("plots.network", "networkx"): "lays graphs out",
-    ("plots.utility", "theory"): "draws the graph that a calculator returns",
-    ("reproduction", "matplotlib"): "each paper has figures of its own",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
-    ("simulation.timeline", "simpy"): "listens to the events that algorithms wait for",
-    ("simulation.underlay", "networkx"): "gives the edges of a graph the latencies and capacities of a scenario",
-    ("simulation.world", "pandas"): "reads a trace of speeds",
-    ("simulation.programs", "jax"): "keeps what JAX compiled for the next process",
+    ("runs.timeline", "simpy"): "listens to the events that algorithms wait for",
+    ("build.underlay", "networkx"): "gives the edges of a graph the latencies and capacities of a scenario",
+    ("build.world", "pandas"): "reads a trace of speeds",
+    ("runs.programs", "jax"): "keeps what JAX compiled for the next process",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",
-    ("theory.proactive_dp.utility", "jax"): "evaluates models under noise",
 }
 
 
@@ -145,6 +142,24 @@ def test_imports_go_down_only():
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_core_never_imports_what_is_attached():
+    wrong = [str(entry) for entry in INSIDE if room_of(entry.target) in ATTACHED and entry.room not in ATTACHED]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("room", [room for room in ATTACHED if room != "papers"])
+def test_attached_rooms_do_not_import_each_other(room):
+    wrong = [str(entry) for entry in INSIDE if entry.room == room and room_of(entry.target) in {*ATTACHED} - {room}]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_papers_do_not_import_each_other():
+    shared = {"drawing", "moments"}
+    papers = [entry for entry in INSIDE if entry.room == "papers" and room_of(entry.target) == "papers"]
+    wrong = [str(entry) for entry in papers if entry.target.split(".")[2] not in {entry.module.split(".")[1], *shared}]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_rooms_of_tables_know_nothing_of_what_made_them():
     wrong = [
         str(entry)
@@ -170,6 +185,7 @@ def test_no_module_imports_itself_by_a_detour():
 @pytest.mark.parametrize("library", HOMES)
 def test_every_library_has_one_home(library):
     used = [entry for entry in OUTSIDE if entry.target.split(".")[0] == library and not entry.for_types]
+    used = [entry for entry in used if entry.room not in ATTACHED or entry.room in HOMES[library]]
     assert {entry.room for entry in used} >= set(HOMES[library])
     wrong = [str(entry) for entry in used if entry.room not in HOMES[library] and not is_guest(entry, library)]
     assert not wrong, "\n".join(wrong)

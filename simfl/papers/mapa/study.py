@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simfl.plots.panels import labelled, log_axis, panels, with_bars
+from simfl.papers.drawing import labelled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
 from simfl.records.comparison import median_of
