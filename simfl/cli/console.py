@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simfl.errors import printable
+from simfl.cli.screen import escaped, output
 from simfl.plots.curves import measure_label
 from simfl.plots.style import name_of
 from simfl.records.comparison import FINAL, explain, speed_up_of
@@ -39,22 +39,6 @@ SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; 
 _LEAST_ROOM = 16
 _NARROW, _LEAST_NARROW = 14, 12  # names of measures that are folded, and what each run needs beside them
 _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow", "failed": "red"}
-
-
-def output() -> Console:
-    """Return a console for results; where no terminal sets the width, tables are as wide as they need to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=240)
-
-
-def show_listing(title: str, entries: Mapping[str, str], console: Console) -> None:
-    """Print names with one line about each."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column()
-    for name, summary in entries.items():
-        table.add_row(_text(f"  {name}"), _text(summary))
-    console.print(table)
 
 
 def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = ()) -> list[Table]:
@@ -110,7 +94,7 @@ def _needs(heading: str, values: Sequence[str], broken: bool) -> int:
 
 
 def _styled(heading: str, value: str) -> Text:
-    return _text(value, _STATUS_STYLES.get(value, "") if heading == "status" else "")
+    return escaped(value, _STATUS_STYLES.get(value, "") if heading == "status" else "")
 
 
 # -- runs --------------------------------------------------------------------------------------
@@ -169,7 +153,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         below = [] if wide and max(map(len, cells["folder"])) <= room - 3 else cells.pop("folder")
         console.print(_side_by_side(cells, None if wide else _NARROW))
         for folder in below:
-            console.print(_text(f"folder: {folder}"), soft_wrap=True)
+            console.print(escaped(f"folder: {folder}"), soft_wrap=True)
     else:
         del cells["scenario"]
         if set(cells["status"]) == {"done"}:  # of others there is a line below
@@ -181,11 +165,13 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     # An epsilon is never shown without what it protects from whom: the ledger's own words, once each.
     statements = [str(run.manifest.extra.get("privacy", "")) for run in runs if run.privacy is not None]
     for statement in filter(None, dict.fromkeys(statements)):
-        console.print(_text(f"privacy: {statement}"))
+        console.print(escaped(f"privacy: {statement}"))
     for run in runs:
         if run.status != "done":
             console.print(
-                _text(f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, ""))
+                escaped(
+                    f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, "")
+                )
             )
 
 
@@ -223,7 +209,7 @@ def show_comparison(table: pd.DataFrame) -> None:
     console = output()
     show_parts(tables_of(_compared(table), console.width, text={""}), console)
     for line in explain(table):
-        console.print(_text(line, "dim"))
+        console.print(escaped(line, "dim"))
 
 
 def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
@@ -267,8 +253,3 @@ def _reached(count: int) -> str:
 def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
     halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
     return list(map(show, table[name], halves))
-
-
-def _text(text: str, style: str = "") -> Text:
-    """Return a text for the terminal; what it would obey is escaped, for results may be somebody else's."""
-    return Text(printable(text), style)

@@ -17,10 +17,10 @@ app = typer.Typer(help="Data sets that can be downloaded.", no_args_is_help=True
 @app.command("list")
 def list_() -> None:
     """List the data sets that can be downloaded."""
-    from simfl.cli import console
+    from simfl.cli import screen
     from simfl.data.sources import SOURCES
 
-    console.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, console.output())
+    screen.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, screen.output())
 
 
 @app.command()

@@ -1,55 +1,51 @@
-"""`simfl list`: the catalogues of what scenarios may name."""
+"""`simfl list`: the catalogues of what scenarios may name, and the plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
 
 from simfl.cli.shared import Json, aside, write_json
 
-Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers"]
-CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies", "optimizers")
+Catalogue = Literal["algorithms", "models", "data", "topologies", "optimizers", "plugins"]
+CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies", "optimizers", "plugins")
 
 
 def list_(
     what: Annotated[
-        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the five; all by default.", show_default=False)
+        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the six; all by default.", show_default=False)
     ] = None,
     json: Json = None,
 ) -> None:
-    """List algorithms, models, data sets, topologies and optimisers, with one line about each."""
-    listed = {catalogue: _entries(catalogue) for catalogue in (CATALOGUES if what is None else [what])}
-    write_json(json, listed)
+    """List algorithms, models, data sets, topologies, optimizers and plugins, with a line about each and its origin."""
+    from simfl.cli import listing
+
+    readers = {
+        "algorithms": listing.algorithms,
+        "models": listing.models,
+        "data": listing.data,
+        "topologies": listing.topologies,
+        "optimizers": listing.optimizers,
+        "plugins": listing.attached,
+    }
+    listed = {catalogue: readers[catalogue]() for catalogue in (CATALOGUES if what is None else [what])}
+    if json is not None:
+        write_json(
+            json,
+            {
+                title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
+                for title, entries in listed.items()
+            },
+        )
     if aside(json):
         return
-    from simfl.cli import console
+    from simfl.cli import screen
 
-    screen = console.output()
+    terminal = screen.output()
     for title, entries in listed.items():
-        console.show_listing(title, entries, screen)
-
-
-def _entries(catalogue: Catalogue) -> Mapping[str, str]:
-    """Return names with a line about each; only the catalogue that is asked for is imported."""
-    if catalogue == "algorithms":
-        from simfl.algorithms import ALGORITHMS
-
-        return {kind: algorithm.summary for kind, algorithm in ALGORITHMS.items()}
-    if catalogue == "models":
-        from simfl.models import MODELS
-
-        return {kind: model.summary for kind, model in MODELS.items()}
-    if catalogue == "data":
-        from simfl.data import DATASETS
-
-        return {kind: loader.summary for kind, loader in DATASETS.items()}
-    if catalogue == "optimizers":
-        from simfl.scenario.optimizers import summaries
-
-        return summaries()
-    from simfl.world.changing import CHANGING
-    from simfl.world.topology import TOPOLOGIES
-
-    return {**TOPOLOGIES, **CHANGING}
+        lines = {
+            name: entry.summary + ("" if entry.origin in ("simfl", name) else f" [{entry.origin}]")
+            for name, entry in entries.items()
+        }
+        screen.show_listing(title, lines, terminal)

@@ -35,14 +35,14 @@ def reproduce(
 
     Ctrl-C ends the runs under way; the same command goes on later.
     """
-    from simfl.cli import console
+    from simfl.cli import screen
     from simfl.cli.bars import sweep_progress
     from simfl.studies.reproducing import PAPERS, argument_of, find_paper, plan_of, scenarios_folder
     from simfl.studies.reproducing import reproduce as run_study
 
     if show_list:
         named = {argument_of(name): text for name, text in PAPERS.items()}
-        console.show_listing("papers", named, console.output())
+        screen.show_listing("papers", named, screen.output())
         return
     chosen = [find_paper(name) for name in dict.fromkeys(papers or PAPERS)]
     check_data(chosen)
@@ -89,7 +89,7 @@ def show_verdicts(outcome: Reproduction) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from simfl.cli.console import output
+    from simfl.cli.screen import output
     from simfl.studies.evidence import Verdict
 
     colors = {Verdict.REPRODUCED: "green", Verdict.UNDER: "yellow", Verdict.NOT_REPRODUCED: "red"}

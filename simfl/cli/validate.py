@@ -22,9 +22,13 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
     A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
     """
-    from simfl.build.forecast import forecast
 
-    found = load_all(scenarios, overrides, seed, None, forecast)
+    def weigh(setup: Setup) -> Forecast:
+        from simfl.build.forecast import forecast  # heavy: only for a scenario that is valid
+
+        return forecast(setup)
+
+    found = load_all(scenarios, overrides, seed, None, weigh)
     write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, found, strict=True)])
     if aside(json):
         return
@@ -69,7 +73,6 @@ def load_all(
         overrides, seed, device: as the options of `simfl run`.
         keep: what is to be kept of each one that is right; the rest of it is dropped.
     """
-    from simfl.runs import runner
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -82,6 +85,8 @@ def load_all(
         try:
             scenario = load(path, changes)
             where = f"{path}: "  # what is found from here on does not know which file it is about
+            from simfl.runs import runner  # heavy: not for a scenario that its schema rejects
+
             setup = runner.prepare(scenario, device)
         except (ScenarioError, DataError) as error:
             lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from simfl.build.data import load_data
 from simfl.papers.adp2sgd.theory import Theorem2, theorem2
-from simfl.plots.groups import plot_groups
 from simfl.papers.drawing import panels
+from simfl.plots.groups import plot_groups
 from simfl.privacy.accounting import Accountant, Release, epsilon_of
 from simfl.records import Run, common_accuracy
 from simfl.records.comparison import evaluations_until, median_of, ratio_of

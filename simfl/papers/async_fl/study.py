@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from simfl.plots.groups import average
 from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.plots.groups import average
 from simfl.plots.style import LINE_STYLES, PALETTE
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfl.accounts.network import Network, network
-from simfl.plots import plot_by_distance
 from simfl.papers.drawing import labelled, log_axis, panels
+from simfl.plots import plot_by_distance
 from simfl.plots.style import PALETTE, color_of
 from simfl.privacy.network import recovered, rounding_of
 from simfl.records import Run

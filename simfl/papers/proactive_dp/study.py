@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import ConditionError
-from simfl.papers.proactive_dp import theorems as proactive
 from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.proactive_dp import theorems as proactive
 from simfl.plots.style import PALETTE
 from simfl.records import Run
 from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.papers.drawing import labelled, log_axis, panels, with_bars
+from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run

@@ -1,0 +1,148 @@
+"""Read what scenarios may name from the sources of the catalogues, without importing them.
+
+Importing the algorithms and models takes seconds, for SimPy, JAX and networkx. Their names and summaries are literals
+in their files, which take milliseconds to read. A test compares what is read here with the catalogues themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfl import plugins
+
+PACKAGE = Path(__file__).parents[1]
+
+_CLASS = re.compile(r"^class ", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^    (kind|summary)(?:: [\w\[\]]+)? = (\((?:\n        .*)+\n    \)|\".*\")$", re.MULTILINE)
+_TEXT = r"\"(?:[^\"\\]|\\.)*\""
+_LOADER = re.compile(rf"\bLoader\(\s*({_TEXT}),\s*({_TEXT})")
+_FAMILY = re.compile(rf"^    ({_TEXT}): Family\(\s*({_TEXT})", re.MULTILINE)
+_NAMED_FAMILY = re.compile(rf"Family\(\s*(?:summary=)?({_TEXT})(?:.|\n)*?kind=({_TEXT})")
+_LINE = re.compile(rf"^    ({_TEXT}): ({_TEXT}),$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a catalogue.
+
+    Attributes:
+        summary: a line about it.
+        origin: the plugin that adds it, or "simfl".
+    """
+
+    summary: str
+    origin: str = "simfl"
+
+
+def algorithms() -> dict[str, Entry]:
+    """Return the algorithms by kind."""
+    return _classes("algorithms", "algorithms")
+
+
+def models() -> dict[str, Entry]:
+    """Return the models by kind."""
+    return _classes("models", "models")
+
+
+def data() -> dict[str, Entry]:
+    """Return the data sets by name, each as its `Loader` says."""
+    core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files("data")]
+    found = {}
+    for text, origin in (*core, *_attached("data")):
+        found |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
+    return found
+
+
+def topologies() -> dict[str, Entry]:
+    """Return the topologies by kind; those that change by themselves come last."""
+    fixed = _FAMILY.findall((PACKAGE / "world" / "topology.py").read_text(encoding="utf-8"))
+    changing = (PACKAGE / "world" / "changing.py").read_text(encoding="utf-8")
+    found = {_value(name): Entry(_value(summary)) for name, summary in fixed}
+    for text, origin in _attached("topologies"):
+        found |= {_value(name): Entry(_value(summary), origin) for summary, name in _NAMED_FAMILY.findall(text)}
+    table = changing.partition("CHANGING: ")[2].partition("\n}")[0]
+    return found | {_value(name): Entry(_value(summary)) for name, summary in _LINE.findall(table)}
+
+
+def optimizers() -> dict[str, Entry]:
+    """Return the optimizers by kind, those of clients first; a server's line says so."""
+    tree = ast.parse((PACKAGE / "scenario" / "optimizers.py").read_text(encoding="utf-8"))
+    sections = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    unions = {
+        target.id: [name for name in re.findall(r"\w+", ast.unparse(node.value)) if name in sections]
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    lines: dict[str, str] = {}
+    for name in dict.fromkeys(unions["Optimizer"]):
+        if kind := _kind_of(sections[name]):
+            lines[kind] = _line_of(sections[name])
+    for name in dict.fromkeys(unions["ServerOptimizer"]):
+        if kind := _kind_of(sections[name]):
+            at_server = f"At a server: {_line_of(sections[name])}"
+            lines[kind] = f"{lines[kind]} {at_server}" if kind in lines else at_server
+    own = next(one for name, one in sections.items() if name == "OwnOptimizer")
+    return {kind: Entry(line) for kind, line in {**lines, "my_module:make": _line_of(own)}.items()}
+
+
+def attached() -> dict[str, Entry]:
+    """Return the plugins by name, with what they add."""
+    found = {}
+    for name, plugin in plugins.plugins().items():
+        added = [f"simfl {words}" for words in plugin.commands]
+        added += [f"simfl reproduce {study.replace('_', '-')}" for study in plugin.studies]
+        found[name] = Entry(plugin.summary + (f" ({', '.join(added)})" if added else ""), name)
+    return found
+
+
+def _files(package: str) -> list[Path]:
+    return sorted((PACKAGE / package).glob("*.py"))
+
+
+def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield the text of each module that plugins add to a catalogue, and the name of the plugin."""
+    for origin, plugin in plugins.plugins().items():
+        for module in getattr(plugin, catalogue):
+            spec = importlib.util.find_spec(module)
+            if spec is not None and spec.origin is not None:
+                yield Path(spec.origin).read_text(encoding="utf-8"), origin
+
+
+def _classes(package: str, catalogue: plugins.Catalogue) -> dict[str, Entry]:
+    core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files(package)]
+    found: dict[str, Entry] = {}
+    for text, origin in (*core, *_attached(catalogue)):
+        found |= dict(_items(_CLASS.split(text)[1:], origin))
+    return found
+
+
+def _items(classes: Iterable[str], origin: str) -> Iterator[tuple[str, Entry]]:
+    for body in classes:
+        values = {name: _value(value) for name, value in _ATTRIBUTE.findall(body)}
+        if len(values) == 2:
+            yield values["kind"], Entry(values["summary"], origin)
+
+
+def _value(literal: str) -> str:
+    return str(ast.literal_eval(literal))
+
+
+def _kind_of(section: ast.ClassDef) -> str | None:
+    """Return the literal of `kind: Literal["adam"]`."""
+    for node in section.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "kind":
+            literal = node.annotation
+            if isinstance(literal, ast.Subscript) and isinstance(literal.slice, ast.Constant):
+                return str(literal.slice.value)
+    return None
+
+
+def _line_of(section: ast.ClassDef) -> str:
+    return (ast.get_docstring(section) or "").splitlines()[0]

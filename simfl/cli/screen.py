@@ -1,0 +1,32 @@
+"""The terminal: a console for results, and listings. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simfl.errors import printable
+
+
+def output() -> Console:
+    """Return a console for results; where no terminal sets the width, tables are as wide as they need to be."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=240)
+
+
+def show_listing(title: str, entries: Mapping[str, str], console: Console) -> None:
+    """Print names with one line about each."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, summary in entries.items():
+        table.add_row(escaped(f"  {name}"), escaped(summary))
+    console.print(table)
+
+
+def escaped(text: str, style: str = "") -> Text:
+    """Return a text for the terminal, with control characters escaped: results may come from another person."""
+    return Text(printable(text), style)
