@@ -41,7 +41,9 @@ DISCRIMINATORS = ("kind", "set", "mechanism", "correlated")
 class Config(BaseModel):
     """Base of every section: frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False, defer_build=True
+    )
 
     @classmethod
     def keys(cls) -> list[str]:
