@@ -20,7 +20,6 @@ from setuptools.command.build_py import build_py
 HOT = (
     "simfl/tape/recording.py",
     "simfl/world/compute.py",
-    "simfl/world/engine.py",
     "simfl/world/links.py",
 )
 #: mypy looks at nothing else, so that what is compiled does not depend on which libraries are installed.

@@ -454,7 +454,7 @@ class Simulation:
                     "evaluate less often"
                 )
             yield self.world.clock.timeout(count * every_s - self.world.clock.now)
-            if self.world.clock.env.peek() == float("inf"):
+            if self.world.clock.peek() == float("inf"):
                 return  # nobody else has anything left to do, and the clock must not go on for us alone
             self._evaluate()
 

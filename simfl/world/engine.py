@@ -1,7 +1,17 @@
-"""The world's clock: SimPy, with cheap calls at a given time.
+"""The clock of the world: a SimPy environment that names the client whose process fails, and calls functions cheaply.
 
-Events at one time run in the order in which they were scheduled. An exception inside a process or
-a call is carried out with the virtual time at which it happened.
+`Clock` is a `simpy.Environment`, and `Clock.start` makes a `simpy.Process`: timeouts, conditions, interrupts, resources
+and stores are SimPy's own. Added are three things:
+
+- What a process raises ends the run, with the client, the virtual time and the line of the user's code.
+- `call_at` and `tell_at` call a function at a time, without an event that a process could wait for. A message on a
+  link needs no more than that, and most of what happens in a world is a message.
+- `run` can pause after a number of events, for checkpoints, and be interrupted by a signal.
+
+Events at one time happen in the order in which they were scheduled.
+
+`Call` and `Clock` rely on three attributes of `simpy.Environment` that it does not document: `_now`, the heap `_queue`
+of tuples (time, priority, number, event), and the counter `_eid`. `tests/world/test_simpy.py` fails when they change.
 """
 
 from __future__ import annotations
@@ -14,147 +24,152 @@ from heapq import heappop, heappush
 from typing import Any
 
 import simpy
+from simpy.core import BoundClass
+from simpy.events import NORMAL
 
 from simfl.compiled import Integer, Number
-from simfl.errors import RunError, SimflError
+from simfl.errors import RunError, SimflError, raised
 
-#: A SimPy process of a client: a generator that yields events.
+#: The behavior of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
 
-
-#: Events at one moment, beyond which time is taken to stand still: more than the messages of any world that fits into
-#: memory at one moment, and a few seconds.
+#: Number of events at one moment, beyond which time is taken to stand still: more than the messages of any world that
+#: fits into memory at one moment, and a few seconds.
 MOST_AT_ONCE = 2**22
-#: How long an event may take that is under way when the run is to end, in seconds of wall time.
+#: Number of times that this is checked meanwhile.
+CHECKS = 16
+#: How long the event under way may take when the run is to end, in seconds of wall time.
 PATIENCE_S = 20.0
 
 
-_new = object.__new__
-#: SimPy's order of what happens at one moment: processes begin before all else.
-_URGENT, _NORMAL = 0, 1
+class Timeout(simpy.Timeout):  # type: ignore[misc]
+    """An event that happens after a delay.
+
+    Raises:
+        ValueError: the delay is negative or not a number.
+    """
+
+    def __init__(self, env: Clock, delay: Number, value: Any = None) -> None:
+        if not delay >= 0:
+            raise ValueError(f"timeout: expected a time >= 0, found {delay}")
+        # What the constructors of SimPy do, inlined as SimPy inlines that of Event: one is made for every event.
+        self.env = env
+        self.callbacks: list[Callable[[Any], None]] | None = []
+        self._value = value
+        self._delay = delay
+        self._ok = True
+        heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
+
+
+class ClientProcess(simpy.Process):  # type: ignore[misc]
+    """A SimPy process that knows its client.
+
+    Attributes:
+        client: its number; None for a process of no client.
+        generator: what it runs.
+    """
+
+    def __init__(self, env: Clock, generator: Process, client: Integer | None = None) -> None:
+        self.client = client
+        self.generator = generator
+        super().__init__(env, generator)
+
+    def describe(self) -> tuple[str, str]:
+        """Return its client as "client 3, " or "", and the function, file and line where it waits."""
+        client = "" if self.client is None else f"client {self.client}, "
+        inner: Any = self.generator
+        while hasattr(inner, "gi_code") and hasattr(inner.gi_yieldfrom, "gi_code"):
+            inner = inner.gi_yieldfrom
+        if not hasattr(inner, "gi_code"):  # it is compiled
+            return client, ""
+        code = inner.gi_code
+        return client, f", the next of process {code.co_name} in {code.co_filename}:{inner.gi_frame.f_lineno}"
+
+
+def _perform(call: Call) -> None:
+    call.function(call.argument)
 
 
 class Call:
-    """Something to be called at a time: what stands in SimPy's heap in the place of an event that nobody waits for."""
+    """A function to be called at a time, in the place of an event that no process waits for.
 
-    __slots__ = ("argument", "function")
+    It has what `simpy.Environment.step` asks of an event, so that SimPy's own step can handle it, too.
+    """
+
+    __slots__ = ("argument", "callbacks", "function")
+
+    _ok = True
 
     def __init__(self, function: Callable[[Any], None], argument: Any) -> None:
         self.function = function
         self.argument = argument
+        self.callbacks: tuple[Callable[[Call], None], ...] | None = _PERFORM
 
 
-def _call(call: Callable[[], None]) -> None:
-    call()
+_PERFORM = (_perform,)
 
 
-def _pass(_: Any) -> None:
-    """What happens where a process has ended: nothing."""
+def _call(function: Callable[[], None]) -> None:
+    function()
 
 
-class Routine:
-    """A process under way: sends its generator the value of each event that it waits for, as `simpy.Process` does.
+class Clock(simpy.Environment):  # type: ignore[misc]
+    """Virtual time: starts processes, calls functions at a time, runs until it is stopped.
 
-    It is what an event calls when it happens.
-
-    Args:
-        clock: whose process it is; what the generator raises ends the run.
-        process: the generator.
-        client: whose process it is, or None.
+    Attributes:
+        now: virtual time in seconds.
+        events: number of events that have happened.
+        stopped: whether `stop` was called.
+        interrupted: set it to end the run before the next event.
+        paused: set it to make `run` return before the next event; `run` may be called again.
     """
 
-    __slots__ = ("_client", "_clock", "_process")
-
-    def __init__(self, clock: Clock, process: Process, client: Integer | None) -> None:
-        self._clock = clock
-        self._process = process
-        self._client = client
-
-    def __call__(self, event: Any) -> None:
-        """Go on, an event has happened; None: begin."""
-        try:
-            while True:
-                if event is None:
-                    event = self._process.send(None)
-                elif event._ok:
-                    event = self._process.send(event._value)
-                else:
-                    event._defused = True
-                    event = self._process.throw(event._value)
-                try:
-                    callbacks = event.callbacks
-                except AttributeError:
-                    raise TypeError(f"a process yields events, and {event!r} is none") from None
-                if callbacks is not None:
-                    callbacks.append(self)
-                    return
-        except StopIteration:
-            pass
-        except BaseException as error:
-            self._clock.fail(error, self._client)
-        self._clock.push(_NORMAL, Call(_pass, None))
-
-
-class Clock:
-    """Virtual time: starts processes, calls things at a time, runs until it is stopped."""
+    now = 0.0  # SimPy has a property here; an attribute is faster, and read for every event
+    timeout = BoundClass(Timeout)
+    event = BoundClass(simpy.Event)
 
     def __init__(self) -> None:
-        self.env = simpy.Environment()
-        self.env.step = self.step
-        self.now = 0.0  # virtual time in seconds
-        self._queue: list[tuple[float, int, int, Any]] = self.env._queue
-        self._numbers = self.env._eid
+        super().__init__(0.0)
         self._failure: BaseException | None = None
-        self._moment = math.nan  # when progress was checked last
-        self.events = 0  # that have happened so far
-        self.stopped = False  # whether `stop` was called
-        self.interrupted = False  # the run ends before the next event
-        self.paused = False  # set by anybody; `run` returns before the next event, and may be called again
+        #: When progress was checked, the first event at that time, and the event at which to check next.
+        self._moment, self._moment_began, self._next_check = math.nan, 0, MOST_AT_ONCE // CHECKS
+        self.events = 0
+        self.stopped = False
+        self.interrupted = False
+        self.paused = False
         self._insisting: threading.Timer | None = None
 
     @property
     def pending(self) -> int:
-        """Events that are still to happen."""
+        """Number of events that are still to happen."""
         return len(self._queue)
 
-    def push(self, priority: int, what: Any) -> None:
-        """Let something happen now, behind what was to happen now before."""
-        heappush(self._queue, (self.now, priority, next(self._numbers), what))
+    def start(self, process: Process, client: Integer | None = None) -> simpy.Process:
+        """Start a process. What it raises ends the run, unless another process waits for it.
 
-    def start(self, process: Process, client: Integer | None = None) -> None:
-        """Start a process. What it raises ends the run."""
-        self.push(_URGENT, Call(Routine(self, process, client), None))
+        Args:
+            process: a generator that yields events.
+            client: whose process it is, for error messages.
+
+        Raises:
+            TypeError: `process` is not a generator.
+        """
+        if not hasattr(process, "throw"):
+            raise TypeError(f"start: expected what a function with yield returns when it is called, found {process!r}")
+        return ClientProcess(self, process, client)
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
         """End the run with what a process, or a call, has raised."""
-        if isinstance(error, SimflError) or not isinstance(error, Exception):
+        if isinstance(error, SimflError | KeyboardInterrupt):
             self._failure = error
         else:
             who = "" if client is None else f"client {client}, "
-            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {type(error).__name__}: {error}")
+            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {raised(error)}")
             self._failure.__cause__ = error
         self.stop()
 
-    def timeout(self, seconds: Number, value: Any = None) -> simpy.Event:
-        """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
-        if seconds < 0:
-            raise ValueError(f"timeout: expected a time >= 0, found {seconds}")
-        # What its constructor does, without two calls more: these are made for every event.
-        event = _new(simpy.events.Timeout)
-        event.env = self.env
-        event.callbacks = []
-        event._value = value
-        event._delay = seconds
-        event._ok = True
-        heappush(self._queue, (self.now + seconds, _NORMAL, next(self._numbers), event))
-        return event
-
-    def event(self) -> simpy.Event:
-        """An event that happens when its `succeed()` is called."""
-        return self.env.event()
-
     def call_at(self, time: Number, call: Callable[[], None]) -> None:
-        """Call something at a virtual time (now, if that has passed by rounding)."""
+        """Call a function at a virtual time (now, if that has passed by rounding)."""
         self.tell_at(time, _call, call)
 
     def tell_at(self, time: Number, function: Callable[[Any], None], argument: Any) -> None:
@@ -162,7 +177,7 @@ class Clock:
         now = self.now
         wait_s = time - now
         when = now + (wait_s if wait_s > 0.0 else 0.0)
-        heappush(self._queue, (when, _NORMAL, next(self._numbers), Call(function, argument)))
+        heappush(self._queue, (when, NORMAL, next(self._eid), Call(function, argument)))
 
     def stop(self) -> None:
         """End the run: nothing that is scheduled after now happens."""
@@ -181,41 +196,52 @@ class Clock:
             self._insisting.start()
 
     def relent(self) -> None:
-        """Break nothing off any more: there is no event under way."""
+        """Cancel the pending Ctrl-C."""
         if self._insisting is not None:
             self._insisting.cancel()
 
     def run(self, until: float | None = None, events: int | None = None) -> None:
-        """Run until `stop`, until the time `until`, until nothing is left to happen, or until somebody pauses.
+        """Run until `stop`, until the time `until`, until nothing is left to happen, or until `paused` is set.
 
         After a pause it may be called again, without `until`.
 
         Args:
             until: virtual time in seconds.
-            events: pause after so many events.
+            events: pause after this number of events.
 
         Raises:
-            RunError: time stands still, or is infinite: a duration is too small to be added to it, or too large.
+            RunError: a process or a call failed; or time stands still or is infinite, because a duration is too small
+                to be added to it, or too large.
         """
         if until is not None:
             self.call_at(until, self.stop)
-        queue, step = self._queue, self.step
-        last = math.inf if events is None else events
-        look = min(MOST_AT_ONCE, last)
-        self.paused |= not last
-        events = 0
+        queue, count = self._queue, self.events
+        last = math.inf if events is None else count + events
+        look = min(self._next_check, last)
+        self.paused |= count >= last
         try:
             while queue and not (self.stopped or self.interrupted or self.paused):
-                step()
-                events += 1
-                if events == look:
-                    if events == last:
-                        self.paused = True
+                self._now, _, _, event = heappop(queue)
+                self.now = self._now
+                try:
+                    if type(event) is Call:
+                        event.function(event.argument)
                     else:
-                        self._check_progress()
-                    look = min(look + MOST_AT_ONCE, last)
+                        callbacks, event.callbacks = event.callbacks, None
+                        for callback in callbacks:
+                            callback(event)
+                        if not event._ok and not hasattr(event, "_defused"):
+                            self._failed(event)
+                except BaseException as error:
+                    self._broken(error)
+                count += 1
+                if count >= look:
+                    self.paused |= count >= last
+                    if count >= self._next_check:
+                        self._check_progress(count)
+                    look = min(self._next_check, last)
         finally:
-            self.events += events
+            self.events = count
             self.relent()
         if self._failure is not None:
             raise self._failure
@@ -223,26 +249,47 @@ class Clock:
             raise RunError("virtual time: expected a finite time, found infinity: something takes too long; shorten it")
 
     def step(self) -> None:
-        """Let the next event happen; there must be one."""
-        self.now, _, _, what = heappop(self._queue)
-        self.env._now = self.now
-        if isinstance(what, Call):
-            try:
-                what.function(what.argument)
-            except BaseException as error:
-                self.fail(error, None)
-            return
-        callbacks, what.callbacks = what.callbacks, None
-        for callback in callbacks:
-            callback(what)
-        if not what._ok and not hasattr(what, "_defused"):  # it has failed, and nobody takes care of it
-            raise what._value
+        """Let the next event happen, as SimPy does."""
+        super().step()
+        self.now = self._now
 
-    def _check_progress(self) -> None:
-        """Refuse to go on if so many events have happened at one moment."""
-        if self.now == self._moment:
+    def _failed(self, event: simpy.Event) -> None:
+        """End the run with an event that has failed while no process waited for it."""
+        if isinstance(event, ClientProcess):
+            self.fail(event._value, event.client)
+        else:
+            raise event._value
+
+    def _broken(self, error: BaseException) -> None:
+        """End the run with what a callback raised, or with what SimPy says of a process."""
+        process: Any = self.active_process
+        self._active_proc = None
+        if process is None:
+            self.fail(error, None)
+            return
+        _, invalid, value = str(error).rpartition("Invalid yield value ")
+        if invalid:  # SimPy's message has three lines
+            error = TypeError(f"a process yields events, and {value.strip(chr(34))} is none")
+        self.fail(error, getattr(process, "client", None))
+
+    def _check_progress(self, events: int) -> None:
+        """Reject a run with too many events at one moment, and name the process whose turn is next."""
+        self._next_check = events + MOST_AT_ONCE // CHECKS
+        if self.now != self._moment:
+            self._moment, self._moment_began = self.now, events
+        elif events - self._moment_began >= MOST_AT_ONCE:
+            client, place = self._whose_turn()
             raise RunError(
-                f"virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one moment; "
-                "something takes no time, or too little to be added to it: lengthen compute times, latencies or periods"
+                f"{client}virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one "
+                f"moment{place}; something takes no time, or too little to be added to it: lengthen compute times, "
+                "latencies or periods"
             )
-        self._moment = self.now
+
+    def _whose_turn(self) -> tuple[str, str]:
+        """Return the client, and the place in its code, that wait for the next event; "" without a process."""
+        event = self._queue[0][3] if self._queue else None
+        for callback in getattr(event, "callbacks", None) or ():
+            process = getattr(callback, "__self__", None)
+            if isinstance(process, ClientProcess):
+                return process.describe()
+        return "", ""

@@ -122,7 +122,7 @@ class Life:
         if not (isinstance(algorithm, PassedModels) or network.delivered > len(self.messages)):
             assert network.delivered == len(self.messages)
         assert all(sent <= came for sent, came, *_ in self.messages)
-        if world.clock.env.peek() == math.inf:
+        if world.clock.peek() == math.inf:
             assert network.in_flight == 0, "what is under way arrives, or it is known that it does not"
         # A client's time adds up.
         for client in range(count):

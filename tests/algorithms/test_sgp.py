@@ -128,7 +128,7 @@ def test_on_a_doubly_stochastic_graph_weights_stay_one_and_it_is_gossip_sgd():
             "sgp", make_world(K, topology="ring"), lab.tape, training, updates=K * rounds, graph="topology"
         )
         while algorithm.rounds < rounds:
-            algorithm.world.clock.env.step()
+            algorithm.world.clock.step()
         found = lab.tape.values(algorithm.models())
     assert algorithm.weight == pytest.approx([1.0] * K, abs=1e-12)
     matrix = np.zeros((K, K))

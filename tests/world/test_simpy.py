@@ -1,0 +1,196 @@
+"""The clock is a SimPy environment: what SimPy offers works on it, and what it relies on in SimPy is there."""
+
+import math
+
+import pytest
+import simpy
+from simpy.events import NORMAL, URGENT
+
+from simfl.errors import RunError
+from simfl.world import Clock
+
+
+def test_a_client_is_a_simpy_process():
+    clock, seen = Clock(), []
+
+    def client():
+        yield clock.timeout(1.0)
+        seen.append(clock.active_process)
+
+    process = clock.start(client(), 3)
+    assert isinstance(clock, simpy.Environment)
+    assert isinstance(process, simpy.Process)
+    assert process.is_alive
+    clock.run()
+    assert (seen, process.is_alive, clock.active_process) == ([process], False, None)
+
+
+def test_a_process_waits_for_any_and_for_all_of_several_events():
+    clock, seen = Clock(), []
+
+    def client():
+        slow, fast = clock.timeout(2.0, "slow"), clock.timeout(1.0, "fast")
+        first = yield slow | fast
+        seen.append((clock.now, list(first.values())))
+        both = yield slow & fast
+        seen.append((clock.now, sorted(both.values())))
+        yield clock.any_of([clock.timeout(1.0), clock.event()])
+        yield clock.all_of([clock.timeout(0.5), clock.timeout(1.0)])
+
+    clock.start(client())
+    clock.run()
+    assert seen == [(1.0, ["fast"]), (2.0, ["fast", "slow"])]
+    assert clock.now == 4.0
+
+
+def test_a_process_waits_for_another_and_takes_its_result():
+    clock, seen = Clock(), []
+
+    def work():
+        yield clock.timeout(2.0)
+        return "result"
+
+    def client():
+        seen.append((yield clock.start(work())))
+
+    clock.start(client())
+    clock.run()
+    assert (seen, clock.now) == (["result"], 2.0)
+
+
+def test_a_process_is_interrupted_while_it_waits():
+    clock, seen = Clock(), []
+
+    def work():
+        try:
+            yield clock.timeout(10.0)
+        except simpy.Interrupt as interrupt:
+            seen.append((clock.now, interrupt.cause))
+            yield clock.timeout(1.0)
+
+    def server(process):
+        yield clock.timeout(3.0)
+        process.interrupt("stale")
+
+    clock.start(server(clock.start(work(), 0)))
+    clock.run()
+    assert seen == [(3.0, "stale")]
+    assert clock.now == 10.0  # the timeout still happens, and nothing waits for it
+
+
+def test_an_interrupt_that_is_not_caught_ends_the_run_with_its_client():
+    clock = Clock()
+
+    def work():
+        yield clock.timeout(10.0)
+
+    process = clock.start(work(), 4)
+    clock.call_at(1.0, lambda: process.interrupt("stale"))
+    with pytest.raises(RunError, match=r"^client 4, virtual time 1 s: Interrupt: Interrupt\('stale'\)"):
+        clock.run()
+
+
+def test_processes_share_a_resource_in_turn():
+    clock, seen = Clock(), []
+    resource = simpy.Resource(clock, 1)
+
+    def client(me):
+        with resource.request() as request:
+            yield request | clock.timeout(1.5)
+            seen.append((me, clock.now, request.triggered))
+            yield clock.timeout(2.0)
+
+    for me in range(2):
+        clock.start(client(me), me)
+    clock.run()
+    assert seen == [(0, 0.0, True), (1, 1.5, False)]
+    assert clock.now == 3.5
+
+
+def test_a_store_hands_messages_over_in_order():
+    clock, seen = Clock(), []
+    store = simpy.Store(clock, capacity=1)
+
+    def producer():
+        for number in range(3):
+            yield store.put(number)
+
+    def consumer():
+        for _ in range(3):
+            yield clock.timeout(1.0)
+            seen.append((clock.now, (yield store.get())))
+
+    clock.start(producer())
+    clock.start(consumer())
+    clock.run()
+    assert seen == [(1.0, 0), (2.0, 1), (3.0, 2)]
+
+
+def test_simpys_own_steps_handle_calls_too():
+    clock, seen = Clock(), []
+    clock.tell_at(1.0, seen.append, "call")
+    clock.start(iter_of(clock, seen))
+    while clock.peek() < math.inf:
+        clock.step()
+    assert seen == ["process", "call", "after"]
+    assert clock.now == 2.0
+
+
+def iter_of(clock, seen):
+    seen.append("process")
+    yield clock.timeout(2.0)
+    seen.append("after")
+
+
+def test_simpys_heap_is_as_the_clock_needs_it():
+    """`Clock` and `Timeout` put tuples into the heap themselves, and take them out."""
+    env = simpy.Environment(2.0)
+    timeout, event = env.timeout(1.5, "value"), env.event().succeed()
+    assert env._queue == [(2.0, NORMAL, 1, event), (3.5, NORMAL, 0, timeout)]
+    assert next(env._eid) == 2
+    env.process(iter_of(env, []))
+    assert [entry[:3] for entry in env._queue if entry[1] == URGENT] == [(2.0, URGENT, 3)]
+    env.step()
+    assert env.now == env._now == 2.0
+
+
+def test_a_timeout_is_what_simpys_constructor_makes():
+    clock, env = Clock(), simpy.Environment()
+    own, simpys = clock.timeout(1.5, "value"), env.timeout(1.5, "value")
+    assert isinstance(own, simpy.Timeout)
+    assert {**vars(own), "env": None} == {**vars(simpys), "env": None}
+    assert [entry[:3] for entry in clock._queue] == [entry[:3] for entry in env._queue]
+
+
+def test_processes_and_calls_keep_the_order_of_simpys_events():
+    """The same generators on a plain environment, with a timeout and a callback for each call."""
+
+    def play(clock, call_at):
+        seen = []
+
+        def client(me):
+            for step in range(3):
+                yield clock.timeout(0.5 * (me % 2))
+                seen.append((me, step))
+                call_at(clock.now, lambda step=step: seen.append((me, "call", step)))
+
+        for me in range(4):
+            clock.process(client(me)) if not isinstance(clock, Clock) else clock.start(client(me), me)
+        clock.run()
+        return seen
+
+    def call_at(time, call):
+        env.timeout(time - env.now).callbacks.append(lambda _: call())
+
+    env, clock = simpy.Environment(), Clock()
+    assert play(clock, clock.call_at) == play(env, call_at)
+
+
+def test_calls_are_counted_as_events():
+    clock = Clock()
+    for time in (1.0, 2.0):
+        clock.tell_at(time, lambda _: None, None)
+    clock.timeout(3.0)
+    clock.run()
+    assert clock.events == 3
+    assert not clock.pending
