@@ -24,7 +24,6 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
 from simfl.models import build_model
-from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
 from simfl.privacy.ledger import Ledger, Terms
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
@@ -491,6 +490,8 @@ def tally_of(training, *, rounds=False, by_server=False):
     stds = training.each_noise_std()
     terms = Terms("gaussian", 1e-5, unit="client" if rounds else "example", by_server=by_server)
     if training.tasks > 1:
+        from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
+
         claim = OnePassClaim(1.0, 1e-5, "analytic", "joint")
         ledger = OnePassLedger(terms, training.sizes, training.batch_size, stds[0], training.tasks, 1, claim)
     else:

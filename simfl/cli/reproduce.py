@@ -48,7 +48,7 @@ def reproduce(
     check_data(chosen)
     if dry_run:
         for paper in chosen:
-            plan, _ = plan_of(paper, quick, scenarios_folder(scenarios))
+            plan, _ = plan_of(paper, quick, scenarios_folder(scenarios, paper))
             minutes = f"about {paper.minutes[not quick]} minutes on two cores"
             print(f"{argument_of(paper.name)}: {len(plan.runs)} runs, {minutes}")
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.records import Run
@@ -219,12 +220,13 @@ class Paper:
     Args:
         name: that of its module; on the command line it has dashes.
         title: of the paper, with its authors.
+        experiments: what to run; the argument is whether in quick form.
+        claims: what to judge.
         page: of the documentation that discusses it.
         data: data sets that the study reads.
         minutes: what the quick and the full form took on two cores.
-        experiments: what to run; the argument is whether in quick form.
         numbers: for every table, what to hold against the paper.
-        claims: what to judge.
+        scenarios: the folder of the scenarios that it starts from; None: `scenarios/` of simfl's repository.
         figures: by name, what they show and what draws them.
         untested: claims and numbers that nothing here can test, and why.
         deviations: what differs from the paper, a sentence each.
@@ -232,12 +234,13 @@ class Paper:
 
     name: str
     title: str
-    page: str
-    data: tuple[str, ...]
-    minutes: tuple[int, int]
     experiments: Callable[[bool], Sequence[Experiment]]
-    numbers: tuple[Callable[[Runs], Iterable[Number]], ...]
     claims: tuple[PaperClaim, ...]
+    page: str = ""
+    data: tuple[str, ...] = ()
+    minutes: tuple[int, int] = (1, 1)
+    numbers: tuple[Callable[[Runs], Iterable[Number]], ...] = ()
+    scenarios: Path | None = None
     figures: dict[str, tuple[str, Callable[[Runs], Figure]]] = field(default_factory=dict)
     untested: tuple[tuple[str, str], ...] = ()
     deviations: tuple[str, ...] = ()

@@ -73,12 +73,14 @@ def argument_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def scenarios_folder(named: Path | None = None) -> Path:
-    """Return the folder of the papers' scenarios: the one that is named, or that of the clone simfl runs from.
+def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> Path:
+    """Return the folder of a paper's scenarios: the one that is named, the paper's own, or that of simfl's clone.
 
     Raises:
         ScenarioError: there is none.
     """
+    if named is None and paper is not None and paper.scenarios is not None:
+        return paper.scenarios
     places = [named] if named is not None else [Path(__file__).parents[2] / "scenarios", Path("scenarios")]
     for place in places:
         if (place / "adp2sgd").is_dir():
@@ -155,7 +157,7 @@ def reproduce(
     from simfl.studies.pages import write
 
     own = find_paper(paper) if isinstance(paper, str) else paper
-    plan, keys = plan_of(own, quick, scenarios_folder(scenarios))
+    plan, keys = plan_of(own, quick, scenarios_folder(scenarios, own))
     root = Path(out) / FOLDER
     swept = sweep(plan, out=root, jobs=jobs, device=device, tell=tell)
     return write(own, quick, swept, open_runs(swept, keys), root)

@@ -1,0 +1,209 @@
+"""What is attached comes off, and a user's own package comes in, by entry points alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from simfl.plugins import GROUP
+
+ROOT = Path(__file__).parents[1]
+ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+
+#: Tests of the core that take seconds, and need nothing that is attached.
+QUICK = (
+    "tests/world/test_engine.py",
+    "tests/world/test_compute.py",
+    "tests/tape/test_packing.py",
+    "tests/privacy/test_gaussian.py",
+    "tests/algorithms/test_sync_sgd.py",
+    "tests/records/test_display.py",
+    "tests/scenario/test_units.py",
+    "tests/scenario/test_overrides.py",
+)
+
+
+def describe(folder, name, entry_points):
+    """Write the metadata by which Python finds a package and its entry points in a folder."""
+    info = folder / f"{name}-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.1\n")
+    lines = [f"{key} = {value}" for key, value in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]) + "\n")
+
+
+def python(folder, *words, code=0):
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("room", ["papers", "live", "bench"])
+def test_the_core_works_without_an_attached_room(room, tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "simfl", tmp_path / "simfl", ignore=ignored)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=ignored)
+    shutil.copytree(ROOT / "scenarios" / "demo", tmp_path / "scenarios" / "demo")
+    shutil.rmtree(tmp_path / "simfl" / room)
+    rest = {name: place for name, place in ENTRY_POINTS.items() if f"simfl.{room}" not in place}
+    describe(tmp_path, "simfl", rest)
+    assert len(rest) < len(ENTRY_POINTS)
+    listed = python(tmp_path, "-m", "simfl", "list")
+    assert ("deep_q_sgd" in listed, "simfl live" in listed, "simfl bench" in listed) == (
+        room != "papers",
+        room != "live",
+        room != "bench",
+    )
+    changes = ("--set", "stop={updates: 16}", "--set", "data={set: digits}")
+    python(tmp_path, "-m", "simfl", "run", "scenarios/demo/sync.yaml", "--quiet", *changes)
+    python(tmp_path, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *QUICK)
+
+
+PLUGIN = """
+from simfl.plugins import Plugin
+
+PLUGIN = Plugin(
+    summary="what my paper adds",
+    configs=("simfl_mypaper.config",),
+    algorithms=("simfl_mypaper.algorithm",),
+    commands={"mypaper": "simfl_mypaper.command:mypaper", "privacy mypaper": "simfl_mypaper.command:command"},
+    studies={"mypaper": "simfl_mypaper.study:PAPER"},
+)
+"""
+
+CONFIG = '''
+"""Section of a scenario."""
+
+from typing import Literal
+
+from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.fields import Positive, variant
+
+
+class Alone(AlgorithmConfig):
+    """Every client trains alone."""
+
+    uses_topology = False
+
+    kind: Literal["alone"] = variant("alone")
+    patience: Positive = 1.0
+'''
+
+ALGORITHM = """
+from simfl.algorithms.base import Algorithm
+from simfl.world.availability import Outcome
+
+
+class AloneSGD(Algorithm):
+    kind = "alone"
+    summary = "every client trains alone"
+
+    def set_up(self, patience):
+        self.models_ = [self.tape.constant(self.training.initial) for _ in range(self.num_clients)]
+
+    def start(self):
+        for client in range(self.num_clients):
+            self.clock.start(self.client(client), client)
+
+    def models(self):
+        return self.models_
+
+    def client(self, me):
+        yield self.joined(me)
+        while True:
+            gradient = self.gradient(self.models_[me], me)
+            size, step_size = gradient.size, self.step_size()
+            if (yield self.compute(me)) is Outcome.GONE:
+                return
+            self.models_[me] = self.descend(me, self.models_[me], gradient, step_size)
+            self.updated(me, 0, size, step_size)
+"""
+
+COMMAND = '''
+def mypaper(number: int = 1) -> None:
+    """Say a number."""
+    print("mypaper says", number)
+
+
+def command(epsilon: float = 1.0) -> None:
+    """Say an epsilon."""
+    print("epsilon is", epsilon)
+'''
+
+STUDY = """
+from pathlib import Path
+
+from simfl.studies.evidence import Reading, exactly
+from simfl.studies.papers import Experiment, Paper, PaperClaim, Section
+
+SECTION = Section("alone")
+EXPERIMENT = Experiment(SECTION, ("alone",), "mine.yaml")
+
+
+def count(runs):
+    updates = runs.first(SECTION, ("alone",)).manifest.updates
+    yield Reading({}, [exactly(updates == 16, f"{updates} updates")])
+
+
+PAPER = Paper(
+    name="mypaper",
+    title="My paper",
+    experiments=lambda quick: (EXPERIMENT,),
+    claims=(PaperClaim("Sixteen updates are made.", count),),
+    scenarios=Path(__file__).parents[1],
+)
+"""
+
+SCENARIO = """
+name: mine
+data: {set: digits}
+clients: {count: 4, seconds_per_example: 1 ms}
+algorithm: {kind: alone, step_size: 0.1, patience: 2.0}
+stop: {updates: 16}
+"""
+
+
+def test_a_package_of_a_user_adds_an_algorithm_a_command_and_a_study(tmp_path):
+    package = tmp_path / "simfl_mypaper"
+    package.mkdir()
+    texts = {"__init__": PLUGIN, "config": CONFIG, "algorithm": ALGORITHM, "command": COMMAND, "study": STUDY}
+    for name, text in texts.items():
+        (package / f"{name}.py").write_text(text)
+    describe(tmp_path, "simfl_mypaper", {"mypaper": "simfl_mypaper:PLUGIN"})
+    os.symlink(ROOT / "simfl", tmp_path / "simfl")
+    describe(tmp_path, "simfl", ENTRY_POINTS)
+    (tmp_path / "mine.yaml").write_text(SCENARIO)
+    python(tmp_path, "-c", "import simfl_mypaper.config, simfl_mypaper.algorithm")  # whichever is imported first
+    listed = python(tmp_path, "-m", "simfl", "list")
+    assert "every client trains alone [mypaper]" in listed
+    assert "what my paper adds (simfl mypaper, simfl privacy mypaper, simfl reproduce mypaper)" in listed
+    assert python(tmp_path, "-m", "simfl", "mypaper", "--number", "3") == "mypaper says 3\n"
+    assert python(tmp_path, "-m", "simfl", "privacy", "mypaper", "--epsilon", "2") == "epsilon is 2.0\n"
+    assert "mypaper" in python(tmp_path, "-m", "simfl", "reproduce", "--list")
+    out = python(tmp_path, "-m", "simfl", "run", "mine.yaml", "--quiet")
+    assert "alone" in out
+    reproduced = python(tmp_path, "-m", "simfl", "reproduce", "mypaper", "--quick", "--quiet", "--jobs", "1")
+    assert "16 updates" in reproduced
+    assert "reproduced" in reproduced
+    typo = python(tmp_path, "-m", "simfl", "run", "mine.yaml", "--set", "algorithm.patiens=1", code=2)
+    assert "did you mean 'patience'?" in typo
+
+
+def test_a_plugin_that_cannot_be_imported_is_one_line(tmp_path):
+    os.symlink(ROOT / "simfl", tmp_path / "simfl")
+    describe(tmp_path, "simfl", ENTRY_POINTS)
+    describe(tmp_path, "broken_paper", {"broken": "nowhere_at_all:PLUGIN"})
+    out = python(tmp_path, "-m", "simfl", "list", code=2)
+    assert out.startswith("plugin broken: expected nowhere_at_all:PLUGIN of the package broken_paper, found ")
+    assert len(out.splitlines()) == 1
