@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.audits.adversary import TRIALS, Circumstances, ListeningTape, Ordinary
+from simfl.audits.adversary import Circumstances, ListeningTape, Ordinary
 from simfl.audits.audit import Audit
 from simfl.audits.canary import CanaryModel
+from simfl.audits.faults import TRIALS
 from simfl.audits.network import Network
 from simfl.audits.statistics import Profile, epsilon_lower_bound, judge, profile_p_value, right_guesses
 from simfl.data import Dataset, Partition
@@ -139,6 +140,9 @@ class PairwiseAudit(Audit):
         for client in range(shares.num_clients):
             self._examples[client] = self._ordinary.get(client) or self._some(floats, shares.of(client))
         return planted
+
+    def _blank(self, touched: int) -> int:
+        return 0  # what an observer receives are sums of releases, whose noise is not tested by itself
 
     def observe(self) -> PairwiseReport:
         """Run the scenario, take what reached the observer, guess, and judge.
