@@ -58,8 +58,10 @@ def _rolled(noise: Noise, generator: np.random.Generator) -> Noise:
     return found
 
 
-def _signs(noise: Noise) -> Noise:
-    return (-1.0) ** np.arange(len(noise))[:, None]  # type: ignore[no-any-return]
+def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = np.repeat(noise[:1], len(noise), axis=0)
+    found[1::2] *= -1.0
+    return found
 
 
 #: Faults of the noise of one client. All but the first three leave its variance as it is.
@@ -72,7 +74,7 @@ FAULTS: dict[str, Fault] = {
     "heavy-tailed noise": lambda noise, generator: generator.standard_t(3, noise.shape) / np.sqrt(3.0),
     "one noise for all draws": lambda noise, _: np.repeat(noise[:1], len(noise), axis=0),
     f"noise reused every {PERIOD}th draw": _every_nth,
-    "one noise with flipped signs": lambda noise, _: _signs(noise) * noise[:1],
+    "one noise with flipped signs": _flipped,
     "antithetic pairs": _antithetic,
     "one noise rolled by the draw": _rolled,
     "noise correlated in time": _time_series,

@@ -104,16 +104,16 @@ class NoiseLaw:
         Independent coordinates go through their distribution function. Of isotropic noise the direction stays, and the
         norm goes through that of the norm of b coordinates.
         """
-        x = x.astype(np.float64)
+        values: NDArray[np.float64] = np.asarray(x, dtype=np.float64)
         if self.sampler == "gaussian":
-            return x
+            return values
         if self.sampler == "laplace":
-            return -np.sign(x) * special.ndtri_exp(-np.abs(x) - np.log(2.0))  # type: ignore[no-any-return]
-        norm = np.linalg.norm(x, axis=1, keepdims=True)
-        count = x.shape[1]
+            return -np.sign(values) * special.ndtri_exp(-np.abs(values) - np.log(2.0))  # type: ignore[no-any-return]
+        norm = np.linalg.norm(values, axis=1, keepdims=True)
+        count = values.shape[1]
         below = np.array([self._norm_below(one, count) for one in norm[:, 0]])[:, None]
         normal = np.sqrt(stats.chi2.ppf(np.clip(below, 1e-300, 1 - 1e-16), count))
-        return normal * np.divide(x, norm, out=np.zeros_like(x), where=norm > 0)  # type: ignore[no-any-return]
+        return normal * np.divide(values, norm, out=np.zeros_like(values), where=norm > 0)  # type: ignore[no-any-return]
 
     def draw(self, generator: np.random.Generator, count: int, blank: int) -> NDArray[np.float64]:
         """Return noise on b of the coordinates, [count, b]."""

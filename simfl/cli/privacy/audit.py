@@ -164,6 +164,8 @@ def _rows(report: AuditReport) -> list[Row | str]:
 
 
 def _notes(report: AuditReport) -> list[str]:
+    from simfl.audits.noise import FALSE_ALARMS
+
     notes = []
     if not report.releases:
         notes.append(f"The client released nothing: there was nothing to hear of client {report.client}.")
@@ -182,6 +184,8 @@ def _notes(report: AuditReport) -> list[str]:
             "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, depends on each "
             "other."
         )
+    if report.noise_missing or report.noise_of_other_law or report.noise_dependent:
+        notes.append(f"The tests of the noise say so of one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.")
     if report.refuted:
         notes.append(
             "Refuted: noise, clipping, sampling or accounting is not what it is said to be. One audit in "
