@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of
+from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.simulation.assembly import assemble
 from simfl.simulation.knowledge import Replay
 from simfl.simulation.own import opened
 from simfl.simulation.setup import NOTHING_OWN, Own, Setup
-from simfl.tape.knowledge import Sight
+from simfl.tape.knowledge import MOST_ENTRIES, Sight
 
 Sees = Literal["messages", "neighbour_sums"]
 
@@ -40,6 +40,8 @@ Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
 LINKS = "links"
 #: Multiplications that the closures of all observers may cost together: half a minute.
 MOST_WORK = 2.0**37
+#: Multiplications that `Network.check` may cost for a node: some ten seconds.
+MOST_CHECKED = 2.0**33
 #: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
 #: take an accountant more time.
 LEVEL_STEP, FIXED_LEVEL_STEP = 1.02, 1.1
@@ -150,6 +152,7 @@ class Network:
         self.knowledge = self.replay.knowledge
         self.count = self.setup.scenario.clients.count
         self._prepared: tuple[dict[int, int], NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._checked: dict[tuple[Observer, Sees], bool] = {}
 
     # -- who -----------------------------------------------------------------------------------
 
@@ -225,6 +228,12 @@ class Network:
             sees: "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
             until: virtual time in seconds.
         """
+        sights = self._sights(observer, sees)
+        when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
+        return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
+
+    def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
+        """Return what may be seen; where sums are secure, the single messages of a sum may not."""
         sights = self.knowledge.messages
         if sees == "neighbour_sums":
             if not self.knowledge.merged:
@@ -236,8 +245,49 @@ class Network:
             if not observer.nodes:
                 raise ScenarioError("privacy network: expected nodes that observe neighbour_sums, found links")
             sights = [*(one for one in sights if one.target not in adding), *self.knowledge.merged]
-        when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
-        return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
+        return sights
+
+    def check(self, observer: Observer, sees: Sees = "messages") -> bool:
+        """Check that an observer's nodes computed with, and sent, only what follows from what they saw and computed.
+
+        A node that has another state got it by no message: an account of the messages says too little then.
+
+        Returns:
+            Whether all nodes were checked. A node is not if that takes more than `MOST_CHECKED` multiplications.
+
+        Raises:
+            ScenarioError: a node has such a state.
+        """
+        return all(self._check(self.observer([node]), sees) for node in sorted(observer.nodes))
+
+    def _check(self, observer: Observer, sees: Sees) -> bool:
+        if (observer, sees) in self._checked:
+            return self._checked[observer, sees]
+        came, made = self._seen_and_made(observer, sees)
+        rows = [*came, *dict.fromkeys(row for row, _ in made if row not in came)]
+        places, columns = {row: place for place, row in enumerate(rows)}, len(self.knowledge.batches)
+        feasible = len(came) * min(len(came), columns) * columns <= MOST_CHECKED and self._fits(rows)
+        if feasible:
+            both = np.concatenate(self.matrices(rows, observer), axis=1)
+            before = np.searchsorted(list(came.values()), [when for _, when in made])
+            if unexplained(both[: len(came)], both[[places[row] for row, _ in made]], before).any():
+                raise ScenarioError(
+                    f"privacy network: not certified: node {observer.name} has a state that does not follow from the "
+                    "messages that reached it and from its own gradients, so that an account of the messages would "
+                    "say too little; this is a defect of simfl: please report it with the scenario"
+                )
+        self._checked[observer, sees] = feasible
+        return feasible
+
+    def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """Return row -> when it first came, and (row, when) of what a node sent and took gradients at."""
+        known, came = self.knowledge, dict[int, int]()
+        for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
+            if observer.saw(one):
+                came.setdefault(one.row, one.came)
+        made = [(one.row, one.read) for one in known.reads if one.client // self.setup.tasks in observer.nodes]
+        made += [(one.row, one.sent) for one in known.messages if one.source in observer.nodes]
+        return came, list(dict.fromkeys(made))
 
     @functools.cached_property
     def owners(self) -> NDArray[np.int64]:
@@ -260,16 +310,27 @@ class Network:
         chosen = [places[row] for row in rows]
         return a[chosen], b[chosen]
 
-    def prepare(self, rows: Iterable[int]) -> None:
+    def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
         """Make the matrices of rows that will be asked for, all at once."""
-        wanted = sorted(set(rows))
+        views, checks = set[int](), set[int]()
+        for observer in observers:
+            views.update(self.seen(observer, sees))
+            for node in observer.nodes:
+                came, made = self._seen_and_made(self.observer([node]), sees)
+                checks.update(came, (row for row, _ in made))
+        wanted = sorted(views | checks if self._fits(views | checks) else views)
         self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._found(wanted))
+
+    def _fits(self, rows: Collection[int]) -> bool:
+        return len(rows) * self.knowledge.width(self._own_noise is None) <= MOST_ENTRIES
 
     def _without(self, found: Matrices, observer: Observer) -> Matrices:
         (a, b), nodes = found, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
-            b[:, self.knowledge.known_noise(observer.nodes, self.setup.tasks)] = 0.0
+            by_server = self.setup.scenario.algorithm.noise_of_server and bool(observer.nodes & set(self.servers))
+            known = slice(None) if by_server else self.knowledge.known_noise(observer.nodes, self.setup.tasks)
+            b[:, known] = 0.0
         return a, b
 
     def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
@@ -357,6 +418,7 @@ class Network:
             coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages leave
             where there is no noise: both infinite if there is no estimate.
         """
+        self.check(observer, sees)
         a, b = self.matrices(self.seen(observer, sees, until), observer)
         whose = self.owners
         others = [client for client in range(self.count) if client not in observer.nodes]
@@ -500,7 +562,7 @@ class Network:
         local_mu, local = self._local
         ended_s = self.replay.algorithm.clock.now
         moments = [(until, observer, self.seen(observer, sees, until)) for until in times for observer in observers]
-        self.prepare(row for _, _, rows in moments for row in rows)
+        self.prepare(observers, sees)
         for until, observer, rows in moments:
             a, b = self.matrices(rows, observer)
             needed = self.needed(a, observer)
@@ -509,7 +571,7 @@ class Network:
             published_mu, published = self.spent(self.view(a, b), clients)
             nothing = np.full(len(clients), math.nan)
             pairwise_mu, pairwise = nothing, nothing
-            if work <= MOST_WORK:
+            if self.check(observer, sees) and work <= MOST_WORK:
                 pairwise_mu, pairwise = self.spent(self.view(*self.closure(a, b, observer, needed)), clients)
             known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(

@@ -241,7 +241,8 @@ class PairwiseAudit(Audit):
         network, ledger = self.network, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
         local = float(ledger.final_epsilon(network.replay.releases, "local_transcript")[self.client])
-        if not rows:
+        checked = network.check(self.who)
+        if checked and not rows:
             return 0.0, "pairwise", 0.0
         if math.isnan(local):
             return math.nan, "local", math.nan
@@ -250,7 +251,7 @@ class PairwiseAudit(Audit):
             for matrices in (network.closure(a, b, self.who), (a, b))
         )
         published = min(published, pairwise, local)
-        return (pairwise, "pairwise", published) if pairwise < local else (local, "local", published)
+        return (pairwise, "pairwise", published) if checked and pairwise < local else (local, "local", published)
 
     def _made_up(
         self, signals: NDArray[Any], rates: NDArray[Any], inner: NDArray[Any], squared: NDArray[Any]

@@ -172,6 +172,33 @@ def _decomposed(rows: Matrix) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
     return tall @ small, triangle, order, rank
 
 
+def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows are no linear form of those seen before them, bool [t]; what is less than rounding counts not.
+
+    Args:
+        seen: in the order in which they came, f64 [r, n].
+        made: f64 [t, n].
+        before: how many of `seen` came before each row that was made, int [t].
+    """
+    count, width = seen.shape
+    basis, used = np.zeros((min(count, width), width)), np.zeros(count + 1, dtype=np.int64)
+    for number, row in enumerate(seen):
+        found, size = basis[: used[number]], np.linalg.norm(row)
+        rest = row / size if size else row
+        for _ in range(2):
+            rest = rest - (found @ rest) @ found
+        left = np.linalg.norm(rest)
+        used[number + 1] = used[number]
+        if left > DEPENDENT and used[number] < len(basis):
+            basis[used[number]] = rest / left
+            used[number + 1] += 1
+    mask, rest = np.arange(len(basis)) < used[before][:, None], made
+    for _ in range(2):
+        rest = rest - np.where(mask, rest @ basis.T, 0.0) @ basis
+    result: NDArray[np.bool_] = np.abs(rest).max(axis=1, initial=0.0) > ROUNDING * np.abs(made).max(axis=1, initial=0.0)
+    return result
+
+
 def recovered(a: Matrix) -> NDArray[np.bool_]:
     """Return of which gradients an observer who sees A g can solve for, bool [n].
 
