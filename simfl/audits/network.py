@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
+from simfl.privacy.releases import Releases
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.simulation.assembly import assemble
@@ -503,17 +504,36 @@ class Network:
         return [np.array(places) for _, places in sorted(found.items())]
 
     @functools.cached_property
+    def holders(self) -> NDArray[np.bool_] | None:
+        """Which clients hold one example, where accounts of examples have to count several; see `Setup.holders`."""
+        ledger = self.setup.ledger
+        return self.setup.holders if ledger is not None and ledger.terms.unit == "example" else None
+
+    @functools.cached_property
     def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each."""
+        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each.
+
+        Where several clients hold an example: of all of these together.
+        """
         changes, ledger, std = self.changes, self.setup.ledger, self._own_noise
         assert ledger is not None, "changes would have said so"
-        mus = np.full(self.count, math.nan)
-        for client in range(self.count):
-            if std is None:
-                break
-            own = np.flatnonzero(self.owners == client)
-            mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), changes[own], self.passes(own))
-        return mus, ledger.final_epsilon(self.replay.releases, "local_transcript")
+        mus, epsilons = np.full(self.count, math.nan), local_epsilons(self.setup, self.replay.releases)
+        if std is None:
+            return mus, epsilons
+        if self.holders is None:
+            for client, own in enumerate(self._columns):
+                mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), changes[own], self._passes[client])
+            return mus, epsilons
+        mus = self._mus(View.of_everything(std), range(self.count))
+        exact = [math.inf if ledger.counts_holders else gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()]
+        return mus, np.minimum(epsilons, exact)
+
+    def _mus(self, view: View, clients: Sequence[int]) -> NDArray[np.float64]:
+        """Return mu of some clients' examples in a view, through all that hold them, [k]."""
+        changes = self.changes
+        if self.holders is not None:
+            return view.mus_of_holders(self._columns, changes, self._passes, self.holders)[clients]
+        return np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
 
     def _bare(self, observer: Observer) -> bool:
         """Whether it sees what clients send before the server adds noise to it."""
@@ -530,30 +550,34 @@ class Network:
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
-        changes, ledger = self.changes, self.setup.ledger
+        ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
-        mus = np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
         amplified = ledger.terms.amplification and ledger.sampling != "shuffle"
         if amplified and ledger.terms.unit == "example":
-            views = [(client, self._kinds(view, client)) for client in clients]
+            if self.holders is None:
+                views = [{client: self._kinds(view, self._columns[client])[client]} for client in clients]
+            else:  # as if all clients held each example, at once for all of them
+                views = [self._kinds(view, np.arange(len(self.owners)))]
             epsilons = np.minimum(epsilons, ledger.epsilon_of_views(views))
         return mus, epsilons
 
-    def _kinds(self, view: View, client: int) -> dict[tuple[int, float], int]:
-        """Return (batch size, noise multiplier) -> count of releases that tell no less of a client than a view."""
+    def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
+        """Return (batch size, noise multiplier) -> count of releases that tell no less of gradients than a view.
+
+        They are those of each client of these gradients.
+        """
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
-        own = self._columns[client]
-        found: Counter[tuple[int, float]] = Counter()
-        for column, d in zip(own.tolist(), view.precisions(own).tolist(), strict=True):
+        found: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
+        for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
-                found[self.knowledge.batches[column].expected, level] += 1
-        return dict(found)
+                found[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
+        return {client: dict(kinds) for client, kinds in found.items()}
 
     def pairs(
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
@@ -594,6 +618,30 @@ class Network:
             )
 
 
+def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
+    """Return the epsilon of each client's examples for an observer who sees all that clients send, [K].
+
+    It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
+    all clients' releases together, which is no less.
+    """
+    ledger = setup.ledger
+    assert ledger is not None, "there is an account"
+    epsilons = ledger.final_epsilon(releases, "local_transcript")
+    if setup.holders is None or ledger.counts_holders or ledger.terms.unit == "client":
+        return epsilons
+    several = setup.holders[setup.holders.sum(axis=1) > 1].any(axis=0)
+    return np.where(several, ledger.epsilon_of_all(releases), epsilons)
+
+
+def statement_of(setup: Setup, releases: Releases) -> str:
+    """Return what `local_epsilons` mean."""
+    ledger = setup.ledger
+    assert ledger is not None, "there is an account"
+    counted = setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders
+    also = "; the accounts of observers count these, too" if counted and ledger.certifies(releases) else ""
+    return f"{ledger.statement_of(releases)}{also}"
+
+
 @one_thread()
 def network(
     target: Target | Network,
@@ -630,7 +678,7 @@ def network(
         scenario=found.setup.scenario.name,
         delta=ledger.delta,
         sees=sees,
-        statement=ledger.statement_of(found.replay.releases),
+        statement=statement_of(found.setup, found.replay.releases),
         gradients=len(found.knowledge.batches),
         messages=len(found.knowledge.messages),
         pairs=pairs,

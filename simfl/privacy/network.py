@@ -129,13 +129,45 @@ class View:
         if np.any(self.exposed[columns] & (deltas > 0.0)):
             return math.inf
         weighed = self.m(columns) * np.outer(deltas, deltas)
-        squared = _largest(np.abs(weighed), passes)
+        squared = _largest(np.abs(weighed), passes, passes)
         # Where contributions may point anywhere, entries of different signs cannot all count in full.
         if self.std is not None:
-            squared = min(squared, _largest(np.diag((deltas / self.std[columns]) ** 2), passes))
+            squared = min(squared, _largest(np.diag((deltas / self.std[columns]) ** 2), passes, passes))
         elif passes is None:
             squared = min(squared, len(columns) * float(np.linalg.eigvalsh(weighed)[-1]))
         return math.sqrt(squared)
+
+    def mus_of_holders(
+        self,
+        columns: Sequence[NDArray[np.int64]],
+        deltas: Matrix,
+        passes: Sequence[Sequence[NDArray[np.int64]] | None],
+        holders: NDArray[np.bool_],
+    ) -> Matrix:
+        """Return mu of each client where several clients hold an example: the largest of its examples, f64 [K].
+
+        Args:
+            columns: the gradients of each client.
+            deltas: by how much an example changes each gradient at most, [n].
+            passes: of each client, as in `mu`.
+            holders: the sets of clients that hold one example, [s, K].
+        """
+        clients, held = range(len(columns)), holders.astype(np.float64)
+        between = np.zeros((len(columns), len(columns)))
+        for one in clients:
+            mine = columns[one]
+            for other in range(one + 1):
+                its = columns[other]
+                weighed = np.abs(self.whitened[:, mine].T @ self.whitened[:, its]) * np.outer(deltas[mine], deltas[its])
+                between[one, other] = between[other, one] = _largest(weighed, passes[one], passes[other])
+        squared = ((held @ between) * held).sum(axis=1)
+        if self.std is not None:
+            alone = [np.diag((deltas[own] / self.std[own]) ** 2) for own in columns]
+            local = np.array([_largest(alone[one], passes[one], passes[one]) for one in clients])
+            squared = np.minimum(squared, held @ local)
+        bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
+        squared[holders[:, bare].any(axis=1)] = math.inf
+        return np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
         """Return d with M <= diag(d) for some gradients, f64 [k]; infinite for what is seen without noise.
@@ -149,12 +181,14 @@ class View:
         return np.where(self.exposed[columns], np.inf, sums)
 
 
-def _largest(weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None) -> float:
-    """Return the largest sum of entries i, j over sets with one member of each pass; over all without passes."""
-    if passes is None:
+def _largest(
+    weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None, others: Sequence[NDArray[np.int64]] | None
+) -> float:
+    """Return the largest sum of entries i, j, one i of each of `passes`, one j of each of `others`; None: of all."""
+    if passes is None or others is None or not weighed.size:
         return float(weighed.sum())
     rows = np.stack([weighed[one].max(axis=0) for one in passes])
-    return float(sum(rows[:, other].max(axis=1).sum() for other in passes))
+    return float(sum(rows[:, other].max(axis=1).sum() for other in others))
 
 
 def row_space(rows: Matrix) -> Matrix:

@@ -11,12 +11,13 @@ import pytest
 
 import simfl
 from simfl.algorithms.adpsgd import ADPSGD
-from simfl.audits.network import Network, network
+from simfl.audits.network import Network, network, reconstruct
 from simfl.errors import ScenarioError
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import RunFolder
 from simfl.simulation.runner import Simulation, prepare
 from simfl.tape.executor import choose_device
+from simfl.tape.knowledge import Listener
 from tests.tape.test_knowledge import Watcher
 
 
@@ -163,7 +164,7 @@ def test_levels_of_single_releases_are_rounded_to_less_noise(sampling, neighbors
         own = np.flatnonzero(found.owners == client)
         precisions = view.precisions(own)
         exact = np.sort(1.0 / np.sqrt(precisions[precisions > 0.0]))  # C = 1: levels as of one example more or less
-        kinds = found._kinds(view, client)
+        kinds = found._kinds(view, found._columns[client])[client]
         rounded = np.sort([level for (_, level), count in kinds.items() for _ in range(count)])
         assert {size for size, _ in kinds} == {16}
         assert (rounded <= exact * (1 + 1e-9)).all()
@@ -314,6 +315,64 @@ def test_what_a_node_sends_and_works_on_follows_from_what_it_saw(kind, options, 
         assert all(found.check(observer, "neighbour_sums") for observer in found.observers)
     made = sum(len(found._seen_and_made(observer, "messages")[1]) for observer in found.observers)
     assert made > 20
+
+
+def test_a_message_that_nobody_recorded_is_refused(monkeypatch):
+    """The model that a late learner is sent, were it kept from the account."""
+    join = {"availability": [{"clients": [3], "join": "20 ms"}], "stop": {"time": "30 ms"}}
+    content = scenario("sync_sgd", clients=4, **join)
+    pairs = network(content).pairs
+    assert (pairs.loc[pairs["observer"] == "3", "epsilon"] > 0.0).all()
+    sent = Listener.sent
+    monkeypatch.setattr(Listener, "sent", lambda self, *message: sent(self, *message) and message[-1])
+    for account in (network, reconstruct):
+        with pytest.raises(ScenarioError, match="not certified: node 3 has a state that does not follow from"):
+            account(content)
+
+
+HELD = {"data": {"set": "digits", "partition": {"kind": "resample", "size": 160}}}
+HELD_BY_SEVERAL = [
+    ("without_replacement_sgd", {"projection": None}, {"neighbors": "replace_one"}),
+    ("without_replacement_sgd", {"projection": None}, ONE_PASS),
+    ("decentralized_sgd", {}, {}),
+    ("adpsgd", {"sampling": "shuffle"}, {"neighbors": "replace_one"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "privacy"), HELD_BY_SEVERAL)
+def test_an_example_counts_with_the_gradients_of_all_that_hold_it(kind, options, privacy):
+    updates = 4 if kind == "without_replacement_sgd" else 18
+    privacy = {key: value for key, value in {**scenario()["privacy"], **privacy}.items() if value is not None}
+    found = Network({**scenario(kind, updates=updates, options=options, **HELD), "privacy": privacy})
+    pairs = network(found).pairs
+    holders = {frozenset(np.flatnonzero(row).tolist()) for row in found.setup.holders}
+    assert max(map(len, holders)) > 2
+    shares = [set(found.setup.shares.of(client).tolist()) for client in range(6)]
+    assert holders == {frozenset(k for k in range(6) if e in shares[k]) for e in set().union(*shares)}
+    for observer in (found.observer([2]), found.observer([4])):
+        view = found.view(*found.closure(*found.matrices(found.seen(observer), observer), observer))
+        of_set = {}
+        for held in holders:
+            columns = np.flatnonzero(np.isin(found.owners, sorted(held - observer.nodes)))
+            of_set[held] = view.mu(columns, found.changes[columns], found.passes(columns))
+        told = pairs[pairs["observer"] == observer.name].set_index("client")
+        for client in told.index:
+            expected = max(mu for held, mu in of_set.items() if client in held)
+            assert told["pairwise_mu"][client] == pytest.approx(expected)
+    assert (pairs["epsilon"] <= pairs["local"]).all()
+    silent = sorted(set(range(6)) - set(found.owners.tolist()))
+    assert silent or kind != "without_replacement_sgd"
+    assert (pairs.loc[pairs["client"].isin(silent), "local"] > 0.0).all(), "others released what it holds, too"
+
+
+def test_the_ledger_says_that_it_does_not_count_other_holders():
+    report = network(scenario("decentralized_sgd", updates=18, **HELD), observers=[0])
+    assert "not counting what other clients that hold the same example release" in report.statement
+    assert report.statement.endswith("the accounts of observers count these, too")
+    alone = network(scenario("decentralized_sgd", updates=18), observers=[0])
+    assert "hold the same example" not in alone.statement
+    # of three full-rate releases of several clients each
+    assert (report.pairs["local"] > 1.3 * alone.pairs["local"]).all()
 
 
 class Straight:
