@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
+from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
 from simfl.privacy.releases import Releases
@@ -154,6 +155,7 @@ class Network:
         self.count = self.setup.scenario.clients.count
         self._prepared: tuple[dict[int, int], NDArray[np.float64], NDArray[np.float64]] | None = None
         self._checked: dict[tuple[Observer, Sees], bool] = {}
+        self._residues: tuple[dict[int, int], Residues, Residues] | None = None
 
     # -- who -----------------------------------------------------------------------------------
 
@@ -362,6 +364,47 @@ class Network:
             known |= new
             new = np.any(self._holds[new], axis=0) & others & ~known
         return np.flatnonzero(known)
+
+    def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
+        """Whether a view of some rows has all their directions, by exact arithmetic on the recorded coefficients.
+
+        Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may tell a
+        gradient by itself.
+        """
+        std, distinct = self._own_noise, sorted(set(rows))
+        own = std is not None and bool(np.all(std > 0.0))
+        if own and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
+            return True
+        if self._residues is None or not all(row in self._residues[0] for row in distinct):
+            many = {*distinct, *(self._prepared[0] if self._prepared else ())}
+            many.update(one.read for one in self.knowledge.batches)
+            found, *residues = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(found)}, *residues
+        places, a, b = self._residues
+        chosen = [places[row] for row in distinct]
+        a, b = self._without((a[chosen], b[chosen]), observer)
+        noise = b if std is None else a[:, std > 0.0]
+        rank = rank_modulo(noise)
+        return rank <= view.rank and (own or rank_modulo(np.concatenate((noise, a[:, ~view.exposed]), axis=1)) == rank)
+
+    def closed_view(
+        self,
+        rows: Sequence[int],
+        a: NDArray[np.float64],
+        b: NDArray[np.float64],
+        observer: Observer,
+        needed: NDArray[np.int64] | None = None,
+    ) -> View | None:
+        """Return the view of the closure of rows; None where rounding may hide a part of it (see `resolved`).
+
+        Args:
+            rows: what the observer saw.
+            a, b, observer, needed: as in `closure`.
+        """
+        needed = self.needed(a, observer) if needed is None else needed
+        view = self.view(*self.closure(a, b, observer, needed))
+        reads = [self.knowledge.batches[gradient].read for gradient in needed.tolist()]
+        return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(
         self,
@@ -596,7 +639,9 @@ class Network:
             nothing = np.full(len(clients), math.nan)
             pairwise_mu, pairwise = nothing, nothing
             if self.check(observer, sees) and work <= MOST_WORK:
-                pairwise_mu, pairwise = self.spent(self.view(*self.closure(a, b, observer, needed)), clients)
+                view = self.closed_view(rows, a, b, observer, needed)
+                if view is not None:
+                    pairwise_mu, pairwise = self.spent(view, clients)
             known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(
                 {

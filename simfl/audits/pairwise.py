@@ -246,12 +246,13 @@ class PairwiseAudit(Audit):
             return 0.0, "pairwise", 0.0
         if math.isnan(local):
             return math.nan, "local", math.nan
+        closed = network.closed_view(rows, a, b, self.who) if checked else None
         pairwise, published = (
-            float(network.spent(network.view(*matrices), [self.client])[1][0])
-            for matrices in (network.closure(a, b, self.who), (a, b))
+            math.inf if view is None else float(network.spent(view, [self.client])[1][0])
+            for view in (closed, network.view(a, b))
         )
         published = min(published, pairwise, local)
-        return (pairwise, "pairwise", published) if checked and pairwise < local else (local, "local", published)
+        return (pairwise, "pairwise", published) if pairwise < local else (local, "local", published)
 
     def _made_up(
         self, signals: NDArray[Any], rates: NDArray[Any], inner: NDArray[Any], squared: NDArray[Any]

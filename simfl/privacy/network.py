@@ -39,9 +39,12 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-#: A row that others make up but for so much of its norm says nothing more. What is sent are 32-bit numbers, whose last
-#: bit is 6e-8 of them; the forms are of 64-bit numbers.
+#: A row that others make up but for so much of its norm says nothing more, to an attack on 32-bit numbers, whose last
+#: bit is 6e-8 of them.
 DEPENDENT = 1e-12
+#: The same in a view that is accounted for: what rounding leaves of a row that others make up. A direction that this
+#: takes for none is found by its exact rank (`simfl.audits.network.Network.resolved`).
+UNRESOLVED = 1e-14
 #: What is taken for rounding where exact arithmetic would give 0 or 1.
 ROUNDING = 1e-8
 
@@ -75,7 +78,9 @@ class View:
         #: Which gradients it sees something of without noise; bool [n].
         self.exposed: NDArray[np.bool_] = np.any(a[bare] != 0.0, axis=0)
         a, b = (one[~bare] / size[~bare, None] for one in (a, b))
-        _, triangle, order, rank = _decomposed(b)
+        _, triangle, order, rank = _decomposed(b, UNRESOLVED)
+        #: Of B, as far as rounding shows it.
+        self.rank = rank
         first, rest = order[:rank], order[rank:]
         #: W, f64 [rank, n].
         self.whitened: Matrix = scipy.linalg.solve_triangular(triangle[:rank, :rank], a[first], trans="T")
@@ -93,7 +98,8 @@ class View:
         view = cls.__new__(cls)
         heard = np.any(a != 0.0, axis=0)
         rows, _ = _different(a[:, heard] * std[heard], a[:, :0])
-        basis = row_space(rows)
+        basis = row_space(rows, UNRESOLVED)
+        view.rank = len(basis)
         view.exposed = np.zeros(a.shape[1], dtype=bool)
         view.whitened, view.std = np.zeros((len(basis), a.shape[1]), order="F"), std
         view.whitened[:, heard] = basis / std[heard]
@@ -105,7 +111,7 @@ class View:
         view = cls.__new__(cls)
         view.exposed = std == 0.0
         view.std = np.where(view.exposed, np.inf, std)
-        view.whitened = np.diag(1.0 / view.std)
+        view.whitened, view.rank = np.diag(1.0 / view.std), len(std)
         return view
 
     def m(self, columns: NDArray[np.int64] | slice = slice(None)) -> Matrix:
@@ -191,18 +197,23 @@ def _largest(
     return float(sum(rows[:, other].max(axis=1).sum() for other in others))
 
 
-def row_space(rows: Matrix) -> Matrix:
-    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone."""
+def row_space(rows: Matrix, dependent: float = DEPENDENT) -> Matrix:
+    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone.
+
+    Args:
+        rows: f64 [r, n].
+        dependent: the share of a row that others leave over, at which it counts as made up by them.
+    """
     size = np.linalg.norm(rows, axis=1)
-    basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None])
+    basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None], dependent)
     return basis[:, :rank].T
 
 
-def _decomposed(rows: Matrix) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
+def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
     """Return Q [n, k], R [k, r], the order of the rows and their rank: rows[order] = (Q R)^T, R's diagonal falling."""
     tall, square = np.linalg.qr(rows.T)  # in blocks, and fast; what follows is small
     small, triangle, order = scipy.linalg.qr(square, mode="economic", pivoting=True)
-    rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
+    rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > dependent))
     return tall @ small, triangle, order, rank
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import Correlation, noise_matrix
+from simfl.privacy.exact import PRIME, Residues, product_modulo, residues
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Entries of the matrices that are held at a time: two gigabytes of them.
@@ -232,6 +233,18 @@ class Knowledge:
         a, b = result[:, :columns], result[:, columns:]
         return a, b if made is None else (made.T @ b.T).T
 
+    def residues(self, rows: Collection[int], noises: bool = True) -> tuple[list[int], Residues, Residues]:
+        """Return the different rows in rising order, and their A and B as `matrices`, exactly, modulo `PRIME`."""
+        wanted = sorted(set(rows))
+        columns, result = len(self.batches), np.zeros((len(wanted), self.width(noises)), dtype=np.int64)
+        width = columns + noises * len(self.noises)
+        for place, (_, values) in enumerate(self.walk(wanted, noises, exact=True)):
+            result[place, :width] = values
+        a, b = result[:, :columns], result[:, columns:width]
+        if noises and self.correlation is not None:
+            b = product_modulo(b, residues(noise_matrix(self.correlation, self.noises)[0]))
+        return wanted, a, b
+
     def width(self, noises: bool) -> int:
         """Return the coefficients of a row of the matrices while they are made."""
         columns = len(self.batches)
@@ -239,26 +252,33 @@ class Knowledge:
             return columns + noises * len(self.noises)
         return columns + max(noise_matrix(self.correlation, self.noises)[0].shape)
 
-    def walk(self, rows: Collection[int], noises: bool = False) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def walk(
+        self, rows: Collection[int], noises: bool = False, exact: bool = False
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield some rows in rising order, and what is in each: f64 [batches], with the noises behind these if wanted.
 
-        What is held at a time are the rows that some later one reads.
+        What is held at a time are the rows that some later one reads. Exact: int64, residues modulo `PRIME`.
         """
         columns, count = len(self.batches), max(rows, default=-1) + 1
-        last = self._last_reads(count)
-        alive: dict[int, NDArray[np.float64]] = {}
+        last, kept = self._last_reads(count), set(rows)
+        coefs, gains, shares = self._coefs, self._gain, self._share
+        if exact:
+            coefs, gains, shares = (residues(np.array(one)) for one in (coefs, gains, shares))
+        alive: dict[int, NDArray[Any]] = {}
         begin = 0
         for row in range(count):
             end = self._ends[row]
-            if last[row] > row or row in rows:
-                values = np.zeros(columns + noises * len(self.noises))
+            if last[row] > row or row in kept:
+                values = np.zeros(columns + noises * len(self.noises), dtype=np.int64 if exact else np.float64)
                 for at in range(begin, end):
-                    values += self._coefs[at] * alive[self._terms[at]]
+                    values += coefs[at] * alive[self._terms[at]]
                 if self._batch[row] >= 0:
-                    values[self._batch[row]] += self._gain[row]
+                    values[self._batch[row]] += gains[row]
                 if noises and self._noise[row] >= 0:
-                    values[columns + self._noise[row]] += self._share[row]
-                if row in rows:
+                    values[columns + self._noise[row]] += shares[row]
+                if exact:
+                    values %= PRIME
+                if row in kept:
                     yield row, values
                 if last[row] > row:
                     alive[row] = values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -328,6 +329,31 @@ def test_a_message_that_nobody_recorded_is_refused(monkeypatch):
     for account in (network, reconstruct):
         with pytest.raises(ScenarioError, match="not certified: node 3 has a state that does not follow from"):
             account(content)
+
+
+@pytest.mark.parametrize("rest", [0.0, 1e-16, 1e-13])
+def test_a_small_difference_of_two_messages_is_not_lost_to_rounding(rest):
+    """Who sees x and x + rest * y knows y, however small the rest is."""
+    found = Network(scenario("async_sgd", updates=40))
+    known = found.knowledge
+    other = [one for one in known.messages if one.source == 1][-1]
+    seen = [one for one in known.messages if one.target == 0 and one.came_s < math.inf][-1]
+    before = network(found, observers=[0]).pairs.set_index("client").loc[1]
+    found = Network(found.setup)
+    known = found.knowledge
+    nearly = known.add(((seen.row, 1.0), (other.row, rest)))
+    known.messages.append(replace(seen, row=nearly))
+    after = network(found, observers=[0]).pairs.set_index("client").loc[1]
+    if rest == 0.0:
+        assert after["pairwise_mu"] == pytest.approx(before["pairwise_mu"])
+    elif rest == 1e-16:  # below what rounding leaves: no account of the view is certified
+        assert np.isnan(after["pairwise_mu"])
+        assert (after["account"], after["epsilon"]) == ("local", after["local"])
+    else:
+        a = found.matrices([*found.seen(found.observer([0])), other.row], found.observer([0]))
+        exact = found.view(*found.closure(*a, found.observer([0])))  # as if it saw y itself
+        assert after["pairwise_mu"] == pytest.approx(found.spent(exact, [1])[0][0], rel=1e-2)
+        assert after["pairwise_mu"] > 1.01 * before["pairwise_mu"]
 
 
 HELD = {"data": {"set": "digits", "partition": {"kind": "resample", "size": 160}}}
