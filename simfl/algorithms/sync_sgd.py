@@ -148,8 +148,9 @@ class SyncSGD(Algorithm):
 
         def arrived() -> None:
             if not came.triggered:
-                for row in state if network.witness is not None else ():
-                    network.witness.shown(source, k, row)
+                for row in state:
+                    if network.witness is not None:
+                        network.witness.shown(source, k, row)
                 came.succeed(True)
 
         leaves_s = self.world.availability.leaves_s(k)

@@ -36,7 +36,7 @@ from simfl.tape.knowledge import MOST_ENTRIES, Sight
 Sees = Literal["messages", "neighbour_sums"]
 
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
-Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
+Matrices = tuple[NDArray[Any], NDArray[Any]]
 
 #: Who sees everything that anybody sends.
 LINKS = "links"
@@ -378,8 +378,8 @@ class Network:
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
             many.update(one.read for one in self.knowledge.batches)
-            found, *residues = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
-            self._residues = {row: place for place, row in enumerate(found)}, *residues
+            found, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(found)}, a, b
         places, a, b = self._residues
         chosen = [places[row] for row in distinct]
         a, b = self._without((a[chosen], b[chosen]), observer)

@@ -29,7 +29,7 @@ def residues(values: NDArray[np.float64]) -> Residues:
 
 def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the residues of whole numbers below 2^53; several times as fast as the operator."""
-    rest = whole - PRIME * np.floor(whole * (1.0 / PRIME))
+    rest: NDArray[np.float64] = whole - PRIME * np.floor(whole * (1.0 / PRIME))
     rest[rest < 0.0] += PRIME
     rest[rest >= PRIME] -= PRIME
     return rest

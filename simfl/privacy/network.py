@@ -173,7 +173,8 @@ class View:
             squared = np.minimum(squared, held @ local)
         bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
         squared[holders[:, bare].any(axis=1)] = math.inf
-        return np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
+        found: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
+        return found
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
         """Return d with M <= diag(d) for some gradients, f64 [k]; infinite for what is seen without noise.

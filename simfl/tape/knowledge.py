@@ -250,7 +250,7 @@ class Knowledge:
         columns = len(self.batches)
         if not noises or self.correlation is None:
             return columns + noises * len(self.noises)
-        return columns + max(noise_matrix(self.correlation, self.noises)[0].shape)
+        return columns + max(map(int, noise_matrix(self.correlation, self.noises)[0].shape))
 
     def walk(
         self, rows: Collection[int], noises: bool = False, exact: bool = False
@@ -261,15 +261,17 @@ class Knowledge:
         """
         columns, count = len(self.batches), max(rows, default=-1) + 1
         last, kept = self._last_reads(count), set(rows)
-        coefs, gains, shares = self._coefs, self._gain, self._share
-        if exact:
-            coefs, gains, shares = (residues(np.array(one)) for one in (coefs, gains, shares))
+        coefs, gains, shares = (
+            residues(np.array(one)).tolist() if exact else one for one in (self._coefs, self._gain, self._share)
+        )
         alive: dict[int, NDArray[Any]] = {}
         begin = 0
         for row in range(count):
             end = self._ends[row]
             if last[row] > row or row in kept:
-                values = np.zeros(columns + noises * len(self.noises), dtype=np.int64 if exact else np.float64)
+                values: NDArray[Any] = np.zeros(
+                    columns + noises * len(self.noises), dtype=np.int64 if exact else np.float64
+                )
                 for at in range(begin, end):
                     values += coefs[at] * alive[self._terms[at]]
                 if self._batch[row] >= 0:
