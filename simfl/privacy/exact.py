@@ -35,15 +35,6 @@ def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:
     return rest
 
 
-def product_modulo(a: Residues, b: Residues) -> Residues:
-    """Return the product of two matrices of residues."""
-    total = np.zeros((len(a), b.shape[1]))
-    for begin in range(0, a.shape[1], BLOCK):
-        part = slice(begin, begin + BLOCK)
-        total = _residues(total + a[:, part].astype(np.float64) @ b[part].astype(np.float64))
-    return total.astype(np.int64)
-
-
 def rank_modulo(rows: Residues) -> int:
     """Return the rank of a matrix of residues, by elimination, a block of rows at a time."""
     reduced, pivots = np.zeros((0, rows.shape[1])), np.zeros(0, dtype=np.int64)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import Correlation, noise_matrix
-from simfl.privacy.exact import PRIME, Residues, product_modulo, residues
+from simfl.privacy.exact import PRIME, Residues, residues
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Entries of the matrices that are held at a time: two gigabytes of them.
@@ -242,7 +242,9 @@ class Knowledge:
             result[place, :width] = values
         a, b = result[:, :columns], result[:, columns:width]
         if noises and self.correlation is not None:
-            b = product_modulo(b, residues(noise_matrix(self.correlation, self.noises)[0]))
+            made = noise_matrix(self.correlation, self.noises)[0]
+            made.data = residues(made.data)  # of few products each, which int64 holds
+            b = (made.T @ b.T).T % PRIME
         return wanted, a, b
 
     def width(self, noises: bool) -> int:
