@@ -64,9 +64,10 @@ class NetworkReport:
         pairs: a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
             "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops;
             `messages` that came; mu of Gaussian views, without amplification by sampling: as published
-            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute) and of who sees
-            each gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local`
-            (the ledger's); `epsilon`, the smaller of those certified, and by which `account`.
+            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute or rounding may hide
+            a part) and of who sees each gradient (`local_mu`); epsilons, with amplification: `published` (not
+            certified), `pairwise`, `local` (see `local_epsilons`); `epsilon`, the smaller of those certified, and by
+            which `account`.
         edges: a row for every link that carried something: `source`, `target`, named as observers are, and `messages`.
     """
 

@@ -21,7 +21,8 @@ repeats what u said gives v up to Delta/sigma. So there are two numbers:
 - `published`: of the view alone, as papers on gossip compute it. It takes gradients as fixed, and may be too small.
 
 Under Poisson sampling, or batches of fixed size, an example is in each mini-batch by chance, and mu counts as if it
-were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases.
+were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases: this
+is proved of `pairwise` only. Where several clients hold an example, P holds gradients of all of them.
 
 Both are at most the local mu, of an observer who sees each of u's gradients by itself: where every gradient has a noise
 of its own, M <= S^-2 with S their standard deviations, and the smaller of the two sums counts.
