@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.audits.listening import Kept, Listener, Observer, Values, hops_from
-from simfl.audits.network import LINKS, network
+from simfl.audits.network import LINKS, local_epsilons, network, statement_of
 from simfl.audits.pairing import Coins, Pairs, pairs_of
 from simfl.audits.separation import area, right_pairs, true_positive_rates
 from simfl.audits.statistics import default_guesses, pair_lower_bound
@@ -280,7 +280,7 @@ def _accounts(
     if ledger is None:
         return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified"
     releases = simulation.account()
-    epsilon, statement = ledger.final_epsilon(releases, "local_transcript"), ledger.statement_of(releases)
+    epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds says nothing of what comes to it.
     bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
     found = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}

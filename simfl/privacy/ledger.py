@@ -376,17 +376,27 @@ class Ledger:
         epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
-    def epsilon_of_views(self, views: Sequence[tuple[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
+    def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
         """Return epsilon of releases whose noise is not the clients' own, by the Renyi accountant at integer orders.
 
         Args:
-            views: (client, {(batch size, level): count}) each, as if this were all that somebody saw of the client.
+            views: {client: {(batch size, level): count}} each, the releases of all that hold an example.
         """
         other = copy.copy(self)
         other._table = self._views
-        compositions = [self._composition(int(self.sizes[client]), kinds) for client, kinds in views]
+        compositions = [
+            tuple(part for client, kinds in view.items() for part in self._composition(int(self.sizes[client]), kinds))
+            for view in views
+        ]
         found = other._renyi(compositions)
         return np.array([found[composition] for composition in compositions])
+
+    def epsilon_of_all(self, releases: Releases) -> float:
+        """Return epsilon of an example that every client holds, by the Renyi accountant; NaN if not certified."""
+        if not self.certifies(releases):
+            return math.nan
+        whole = tuple(part for one in self.compositions(releases, "local_transcript") for part in one)
+        return self._renyi([whole])[whole]
 
     def _tight(self, composition: Composition) -> float:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)

@@ -157,16 +157,23 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection whose ledger says that it does not count what a model to go on from has released."""
+    """Return the protection whose ledger says what else was released of the same data, and is not counted."""
     start, ledger = setup.start, protection.ledger
-    if start is None or ledger is None:
+    if ledger is None:
         return protection
-    what = f"what training the model that it starts from ({start.path}) released of the same data"
-    uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=what))
-    if not ledger.certified:
-        return uncounted
-    warning = f"init.from: epsilon covers this run alone, not counting {what}; add what that run spent on the same data"
-    return dataclasses.replace(uncounted, warnings=(*protection.warnings, warning))
+    uncounted, warnings = [], protection.warnings
+    if setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders:
+        uncounted.append("what other clients that hold the same example release")
+    if start is not None:
+        what = f"what training the model that it starts from ({start.path}) released of the same data"
+        uncounted.append(what)
+        if ledger.certified:
+            covers = f"init.from: epsilon covers this run alone, not counting {what}"
+            warnings = (*warnings, f"{covers}; add what that run spent on the same data")
+    if not uncounted:
+        return protection
+    ledger = ledger.with_terms(uncounted=" and ".join(uncounted))
+    return dataclasses.replace(protection, ledger=ledger, warnings=warnings)
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
