@@ -351,6 +351,9 @@ class Queues(Network):
     def take_in(self, message: Message) -> None:
         """Bytes pass the downlink as they come; those that come faster than it takes them wait."""
         now, target = self.clock.now, message.target
+        if math.isinf(self.downlink(target)):
+            self.arrive(message)
+            return
         need = message.size / self.downlink(target)
         begin = max(now - min(message.paced_s, need), self._free["down", target])
         end = self._free["down", target] = max(now, begin + need)

@@ -96,7 +96,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
         },
         "slowdowns": one([], [{"clients": [0, 1], "factor": 2.5, "from": 1.0, "until": 2.0}]),
         "links": {
-            "latency": one("3 ms", exponential("8 ms"), {"kind": "uniform", "low": "1 ms", "high": "20 ms"}),
+            "latency": one(exponential("8 ms"), {"kind": "uniform", "low": "1 ms", "high": "20 ms"}),
             "bandwidth": one(None, pace()),
             "uplink": one(None, pace()),
             "downlink": one(None, pace()),
