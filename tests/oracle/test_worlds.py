@@ -51,7 +51,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
             "concurrency": one(None, count // 2),
             "after_update": "wait" if special else "continue",
         },
-        "gossip_learning": {"period": between(0.02, 0.1)},
+        "gossip_learning": {"period": between(0.01, 0.05)},
     }[family]
     policy = (None, "wait", "wait", "drop", None, "down_weight")[number % 6]
     if policy and algorithm.get("delays") != "cyclic":
@@ -64,8 +64,11 @@ def drawn(family: str, number: int) -> dict[str, Any]:
     cuts = [
         {"groups": [group], "from": begin, "until": end},
         {"groups": [[1]], "from": 0.5 * (begin + end), "until": end + 0.1},
-        {"groups": [[count - 1], [0, 2]], "from": later, **({"until": again} if waits else {})},
+        {"groups": [[count - 1], [0, 2]], "from": later, "until": again},
+        {"groups": [[count - 1]], "from": later, **({"until": again} if waits else {})},
     ]
+    # Shorter than a message takes: what is cut then begins anew when its last byte has left.
+    flaps = [{"groups": [group], "from": t, "until": t + between(1e-3, 1e-2)} for t in np.arange(0.11, SECONDS, 0.1)]
     back, churn = span(0.5), {"up": exponential("400 ms"), "down": exponential("60 ms")}
     absences: list[dict[str, Any]] = [
         {"clients": [0], "offline": [list(span(0.5))], **one({}, {"every": 1.3})},
@@ -105,7 +108,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
             "fifo": one(True, False, False),
             "overhead": one(0, 40),
             "sharing": ("fifo", "fair", "fifo", "by_latency")[number % 4],
-            "partitions": [cut for cut in cuts if one(True, False)],
+            "partitions": [cut for cut in cuts if one(True, False)] + flaps[: len(flaps) * (number // 2 % 2)],
         },
         "availability": [rule for rule in absences if one(True, True, False)],
         "server": {**server, "offline": one([], [list(down)])} if served else {},
