@@ -205,14 +205,21 @@ class Network:
         self._cuts.sort(key=lambda cut: cut[:2])
 
     def uplink(self, node: int) -> float:
-        return (self.taking.uplink if node == self.server else self.links.uplink) or math.inf
+        return self._last("uplink", [node]) or math.inf
 
     def downlink(self, node: int) -> float:
-        return (self.taking.downlink if node == self.server else self.links.downlink) or math.inf
+        return self._last("downlink", [node]) or math.inf
 
-    @property
-    def bandwidth(self) -> float:
-        return self.links.bandwidth or math.inf
+    def bandwidth(self, source: int, target: int) -> float:
+        return self._last("bandwidth", [source, target]) or math.inf
+
+    def _last(self, name: str, nodes: list[int]) -> float | None:
+        """Return what the last rule says that names one of the nodes, else what holds for everybody."""
+        found = getattr(self.taking if name != "bandwidth" and nodes == [self.server] else self.links, name)
+        for rule in self.links.rules:
+            if getattr(rule, name) is not None and not {*nodes}.isdisjoint(rule.clients):
+                found = getattr(rule, name).value
+        return found
 
     def cuts(self, one: int, other: int) -> Iterator[tuple[float, float]]:
         """Yield when two nodes do not reach each other, in the order in which that begins."""
@@ -335,7 +342,7 @@ class Queues(Network):
     def carry(self, message: Message) -> None:
         latency, source, link = self.launch(message), message.source, (message.source, message.target)
         begin = max(self.clock.now, self._free[link], self._free["up", source])
-        message.paced_s = message.size / min(self.bandwidth, self.uplink(source))
+        message.paced_s = message.size / min(self.bandwidth(*link), self.uplink(source))
         end = self._free[link] = begin + message.paced_s
         if self.uplink(source) < math.inf:  # in order: a message that waits for its link holds up those behind it
             self._free["up", source] = begin + message.size / self.uplink(source)
@@ -373,13 +380,13 @@ class Flows(Network):
         message.lost, message.over, message.left = latency is None, False, float(message.size)
         message.weight = 1.0 / max(latency or 0.0, 1e-6) if self.links.sharing == "by_latency" else 1.0
         cut = next((cut for cut in self.cuts(message.source, message.target) if now < cut[1]), None)
+        attempt = message.resends
         if cut is not None and not message.lost:
-            attempt = message.resends
             self.clock.at(cut[0], lambda: self._sever(message, attempt, cut[1]))
-        self.clock.at(now + (latency or 0.0), lambda: self._begin(message))
+        self.clock.at(now + (latency or 0.0), lambda: self._begin(message, attempt))
 
-    def _begin(self, message: Message) -> None:
-        if not message.over:
+    def _begin(self, message: Message, attempt: int) -> None:
+        if not message.over and message.resends == attempt:
             self._pass_time()
             self._flows.append(message)
             self._share()
@@ -407,7 +414,7 @@ class Flows(Network):
         for flow in self._flows:
             source, target, flow.rate = flow.source, flow.target, math.inf
             room["up", source], room["down", target] = self.uplink(source), self.downlink(target)
-            room[source, target] = self.bandwidth
+            room[source, target] = self.bandwidth(source, target)
             for place in (("up", source), ("down", target), (source, target)):
                 crossing[place].append(flow)
         while crossing:

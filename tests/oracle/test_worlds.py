@@ -68,7 +68,9 @@ def drawn(family: str, number: int) -> dict[str, Any]:
         {"groups": [[count - 1]], "from": later, **({"until": again} if waits else {})},
     ]
     # Shorter than a message takes: what is cut then begins anew when its last byte has left.
-    flaps = [{"groups": [group], "from": t, "until": t + between(1e-3, 1e-2)} for t in np.arange(0.11, SECONDS, 0.1)]
+    flaps = [
+        {"groups": [group], "from": t, "until": t + between(1e-3, 1e-2)} for t in np.arange(0.11, SECONDS, 0.1).tolist()
+    ]
     back, churn = span(0.5), {"up": exponential("400 ms"), "down": exponential("60 ms")}
     absences: list[dict[str, Any]] = [
         {"clients": [0], "offline": [list(span(0.5))], **one({}, {"every": 1.3})},
@@ -103,6 +105,7 @@ def drawn(family: str, number: int) -> dict[str, Any]:
             "bandwidth": one(None, pace()),
             "uplink": one(None, pace()),
             "downlink": one(None, pace()),
+            "rules": one([], [{"clients": [0, 2], "uplink": pace()}, {"clients": [2, 3], "bandwidth": pace()}]),
             "loss": one(0, 0.1, 0.3),
             "resend_timeout": between(0.01, 0.1),
             "fifo": one(True, False, False),
