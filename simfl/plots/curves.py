@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import LINE_STYLES, color_of, name_of, style
-from simfl.records import Run, read
+from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
 from simfl.records.display import Scale, scale_bytes, scale_time
-from simfl.records.sweeps import is_sweep, open_groups
+from simfl.records.sweeps import Sweep, is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ PNG_DPI = 200
 
 
 def plot(
-    runs: Run | str | Path | Sequence[Run | str | Path],
+    runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
     x: str = "time",
     y: str = "test_accuracy",
     ax: Axes | None = None,
@@ -84,8 +84,8 @@ def plot(
     An algorithm has the same colour in every figure; several runs of one algorithm differ in the style of the line.
 
     Args:
-        runs: one or several runs, or their folders; with the folder of a sweep among them, the means of groups of runs
-            are drawn, as `plot_groups` does.
+        runs: one or several runs, or their folders; with a sweep among them, the means of groups of runs are drawn, as
+            `plot_groups` does.
         x: one of `X_AXES`.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
@@ -94,13 +94,13 @@ def plot(
     Returns:
         The axes, to be changed further or given to `save`.
     """
-    given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
-    folders = [run.folder if isinstance(run, Run) else Path(run) for run in given]
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
+    folders = folders_of(given)
     if labels is None and any(is_sweep(folder) for folder in folders):
         from simfl.plots.groups import plot_groups  # which is made of what is here
 
         return plot_groups(open_groups(folders)[0], x, y, ax=ax)
-    opened = [run if isinstance(run, Run) else read(run) for run in given]
+    opened = [one if isinstance(one, Run) else read(folder) for one, folder in zip(given, folders, strict=True)]
     if not opened:
         raise ScenarioError("plot: expected at least one run, found none")
     if x not in X_AXES:
@@ -135,10 +135,11 @@ def plot(
     return ax
 
 
-def thumbnail(run: Run) -> bytes:
+def thumbnail(run: Run | str | Path) -> bytes:
     """Return a small figure of a run as PNG: its test accuracy, or its loss where there is none, over virtual time."""
     from matplotlib.figure import Figure
 
+    run = run if isinstance(run, Run) else read(run)
     with style():
         figure = Figure(figsize=(4.0, 2.4), layout="constrained")
         undefined = bool(run.metrics["test_accuracy"].isna().all())
@@ -149,16 +150,20 @@ def thumbnail(run: Run) -> bytes:
 
 
 def check_y(y: str, runs: Iterable[Run]) -> None:
-    """Refuse what is no column of metrics, and runs that lack one which is only there where it was asked for."""
+    """Reject a column of metrics that a run does not have, and name the columns that all of the runs have."""
     opened = list(runs)
-    known = dict.fromkeys([*Y_AXES, *(name for run in opened for name in run.measures)])
-    if y not in known:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(known)}, found {y!r}{nearest(y, known)}")
+    shared = (
+        [name for name in opened[0].metrics.columns if all(name in run.metrics for run in opened)] if opened else []
+    )
+    if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
+        raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
     for run in opened:
         if y not in run.metrics.columns:
             how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
             how = how if y in Y_AXES else "its model has no such metric"
-            raise DataError(f"{run.folder}: this run measured no {measure_label(y)}; {how}")
+            raise DataError(
+                f"{run.folder}: this run measured no {measure_label(y)}; {how}, or choose one of {', '.join(shared)}"
+            )
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:

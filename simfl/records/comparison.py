@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import ScenarioError, nearest
+from simfl.errors import ScenarioError, nearest, to_path
 from simfl.records.display import show_share
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
@@ -84,8 +84,9 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
 
 def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path]) -> list[Path]:
     """Return the folders of runs and sweeps, of one or several."""
-    given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
-    return [one.folder if isinstance(one, Run | Sweep) else Path(one) for one in given]
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
+    expected = "the folders of runs or of a sweep"
+    return [one.folder if isinstance(one, Run | Sweep) else to_path(one, expected) for one in given]
 
 
 def compare(

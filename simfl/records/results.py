@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
@@ -290,7 +290,7 @@ def read(folder: str | Path, **given: Any) -> Run:
     Raises:
         DataError: no such folder, or not one of a run.
     """
-    path = Path(folder)
+    path = to_path(folder, "the folder of a run")
     if not path.is_dir():
         raise DataError(f"{path}: expected the folder of a run, found {'a file' if path.exists() else 'nothing there'}")
     if not RunFolder(path).manifest_path.exists():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, to_path
 from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
@@ -48,7 +48,7 @@ def write_report(
         DataError: a folder that is no run and no sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
-    place = Path(out)
+    place = to_path(out, "out: the path of an HTML file")
     text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
     partial = place.with_name(place.name + ".partial")
     try:

@@ -22,7 +22,7 @@ import numpy as np
 from simfl import signals
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, to_path
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
@@ -113,6 +113,7 @@ def run(
         RunError: the run failed; what was measured until then is in its folder.
     """
     every_s = parse_interval(checkpoint_every)
+    root = to_path("results" if out is None else out, "out: a folder")
     chosen = choose_device(device)
     if isinstance(scenario, Setup) and Own(model, data):
         raise ScenarioError("run: model and data: expected none beside what prepare returned; give them to prepare")
@@ -121,7 +122,7 @@ def run(
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
         try:
-            folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
+            folder = RunFolder.create(root, setup.scenario.name, run_id)
             return simulation.run(folder)
         finally:
             simulation.release()
@@ -156,8 +157,9 @@ def resume(
     """
     every_s = parse_interval(checkpoint_every)
     # Who was killed when it had just begun to be resumed has no manifest.
-    begun = (Path(folder) / FILE).exists() and not RunFolder(Path(folder)).manifest_path.exists()
-    found = Run(Path(folder)) if begun else read(folder)
+    path = to_path(folder, "the folder of a run")
+    begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
+    found = Run(path) if begun else read(path)
     if not begun and found.status in FINISHED:
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
     since = read_checkpoint(found.folder / FILE)

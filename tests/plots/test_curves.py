@@ -152,3 +152,15 @@ def test_no_runs_no_folder_no_format(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot write the figure"):
         save(ax, tmp_path / "file" / "figure.png")
+
+
+def test_only_columns_of_the_runs_are_offered(make_run):
+    folder = make_run()
+    with pytest.raises(ScenarioError) as wrong:
+        simfl.plot(folder, y="accuracy")
+    offered = str(wrong.value).partition("expected one of ")[2].partition(", found")[0].split(", ")
+    assert offered == list(read(folder).metrics.columns)
+    with pytest.raises(
+        DataError, match=r"measured no macro F1; set evaluate.metrics: \[macro_f1\], or choose one of time_s"
+    ):
+        simfl.plot(folder, y="macro_f1")
