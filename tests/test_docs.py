@@ -5,8 +5,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from simfl.algorithms import ALGORITHMS
+from simfl.cli.app import app
 from simfl.reproduction import PAPERS
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
@@ -46,6 +48,26 @@ def test_every_algorithm_is_in_the_catalogue():
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     catalogue = page.partition("## What an update")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", catalogue, re.MULTILINE)) == set(ALGORITHMS)
+
+
+def command_of(words):
+    """Return the command that words of a command line name, and the words after it."""
+    command, rest = get_command(app), list(words)
+    while rest and hasattr(command, "list_commands") and rest[0] in command.list_commands(None):
+        command = command.resolve_command(None, [rest.pop(0)])[1]
+    return command, rest
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_their_options_exist(page):
+    text = re.sub(r"\\\\\n", " ", page.read_text(encoding="utf-8"))
+    blocks = "\n".join(re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL))
+    for line in [*re.findall(r"^(?:\$ )?simfl (.*)$", blocks, re.MULTILINE), *re.findall(r"`simfl ([^`]*)`", text)]:
+        command, rest = command_of(line.split(" #")[0].split())
+        assert command.name != "simfl" or not rest or not re.fullmatch(r"[a-z]\w*", rest[0]), f"no command: simfl {line}"
+        options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
+        told = {word.split("=")[0].rstrip(",.") for word in rest if re.match(r"--?[a-z]", word)}
+        assert told <= options, f"simfl {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

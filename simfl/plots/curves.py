@@ -13,7 +13,7 @@ from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import LINE_STYLES, color_of, name_of, style
 from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
-from simfl.records.display import Scale, scale_bytes, scale_time
+from simfl.records.display import Scale, scale_bytes, scale_time, show_number, show_range
 from simfl.records.sweeps import Sweep, is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
@@ -229,19 +229,13 @@ def describe_noise(run: Run) -> str:
     privacy = run.privacy
     if privacy is None:
         return ""
-    if privacy.get("mechanism") == "gaussian_unclipped":
-        return f"noise {privacy.get('noise_std'):g}, unclipped"
-    parts = []
-    for name, letter, unit in (
-        ("noise_multiplier", "z", ""),
-        ("epsilon_per_release", "ε", " per release"),
-        ("clipping_norm", "C", ""),
-    ):
-        value = privacy.get(name)
-        if isinstance(value, list):
-            parts.append(f"{letter} = {min(value):g} to {max(value):g}{unit}")
-        elif value is not None:
-            parts.append(f"{letter} = {value:g}{unit}")
+    noise = run.noise
+    if "noise_std" in noise:
+        return f"noise {show_range(*noise['noise_std'])}, unclipped"
+    letters = {"noise_multiplier": ("z", ""), "epsilon_per_release": ("ε", " per release")}
+    parts = [f"{letters[name][0]} = {show_range(*ends)}{letters[name][1]}" for name, ends in noise.items()]
+    if privacy.get("clipping_norm") is not None:
+        parts.append(f"C = {show_number(privacy['clipping_norm'])}")
     return ", ".join(parts)
 
 

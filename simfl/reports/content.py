@@ -87,6 +87,7 @@ class Privacy:
     Attributes:
         label: of the group.
         statement: the ledger's words.
+        noise: that was used, over clients.
         check: claim against account of one run; None where it could not be made.
         problem: why not.
         spent: the smallest and the largest epsilon of a client, NaN where nothing is certified.
@@ -94,6 +95,7 @@ class Privacy:
 
     label: str
     statement: str
+    noise: str
     check: Check | None
     problem: str
     spent: tuple[float, float]
@@ -404,7 +406,8 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
             found = check(run)
         except (SimflError, ValueError) as error:
             problem = str(error).splitlines()[0]
-    return Privacy(part.label, statement or (found.statement if found else ""), found, problem, spent)
+    words = statement or (found.statement if found else "")
+    return Privacy(part.label, words, describe_noise(run), found, problem, spent)
 
 
 # -- doing it again ----------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
 from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
 from simfl.simulation.own import opened
+from simfl.simulation.privacy import annotated, noise_of
 from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
@@ -335,7 +336,7 @@ class Simulation:
     def _begin(self, folder: RunFolder) -> None:
         """Write what is known before anything happens, and open the tables."""
         setup = self.setup
-        text = setup.scenario.to_yaml()
+        text = annotated(setup)
         self._scenario_text = digest_text(text)
         folder.write_scenario(text)
         folder.write_manifest(self._manifest("running"))
@@ -714,6 +715,7 @@ class Simulation:
             extra["resumed"] = self._resumed
         if self.setup.ledger is not None:
             extra["privacy"] = self.setup.ledger.statement_of(self.account())
+            extra["noise"] = noise_of(self.setup)
         return Manifest(
             status=status,  # type: ignore[arg-type]
             seed=scenario.seed,
