@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from simfl import signals
 from simfl.cli.completion import complete_override
@@ -80,6 +81,26 @@ Target = Annotated[
         help="The test accuracy whose cost is compared; by default the best that all reached.",
     ),
 ]
+
+
+class _PlainFlags:
+    """Helps that show no type for flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters of the command."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_bool_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """A group of commands."""
 
 
 def help_of(command: Callable[..., object]) -> str:

@@ -760,6 +760,7 @@ class Simulation:
                 fraction=min(1.0, fraction),
                 wall_s=wall_s,
                 updates_per_s=algorithm.updates / wall_s,
+                compiled=self.executor.compiled,
             )
         )
 
