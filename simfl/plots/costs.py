@@ -11,7 +11,7 @@ import numpy as np
 from simfl.errors import ScenarioError
 from simfl.plots.curves import scale_of, with_unit
 from simfl.plots.groups import looks_of
-from simfl.plots.style import style
+from simfl.plots.style import ROUNDS, percent, style
 from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of
 from simfl.records.sweeps import Group
 
@@ -34,7 +34,7 @@ def plot_costs(
 
     Args:
         groups: from `open_groups`.
-        columns: some of `COSTS`.
+        columns: some of `COSTS`; an algorithm without rounds has no bar of them.
         target: the accuracy; by default the best that every run reached.
         table: what `compare_groups` said of these groups, if it has been asked already.
 
@@ -56,6 +56,8 @@ def plot_costs(
         )  # fmt: skip
         for ax, column in zip(axes[0], columns, strict=True):
             means = table[f"to_target_{column}"].to_numpy(float)
+            without = [column == "rounds" and group.algorithm not in ROUNDS for group in groups]
+            means = np.where(without, math.nan, means)
             halves = (table[f"to_target_{column}_high"] - table[f"to_target_{column}_low"]).to_numpy(float) / 2
             largest = float(np.nanmax(means)) if np.isfinite(means).any() else 0.0
             scale = scale_of(column, largest)
@@ -70,9 +72,10 @@ def plot_costs(
                 means[known] / scale.divisor, places[known], xerr=halves[known] / scale.divisor, fmt="none",
                 ecolor="#222222", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
-            for place, mean in zip(places, means, strict=True):
+            for place, mean, lacks in zip(places, means, without, strict=True):
                 if math.isnan(mean):
-                    ax.text(0.0, float(place), " not reached by every run", va="center", fontsize=8, color="#666666")
+                    why = " has no rounds" if lacks else " not reached by every run"
+                    ax.text(0.0, float(place), why, va="center", fontsize=8, color="#666666")
             ax.set_xlabel(with_unit(COSTS[column], scale))
             furthest = [max((cost[column] for cost in costs), default=math.nan) for costs in seeds]
             reach = np.where(known, means + np.nan_to_num(halves), np.where(np.isfinite(means), furthest, math.nan))
@@ -107,7 +110,6 @@ def plot_heatmap(
         ax: where to draw; new axes by default.
     """
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import PercentFormatter
 
     for axis in (x, y):
         if any(axis not in group.settings for group in groups):
@@ -142,7 +144,7 @@ def plot_heatmap(
         ax.set_ylabel(y.replace("_", " "))
         ax.grid(visible=False)
         ax.spines[:].set_visible(False)
-        bar: Any = plt.colorbar(image, ax=ax, format=PercentFormatter(xmax=1) if share else None)
+        bar: Any = plt.colorbar(image, ax=ax, format=percent() if share else None)
         bar.set_label(measure.replace("_", " ") + (" (numbers in %)" if share else ""))
         bar.outline.set_visible(False)
     return ax

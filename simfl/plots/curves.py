@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, ScenarioError, nearest
-from simfl.plots.style import LINE_STYLES, color_of, name_of, style
+from simfl.plots.style import ROUNDS, color_of, line_of, marker_of, name_of, percent, style
 from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
 from simfl.records.display import Scale, scale_bytes, scale_time, show_number, show_range
@@ -81,7 +81,7 @@ def plot(
 ) -> Axes:
     """Draw one curve per run.
 
-    An algorithm has the same colour in every figure; several runs of one algorithm differ in the style of the line.
+    An algorithm has the same colour in every figure; the curves of a figure differ in the style of the line.
 
     Args:
         runs: one or several runs, or their folders; with a sweep among them, the means of groups of runs are drawn, as
@@ -112,25 +112,24 @@ def plot(
     frames = [run.metrics for run in opened]
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
-    seen: Counter[str] = Counter()
     with style():
         if ax is None:
             from matplotlib import pyplot as plt
 
             _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for run, frame, label in zip(opened, frames, labels or label_runs(opened), strict=True):
-            position = seen[run.algorithm]
-            seen[run.algorithm] += 1
+        named = zip(opened, frames, labels or label_runs(opened), strict=True)
+        for position, (run, frame, label) in enumerate(named):
             ax.plot(
                 frame[column] / x_scale.divisor,
                 frame[y] / y_scale.divisor,
                 color=color_of(run.algorithm),
-                linestyle=LINE_STYLES[position % len(LINE_STYLES)],
-                marker="o" if len(frame) == 1 else None,
+                linestyle=line_of(position),
+                marker="o" if len(frame) == 1 else marker_of(position),
+                markevery=0.1 if len(frame) > 1 else None,
                 label=label + (" (not certified)" if y == "epsilon" and frame[y].isna().all() else ""),
             )
-        ax.set_xlabel(describe_epsilon(opened) if column == "epsilon" else with_unit(x_label, x_scale))
-        ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(measure_label(y), y_scale))
+        ax.set_xlabel(axis_label(column, x_label, x_scale, opened))
+        ax.set_ylabel(axis_label(y, measure_label(y), y_scale, opened))
         arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
 
@@ -262,6 +261,15 @@ def _largest(values: Any) -> float:
     return largest if math.isfinite(largest) else 0.0
 
 
+def axis_label(column: str, label: str, scale: Scale, runs: Sequence[Run]) -> str:
+    """Return the label of an axis of a column of metrics of runs."""
+    if column == "epsilon":
+        return describe_epsilon(runs)
+    if column == "rounds" and any(run.algorithm not in ROUNDS for run in runs):
+        return f"{label} (without rounds: updates per client)"
+    return with_unit(label, scale)
+
+
 def with_unit(label: str, scale: Scale) -> str:
     """Return the label of an axis."""
     return f"{label} ({scale.unit})" if scale.unit else label
@@ -275,15 +283,15 @@ def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
 
 def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
     """Set limits, ticks and the legend."""
-    from matplotlib.ticker import EngFormatter, PercentFormatter
+    from matplotlib.ticker import EngFormatter
 
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
     if y == "test_accuracy":
         ax.set_ylim(_floor_of_accuracy(curves), 1.005)
-        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        ax.yaxis.set_major_formatter(percent(decimals=0))
     for axis, is_count in (
-        (ax.xaxis, ax.get_xlabel() in {"updates", "rounds"}),
+        (ax.xaxis, ax.get_xlabel().split(" (")[0] in {"updates", "rounds"}),
         (ax.yaxis, y in {"updates", "messages"}),
     ):
         if is_count:

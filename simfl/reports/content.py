@@ -55,7 +55,7 @@ class Part:
         group: its runs.
         label: names it.
         color: that of its algorithm in all figures.
-        dash: tells groups of one algorithm apart, as SVG writes dashes.
+        dash: tells groups apart, as SVG writes dashes.
         curves: x axis -> measure -> rows [x, mean, low, high].
         measures: what the table shows: means with their 95 % intervals over seeds.
         times: share of the clients' time by activity.
@@ -224,11 +224,8 @@ def _labels(groups: Sequence[Group]) -> list[str]:
 
 
 def _parts(groups: Sequence[Group], target: float, labels: Sequence[str]) -> list[Part]:
-    seen: Counter[str] = Counter()
     parts = []
-    for group, label in zip(groups, labels, strict=True):
-        position = seen[group.algorithm]
-        seen[group.algorithm] += 1
+    for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
         parts.append(
             Part(
                 group=group,

@@ -56,7 +56,8 @@ class _Commands(Group):
 @functools.cache
 def _made(name: str) -> Any:
     alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=Command, help=help_of(_function(name)))(one_line_errors(name, with_options(_function(name))))
+    function = one_line_errors(name, with_options(_function(name)))
+    alone.command(name, cls=Command, help=help_of(_function(name)))(function)
     return typer.main.get_command(alone)
 
 
