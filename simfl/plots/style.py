@@ -75,7 +75,7 @@ ROUNDS = ("sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "fedbuff"
 SERVER_STEPS = ("fedbuff", "async_fl")
 """Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients."""
 
-LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))
 """The curves of one figure differ in these, so that it can be read in grey."""
 
 MARKERS = (None, "o", "s", "^", "D", "v")

@@ -44,7 +44,7 @@ TIMES = ("compute", "communicate", "wait", "offline")
 _EQUALS = "\u00a0=\u00a0"  # a line may not break in "z = 2"
 
 #: Dashes as SVG writes them, in the order of LINE_STYLES.
-_DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "2 5")
+_DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
 
 
 @dataclass(frozen=True)
