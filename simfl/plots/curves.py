@@ -13,7 +13,7 @@ from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import ROUNDS, color_of, line_of, marker_of, name_of, percent, style
 from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
-from simfl.records.display import Scale, scale_bytes, scale_time, show_number, show_range
+from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, scale_time, show_number, show_range
 from simfl.records.sweeps import Sweep, is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
@@ -31,39 +31,6 @@ X_AXES = {
     "epsilon": ("epsilon", "largest ε over clients"),
 }
 """Word -> (column of metrics, label)."""
-
-Y_AXES = {
-    "time_s": "virtual time",
-    "updates": "updates",
-    "epochs": "epochs",
-    "rounds": "rounds",
-    "train_loss": "training loss",
-    "test_loss": "test loss",
-    "test_accuracy": "test accuracy",
-    "consensus_distance": "consensus distance",
-    "bytes_sent": "data sent by all clients",
-    "messages": "messages",
-    "epsilon": "largest ε over clients",
-    "wall_s": "wall time",
-    "gradient_norm": "norm of the mean gradient, as clipped",
-    "clipped_share": "share of gradients that are clipped",
-    "clipping_norm": "clipping norm",
-    "macro_f1": "macro F1",
-    "balanced_accuracy": "balanced accuracy",
-    "auc": "area under the ROC curve",
-    "worst_decile": "accuracy on own data, worst tenth of clients",
-    "worst_decile_models": "accuracy of own models, worst tenth of clients",
-    "mae": "mean absolute error",
-    "rmse": "root mean square error",
-    "r2": "R²",
-}
-"""Column of metrics -> label."""
-
-
-def measure_label(y: str) -> str:
-    """Return the label of a column of metrics; those of a user's own model are called what they are."""
-    return Y_AXES.get(y, y.replace("_", " "))
-
 
 BOUND = "largest ε over clients, before the end an upper bound"
 """Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""

@@ -21,6 +21,8 @@ from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups,
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simfl.records.readable import Comparison
+
 CONFIDENCE = 0.95
 
 FEW = 4
@@ -94,8 +96,11 @@ def compare(
     *,
     target: float | None = None,
     baseline: str | None = None,
-) -> pd.DataFrame:
+) -> Comparison:
     """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
+
+    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
+    and `latex()` as LaTeX.
 
     Args:
         runs: a sweep, or runs, or their folders.
@@ -112,7 +117,9 @@ def compare(
     groups, usual = open_groups(folders)
     if target is None and len(folders) == 1 and is_sweep(folders[0]):
         target = read_sweep(folders[0]).study["compare"]["target"]
-    return compare_groups(groups, target, usual if baseline is None else baseline)
+    from simfl.records.readable import Comparison
+
+    return Comparison(compare_groups(groups, target, usual if baseline is None else baseline))
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:

@@ -265,7 +265,7 @@ class Run:
         """Show in notebooks the summary as a table, and how the run went as a small figure."""
         import simfl
 
-        table = str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+        table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
         if len(self.metrics) < 2:
             return table
         picture = base64.b64encode(simfl.thumbnail(self)).decode()
