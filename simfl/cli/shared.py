@@ -32,9 +32,11 @@ def _check_device(device: str | None) -> str | None:
     return device
 
 
-def _check_target(target: float | None) -> float | None:
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], found {target:g}; write 0.9 for 90%")
+def _check_target(target: str | None) -> str | None:
+    if target is not None:
+        from simfl.records.targets import as_target
+
+        as_target(target)
     return target
 
 
@@ -73,12 +75,13 @@ Json = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
 Target = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--target",
-        metavar="ACCURACY",
+        metavar="ACCURACY|METRIC=VALUE",
         callback=_check_target,
-        help="The test accuracy whose cost is compared; by default the best that all reached.",
+        help="What is reached: a test accuracy, or another metric, such as test_loss=0.3 (or 'METRIC<=VALUE'); by "
+        "default the best accuracy that all reached.",
     ),
 ]
 

@@ -108,16 +108,20 @@ def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None
         )
     looks = {group.label: look for group, look in zip(groups, looks_of(groups, among), strict=True)}
     with style():
-        axes = [ax]
-        if ax is None:
-            size = (6.4 * max(1, len(panels)), 4.0 + 0.2 * len(groups))
-            axes = list(plt.subplots(1, max(1, len(panels)), figsize=size, layout="constrained", squeeze=False)[1][0])
+        size = (6.4 * max(1, len(panels)), 4.0 + 0.2 * len(groups))
+        axes: list[Axes] = (
+            list(plt.subplots(1, max(1, len(panels)), figsize=size, layout="constrained", squeeze=False)[1][0])
+            if ax is None
+            else [ax]
+        )
         for panel, (unit, part) in zip(axes, panels.items(), strict=False):
             _draw_staleness(panel, part, [looks[group.label] for group in part], unit)
     return axes[0]
 
 
 def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], unit: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     each = [np.concatenate([run.updates["staleness"].to_numpy() for run in group.runs.values()]) for group in groups]
     # The last thousandth would make the rest of the figure narrow.
     largest = max((int(np.quantile(values, 0.999)) if len(values) else 0 for values in each), default=0)
@@ -140,7 +144,7 @@ def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], un
     ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
     ax.set_xlim(edges[0], beyond if overflow else edges[-1])
     ax.set_ylim(top=1.5)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), title="mean, largest", title_fontsize=9, alignment="left")
 
 

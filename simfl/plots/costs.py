@@ -12,7 +12,7 @@ from simfl.errors import ScenarioError
 from simfl.plots.curves import scale_of, with_unit
 from simfl.plots.groups import looks_of
 from simfl.plots.style import ROUNDS, percent, style
-from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of
+from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of, target_in
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ def plot_costs(
     groups: Sequence[Group],
     columns: Sequence[str] = ("rounds", "bytes_sent"),
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     table: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw what every group needed until a test accuracy, one panel per cost, with 95% intervals over seeds.
+    """Draw what every group needed until a target, one panel per cost, with 95% intervals over seeds.
 
     Fewer than four seeds are drawn as points instead: an interval from so few would say little.
 
     Args:
         groups: from `open_groups`.
         columns: some of `COSTS`; an algorithm without rounds has no bar of them.
-        target: the accuracy; by default the best that every run reached.
+        target: an accuracy, or as `as_target` reads it; by default the best accuracy that every run reached.
         table: what `compare_groups` said of these groups, if it has been asked already.
 
     Returns:
@@ -45,7 +45,7 @@ def plot_costs(
     from matplotlib.ticker import EngFormatter
 
     table = compare_groups(groups, target) if table is None else table
-    wanted = float(table["target"].iloc[0])
+    wanted = target_in(table)
     looks = looks_of(groups)
     places = np.arange(len(groups))
     seeds = [[cost_of_accuracy(run, wanted) for run in group.good.values()] for group in groups]
@@ -86,7 +86,7 @@ def plot_costs(
             ax.locator_params(axis="x", nbins=5)
         axes[0][0].set_yticks(places, [look.label for look in looks])
         axes[0][0].set_ylim(len(groups) - 0.5, -0.5)  # also where a row has no bar: its words need the room
-        figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to a test accuracy of {wanted:.1%}")
+        figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to {wanted.words}")
     return figure
 
 

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.plots.curves import X_AXES, arrange, axis_label, check_y, measure_label, scale_of
+from simfl.plots.curves import X_AXES, arrange, axis_label, check_y, scale_of
 from simfl.plots.style import color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
+from simfl.records.display import measure_label
 from simfl.records.sweeps import Group
+from simfl.records.targets import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +158,7 @@ def plot_groups(
         x: one of `X_AXES`.
         y: a column of the metrics table; consensus distances are drawn on a logarithmic axis.
         interpolation: between evaluations, as `average` says.
-        target: an accuracy to be marked.
+        target: an accuracy, or a `Target` of another metric, to be marked.
         among: all groups of the study, as in `looks_of`.
         ax: where to draw; new axes by default.
 
@@ -201,7 +203,7 @@ def plot_groups(
             )  # fmt: skip
         ax.set_xlabel(axis_label(column, x_label, x_scale, runs))
         ax.set_ylabel(axis_label(y, measure_label(y), y_scale, runs))
-        if target is not None and y == "test_accuracy" and math.isfinite(target):
+        if target is not None and y == getattr(target, "metric", ACCURACY) and math.isfinite(target):
             ax.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1.5)
         _finish(ax, y, known)
     return ax

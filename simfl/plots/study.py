@@ -14,6 +14,7 @@ from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.curves import save_and_close
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import ROUNDS
+from simfl.records.comparison import target_in
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def draw_study(
         endings: png, pdf, svg.
     """
     written: list[Path] = []
-    target = float(table["target"].iloc[0])
+    target = target_in(table)
 
     def keep(figure: Any, name: str) -> None:
         written.extend(save_and_close(figure, *(out / f"{name}.{ending}" for ending in endings)))

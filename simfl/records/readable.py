@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from simfl.records.comparison import FINAL, explain, speed_up_of
+from simfl.records.comparison import FINAL, explain, speed_up_of, target_in
 from simfl.records.display import (
     measure_label,
     show_bytes,
@@ -78,7 +78,7 @@ def _row(values: Iterable[str]) -> str:
 
 def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
     """Return the columns of a comparison for readers, those that say most first; the first names the groups."""
-    target = float(table["target"].iloc[0])
+    target = target_in(table)
     rows = [row for _, row in table.iterrows()]
     cells: dict[str, list[str]] = {"": list(table["label"])}
     has_accuracy = table["test_accuracy"].notna().any()
@@ -92,7 +92,7 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
         if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
-            costs[f"{name} to {show_share(target)}"] = [
+            costs[f"{name} to {target.short}"] = [
                 cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
                 for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
             ]

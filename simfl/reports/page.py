@@ -28,7 +28,7 @@ def write_report(
     paths: Sequence[str | Path],
     out: str | Path,
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     baseline: str | None = None,
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
@@ -38,8 +38,8 @@ def write_report(
     Args:
         paths: folders of runs and sweeps.
         out: the HTML file.
-        target: the test accuracy at which times are compared; by default that of the study, or the best that every run
-            reached.
+        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
         baseline: label of what the others are held against; by default that of the study.
         check: holds the claim of a run against its account, such as `simfl.audits.check.check_run`.
         tell: told in a line of every run that is left out, or is not whole.
@@ -138,7 +138,7 @@ def _data(content: Content) -> dict[str, Any]:
 
 def _numbers(content: Content) -> dict[str, Any]:
     """Return the headings of the table of measures, and its rows: a part with (text, whether it is the best) each."""
-    to_target = f"virtual time to {show_share(content.target)}"
+    to_target = f"virtual time to {content.target.short}"
     columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
         ("loss", "test loss", show_number),

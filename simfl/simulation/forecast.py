@@ -55,7 +55,7 @@ class Forecast:
     batch_s: float
     epsilon: float | None
     delta: float | None
-    noise: dict[str, list[float]]
+    noise: dict[str, tuple[float, float]]
     limit: str | None
     privacy: str | None
     warnings: list[str]

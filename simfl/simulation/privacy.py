@@ -115,13 +115,13 @@ def protect(setup: Setup) -> Protection:
     )
 
 
-def noise_of(setup: Setup) -> dict[str, list[float]]:
+def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
     """Return the least and the most noise of a client by its field of the scenario; empty without noise."""
     privacy, ledger = setup.scenario.privacy, setup.ledger
     if privacy is None or ledger is None:
         return {}
     field = MECHANISMS[privacy.made_by].level if privacy.made_by in MECHANISMS else "noise_multiplier"
-    return {field: [min(ledger.levels), max(ledger.levels)]}
+    return {field: (min(ledger.levels), max(ledger.levels))}
 
 
 def annotated(setup: Setup) -> str:
