@@ -6,7 +6,9 @@ Each message is one line that says where, what was found, what was expected and 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class SimflError(Exception):
@@ -33,6 +35,24 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the valid word closest to `word`, or an empty string."""
     close = difflib.get_close_matches(str(word), list(valid), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def to_path(value: object, expected: str) -> Path:
+    """Return a path, and reject a value that is not one.
+
+    Args:
+        value: from Python.
+        expected: what the caller takes, for the message: "the path of a scenario".
+
+    Raises:
+        ScenarioError: with one line.
+    """
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(name, str):
+        return Path(name)
+    shown = " ".join(repr(value).split())
+    found = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
+    raise ScenarioError(f"expected {expected}, found {found}")
 
 
 def printable(text: str) -> str:

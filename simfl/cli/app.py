@@ -28,7 +28,7 @@ from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
 from simfl.cli.run import run
-from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, help_of, say
+from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
 from simfl.cli.validate import validate
@@ -41,6 +41,7 @@ FEW_COLLECTIONS = (100_000, 50, 1_000)
 
 app = typer.Typer(
     name="simfl",
+    cls=Group,
     help="Simulate asynchronous, decentralised and federated learning with differential privacy, in virtual time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -64,7 +65,7 @@ for command in (
     live,
     calibrate,
 ):
-    app.command(command.__name__.rstrip("_"), help=help_of(command))(command)
+    app.command(command.__name__.rstrip("_"), cls=Command, help=help_of(command))(command)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -14,21 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from simfl.errors import printable
-from simfl.plots.curves import measure_label
 from simfl.plots.style import name_of
-from simfl.records.comparison import FINAL, explain, speed_up_of
+from simfl.records.comparison import explain
 from simfl.records.display import (
     NOTHING,
     show_bytes,
     show_count,
     show_ending,
-    show_factor,
-    show_measure,
     show_number,
-    show_points,
     show_share,
     show_time,
 )
+from simfl.records.readable import cells_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,64 +205,13 @@ def _epsilon(run: Run) -> str:
 
 # -- groups of runs ----------------------------------------------------------------------------
 
-_COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
-    "time_s": ("time", show_time),
-    "updates": ("updates", show_count),
-    "epochs": ("epochs", show_number),
-    "bytes_sent": ("sent", show_bytes),
-    "epsilon": ("epsilon", show_number),
-}
-
 
 def show_comparison(table: pd.DataFrame) -> None:
     """Print a comparison of groups: mean ± half of the 95% interval over seeds."""
     console = output()
-    show_parts(tables_of(_compared(table), console.width, text={""}), console)
+    show_parts(tables_of(cells_of(table), console.width, text={""}), console)
     for line in explain(table):
         console.print(_text(line, "dim"))
-
-
-def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the cells of a comparison, the columns that say most first."""
-    target = float(table["target"].iloc[0])
-    rows = [row for _, row in table.iterrows()]
-    cells: dict[str, list[str]] = {"": list(table["label"])}
-    has_accuracy = table["test_accuracy"].notna().any()
-    if has_accuracy:
-        cells["test accuracy"] = _column(table, "test_accuracy", show_share)
-    else:
-        cells["test loss"] = _column(table, "test_loss", show_number)
-    for column in table.columns[: list(table.columns).index("target")]:
-        if f"{column}_low" in table and column not in FINAL:
-            cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
-    costs = {}
-    for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
-        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
-            costs[f"{name} to {show_share(target)}"] = [
-                cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
-                for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
-            ]
-    for name in list(costs)[:1]:
-        cells[name] = costs.pop(name)
-    if "baseline" in table:
-        speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
-        if has_accuracy:
-            cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
-    if table["epsilon"].notna().any():
-        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
-    cells |= {name: costs[name] for name in sorted(costs, key=lambda name: not name.startswith("sent"))}
-    cells["runs"] = [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows]
-    return cells
-
-
-def _reached(count: int) -> str:
-    return f"reached by {count}" if count else "not reached"
-
-
-def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
-    halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
-    return list(map(show, table[name], halves))
 
 
 def _text(text: str, style: str = "") -> Text:

@@ -105,12 +105,18 @@ def _checked(manifest: Manifest) -> Manifest:
             for names in (tables, versions_)
         ),
         "compiled": isinstance(manifest.compiled, bool),
-        "extra": isinstance(extra, dict),
+        "extra": isinstance(extra, dict) and _is_noise(extra.get("noise", {})),
     }
     wrong = [name for name, is_right in right.items() if not is_right]
     if wrong:
         raise ValueError(f"{wrong[0]}: found something else than a run writes")
     return manifest
+
+
+def _is_noise(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(ends, list) and len(ends) == 2 and all(map(_measures, ends)) for ends in value.values()
+    )
 
 
 def _counts(value: object, below: int) -> bool:

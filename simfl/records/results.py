@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
@@ -39,6 +39,9 @@ UNFINISHED = ("killed", "running")
 
 ALWAYS = ("metrics", "clients")
 """Tables that every run has; until something is flushed they are empty."""
+
+NOISE = ("noise_multiplier", "epsilon_per_release", "noise_std")
+"""Fields of a privacy section that say how much noise a client adds."""
 
 ACCOUNTS = ("releases", "uses")
 """Tables that are nothing unless they are whole: a part of an account says too little."""
@@ -203,6 +206,15 @@ class Run:
         privacy = self.scenario.get("privacy")
         return privacy if isinstance(privacy, dict) else None
 
+    @property
+    def noise(self) -> dict[str, tuple[float, float]]:
+        """The least and the most noise of a client as it was used, by its field of the privacy section."""
+        privacy, written = self.privacy or {}, self.manifest.extra.get("noise")
+        found = {name: privacy.get(name) for name in NOISE}
+        found |= written if isinstance(written, dict) else {}  # what a budget amounts to
+        each = {name: np.asarray(value, dtype=float) for name, value in found.items() if value is not None}
+        return {name: (float(values.min()), float(values.max())) for name, values in each.items()}
+
     def summary(self) -> pd.DataFrame:
         """Return one row: what was run, how it ended, and the last of every measure."""
         import pandas as pd
@@ -210,6 +222,7 @@ class Run:
         manifest, metrics = self.manifest, self.metrics
         last = metrics.iloc[-1] if len(metrics) else None
         epsilon, delta = self.epsilon_and_delta()
+        least, most = self.noise.get("noise_multiplier", (math.nan, math.nan))
         row = {
             "name": self.name,
             "run": self.folder.name,
@@ -224,6 +237,8 @@ class Run:
             "bytes_sent": 0 if last is None else int(last["bytes_sent"]),
             "epsilon": epsilon,
             "delta": delta,
+            "noise_multiplier_least": least,
+            "noise_multiplier_most": most,
             "wall_s": manifest.wall_s,
             "updates_per_s": manifest.updates_per_s,
         }
@@ -250,7 +265,7 @@ class Run:
         """Show in notebooks the summary as a table, and how the run went as a small figure."""
         import simfl
 
-        table = str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+        table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
         if len(self.metrics) < 2:
             return table
         picture = base64.b64encode(simfl.thumbnail(self)).decode()
@@ -290,7 +305,7 @@ def read(folder: str | Path, **given: Any) -> Run:
     Raises:
         DataError: no such folder, or not one of a run.
     """
-    path = Path(folder)
+    path = to_path(folder, "the folder of a run")
     if not path.is_dir():
         raise DataError(f"{path}: expected the folder of a run, found {'a file' if path.exists() else 'nothing there'}")
     if not RunFolder(path).manifest_path.exists():

@@ -20,6 +20,7 @@ from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
+from simfl.records.display import show_range
 from simfl.scenario.data import RealData
 from simfl.simulation.correlated import correlation_of, noising_of
 from simfl.tape.problem import Clip, widest_batch
@@ -112,6 +113,25 @@ def protect(setup: Setup) -> Protection:
         grid=None if terms.rounding is None else _grid(setup, scales, min(levels)),
         correlation=correlation,
     )
+
+
+def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
+    """Return the least and the most noise of a client by its field of the scenario; empty without noise."""
+    privacy, ledger = setup.scenario.privacy, setup.ledger
+    if privacy is None or ledger is None:
+        return {}
+    field = MECHANISMS[privacy.made_by].level if privacy.made_by in MECHANISMS else "noise_multiplier"
+    return {field: (min(ledger.levels), max(ledger.levels))}
+
+
+def annotated(setup: Setup) -> str:
+    """Return the resolved scenario as YAML, below a comment with the noise that a budget amounts to."""
+    lines = [
+        f"# Noise of this run: privacy.{field} = {show_range(*ends)}, computed from privacy.epsilon.\n"
+        for field, ends in noise_of(setup).items()
+        if getattr(setup.scenario.privacy, field, None) is None
+    ]
+    return "".join(lines) + setup.scenario.to_yaml()
 
 
 def _ledger(

@@ -22,7 +22,7 @@ import numpy as np
 from simfl import signals
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, to_path
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
@@ -43,6 +43,7 @@ from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
 from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
 from simfl.simulation.own import opened
+from simfl.simulation.privacy import annotated, noise_of
 from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
 from simfl.simulation.world import build_world
@@ -113,6 +114,7 @@ def run(
         RunError: the run failed; what was measured until then is in its folder.
     """
     every_s = parse_interval(checkpoint_every)
+    root = to_path("results" if out is None else out, "out: a folder")
     chosen = choose_device(device)
     if isinstance(scenario, Setup) and Own(model, data):
         raise ScenarioError("run: model and data: expected none beside what prepare returned; give them to prepare")
@@ -121,7 +123,7 @@ def run(
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
         try:
-            folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
+            folder = RunFolder.create(root, setup.scenario.name, run_id)
             return simulation.run(folder)
         finally:
             simulation.release()
@@ -156,8 +158,9 @@ def resume(
     """
     every_s = parse_interval(checkpoint_every)
     # Who was killed when it had just begun to be resumed has no manifest.
-    begun = (Path(folder) / FILE).exists() and not RunFolder(Path(folder)).manifest_path.exists()
-    found = Run(Path(folder)) if begun else read(folder)
+    path = to_path(folder, "the folder of a run")
+    begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
+    found = Run(path) if begun else read(path)
     if not begun and found.status in FINISHED:
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
     since = read_checkpoint(found.folder / FILE)
@@ -333,7 +336,7 @@ class Simulation:
     def _begin(self, folder: RunFolder) -> None:
         """Write what is known before anything happens, and open the tables."""
         setup = self.setup
-        text = setup.scenario.to_yaml()
+        text = annotated(setup)
         self._scenario_text = digest_text(text)
         folder.write_scenario(text)
         folder.write_manifest(self._manifest("running"))
@@ -712,6 +715,7 @@ class Simulation:
             extra["resumed"] = self._resumed
         if self.setup.ledger is not None:
             extra["privacy"] = self.setup.ledger.statement_of(self.account())
+            extra["noise"] = noise_of(self.setup)
         return Manifest(
             status=status,  # type: ignore[arg-type]
             seed=scenario.seed,
@@ -756,6 +760,7 @@ class Simulation:
                 fraction=min(1.0, fraction),
                 wall_s=wall_s,
                 updates_per_s=algorithm.updates / wall_s,
+                compiled=self.executor.compiled,
             )
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simfl import signals
-from simfl.errors import DataError, RunError, ScenarioError
+from simfl.errors import DataError, RunError, ScenarioError, to_path
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import digest_of_file
 from simfl.records.locks import HeldError, held, is_held
@@ -103,7 +103,7 @@ def sweep(
     every_s = parse_interval(checkpoint_every)
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     look_beside(plan.beside)
-    root = Path(out)
+    root = to_path(out, "out: a folder")
     lock = root / plan.study.name / LOCK
     if is_held(lock):
         raise ScenarioError(_held_by(lock.parent, "another process"))

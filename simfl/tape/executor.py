@@ -197,6 +197,8 @@ class Executor:
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._counted = put(np.int32(0))
         #: Forms whose mean an evaluation has computed since anything was written, and that mean.
+        #: Whether a window has been computed, so that its program is compiled.
+        self.compiled = False
         self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
         self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
@@ -398,6 +400,7 @@ class Executor:
         serial = self._serial(steps)
         for at in range(0, steps.count, self.steps):
             self._call(steps, at, min(self.steps, steps.count - at), serial)
+        self.compiled = True
 
     def _count(self) -> int:
         """Take over what the device counted, and return the whole."""

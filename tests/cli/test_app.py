@@ -554,3 +554,12 @@ def test_the_public_names_of_the_package():
         assert getattr(simfl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = simfl.nothing
+
+
+def test_helps_show_no_type_for_flags(simfl_, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    for words in ([], ["sweep"], ["data", "fetch"], ["privacy"], ["privacy", "plan"]):
+        code, out, _ = simfl_(*words, "--help")
+        assert code == 0
+        assert "--help" in out
+        assert "<bool>" not in out
