@@ -289,8 +289,10 @@ def combine_digests(digests: dict[str, str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, "" where it cannot be read."""
+    """Return the SHA-256 of a file, "" where there is none, or it cannot be read."""
     try:
+        if not path.is_file():  # reading a pipe would never end
+            return ""
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:

@@ -35,11 +35,12 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.folder import versions
 from simfl.records.writer import cannot_write
-from simfl.scenario.own_code import modules_of, source_digests, source_of
+from simfl.scenario.fields import world_files
+from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
 from simfl.simulation.setup import Setup
-from simfl.simulation.world import files_of, speeds
+from simfl.simulation.world import speeds
 from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
 
@@ -50,6 +51,8 @@ FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
 
 FORMAT = 3
+UNKNOWN = "unknown"
+"""Stands in a fingerprint for what cannot be compared: a run of it is never resumed."""
 REST = 32
 """The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
 
@@ -103,9 +106,9 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays), *data.scaling.arrays),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
-        "files of the world": _digest(*(path.read_bytes() for path in files_of(setup.scenario))),
+        "files of the world": _digest(*(Path(path).read_bytes() for path in world_files(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
-        "source of the user's own modules": _digest(json.dumps(own).encode()),
+        "source of the user's own modules": _digest(json.dumps(own).encode()) if is_known(own) else UNKNOWN,
     }
 
 
@@ -172,7 +175,7 @@ class Checkpoint:
             DataError: something that they depend on has changed.
         """
         for name, taken in self.print.items():
-            if (now := found.get(name)) == taken:
+            if (now := found.get(name)) == taken != UNKNOWN:
                 continue
             what = f"found {now}" if len(taken) < 64 else "it has changed"
             raise DataError(
