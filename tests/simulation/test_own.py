@@ -132,17 +132,6 @@ def cut_short(scenario, net, folder):
     return run_until(assemble(scenario, own=Own(model=net)), 100, folder)[0].folder
 
 
-def test_a_sweep_notices_a_changed_module(module, tmp_path):
-    from simfl.studies.running import _runs_in
-
-    made = run(loads(TEXT, "own"), out=tmp_path / "results")
-    assert len(_runs_in(made.folder.parent)) == 1
-    module.write_text(MODULE.replace("tanh", "sin"))
-    assert not _runs_in(made.folder.parent)
-    module.write_text(MODULE)
-    assert len(_runs_in(made.folder.parent)) == 1
-
-
 def test_what_is_asked_of_a_model_that_cannot():
     class Silent:
         init = staticmethod(lambda key: jnp.zeros(5))
