@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError
+from simfl.models.own import OwnModel
+from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
 from simfl.records.writer import cannot_write
@@ -108,8 +110,20 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
         "files of the world": _digest(*(Path(path).read_bytes() for path in world_files(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
+        "model that was given from Python": _digest_of_object(setup),
         "source of the user's own modules": _digest(json.dumps(own).encode()) if is_known(own) else UNKNOWN,
     }
+
+
+def _digest_of_object(setup: Setup) -> str:
+    """Return the digest of what a model that was given from Python computes, "none" where there is none."""
+    if setup.own.model is None:
+        return "none"
+    model, data = setup.model, setup.dataset
+    if not isinstance(model, OwnModel):  # one of simfl's own
+        return _digest(repr(model).encode())
+    x, y = data.train_x[:EXAMPLES], data.train_y[:EXAMPLES]
+    return model.program_digest(x.astype(np.int32) if model.tokens else data.scaling(x), y)
 
 
 def _digest(*parts: Any) -> str:
@@ -174,8 +188,8 @@ class Checkpoint:
         Raises:
             DataError: something that they depend on has changed.
         """
-        for name, taken in self.print.items():
-            if (now := found.get(name)) == taken != UNKNOWN:
+        for name, now in found.items():
+            if (taken := self.print.get(name, UNKNOWN)) == now != UNKNOWN:
                 continue
             what = f"found {now}" if len(taken) < 64 else "it has changed"
             raise DataError(

@@ -124,6 +124,13 @@ def test_a_run_that_was_killed_goes_on_with_its_object(module, tmp_path):
     cut = cut_short(loads(TEXT, "own"), net, tmp_path)
     with pytest.raises(ScenarioError, match="'object:Net' is an object that was given from Python"):
         resume(cut)
+
+    class Net(own_net_of_a_test.Net):
+        def losses(self, params, x, y):
+            return 2.0 * super().losses(params, x, y)
+
+    with pytest.raises(simfl.DataError, match="expected the model that was given from Python of the checkpoint, it"):
+        resume(cut, model=Net(*net.shape))
     assert resume(cut, model=net).manifest.digest == whole.manifest.digest
 
 
