@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from simfl import signals
-from simfl.errors import ScenarioError
+from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.locks import held
 from simfl.records.models import write_models
@@ -35,7 +35,7 @@ from simfl.simulation.runner import run
 from simfl.studies import running, sweep
 from simfl.studies.engines import Local
 from simfl.studies.running import LOCK, estimate, survey
-from simfl.studies.tasks import RunTask
+from simfl.studies.tasks import RunTask, _own_folder
 from tests.conftest import write_run
 from tests.helpers import RunWithoutNumbers
 from tests.studies import work
@@ -187,6 +187,41 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     again = sweep(study, out=tmp_path, jobs=1, tell=told.append)
     assert [report.run.label for report in told if report.run] == ["fails", "refuses"], "it may have been bad luck"
     assert statuses(again) == statuses(swept)
+
+
+def test_a_sweep_whose_scheduler_is_gone_ends_with_one_line_and_keeps_what_is_done(write, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("simfl.simulation.runner.Executor", RunWithoutNumbers)
+    study, waited = write(grid=STEPS), distributed.wait
+
+    def wait(futures, **options):
+        if len(futures) == 1:
+            raise distributed.client.FuturesCancelledError([])
+        return waited(futures[:1], **options)
+
+    monkeypatch.setattr(distributed, "wait", wait)
+    with (
+        distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        pytest.raises(RunError, match=r"^--cluster: lost the connection to the scheduler at .*; 1 run is missing, .*$"),
+    ):
+        sweep(study, out=tmp_path, cluster=cluster.scheduler_address)
+    assert statuses(read_sweep(tmp_path / "steps")) == ["done", "missing"]
+    assert len((tmp_path / "steps" / "summary.csv").read_text().splitlines()) == 2
+    told = []
+    assert statuses(sweep(study, out=tmp_path, jobs=1, tell=told.append)) == ["done"] * 2
+    assert sum(report.run is not None for report in told) == 1
+
+
+def test_the_temporary_folder_of_a_killed_worker_is_removed_by_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("killed", "alive"):
+        (tmp_path / f"simfl-run-{name}").mkdir()
+        (tmp_path / f"simfl-run-{name}" / "run.lock").write_bytes(b"left")
+        (tmp_path / f"simfl-run-{name}.lock").write_bytes(b"left")
+    with held(tmp_path / "simfl-run-alive.lock"), _own_folder() as own:
+        found = {path.name for path in tmp_path.iterdir()}
+        assert found == {"simfl-run-alive", "simfl-run-alive.lock", Path(own).name, f"{Path(own).name}.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"simfl-run-alive"}
 
 
 @pytest.fixture
