@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simfl.errors import ScenarioError, nearest
 from simfl.records.display import show_share
 from simfl.records.results import Run
@@ -45,8 +48,13 @@ FINAL = ("test_accuracy", "test_loss", "epsilon")
 
 def common_accuracy(runs: Sequence[Run]) -> float:
     """Return the best test accuracy that every one of the runs reached, NaN where one has none."""
-    best = [run.metrics["test_accuracy"].max() for run in runs]
+    best = [_largest(run.evaluations["test_accuracy"]) for run in runs]
     return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    """Return the largest value that is one, NaN where there is none."""
+    return float(np.fmax.reduce(values, initial=math.nan))
 
 
 def shared_measures(runs: Sequence[Run]) -> list[str]:
@@ -61,7 +69,7 @@ def time_to_accuracy(run: Run, accuracy: float) -> float:
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
     """Return which evaluation, counted from 0, first showed at least this test accuracy; None if none did."""
-    reached = (run.metrics["test_accuracy"] >= accuracy).to_numpy()
+    reached = run.evaluations["test_accuracy"] >= accuracy
     return int(reached.argmax()) if reached.any() else None
 
 
@@ -71,11 +79,10 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
     That is between the first evaluation that shows it and the one before: on the line through both. An epsilon is not
     interpolated: up to the later of the two, no more than that has been spent.
     """
-    metrics = run.metrics
     first = evaluations_until(run, accuracy)
     if first is None:
         return dict.fromkeys(COSTS, math.nan)
-    after, before = metrics.iloc[first], metrics.iloc[max(first - 1, 0)]
+    after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
     rise = float(after["test_accuracy"] - before["test_accuracy"])
     share = (accuracy - float(before["test_accuracy"])) / rise if rise > 0 else 1.0  # NaN before: only what is measured
     between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
@@ -318,7 +325,7 @@ def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
 
 
 def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
-    last = run.metrics.iloc[-1]
+    last = run.evaluations.row(-1)
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 

@@ -36,7 +36,7 @@ from simfl.models.own import OwnModel
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
-from simfl.records.writer import cannot_write
+from simfl.records.writer import cannot_write, regular
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
@@ -214,7 +214,7 @@ def read(path: Path) -> Checkpoint:
         DataError: there is none, it is damaged, or of another version of simfl.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular(path)) as archive:
             if archive.testzip() is not None:
                 raise ValueError("a checksum is wrong")
             about = json.loads(archive.read("about.json"))
