@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simfl.errors import ScenarioError, nearest, to_path
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
@@ -47,8 +50,13 @@ FINAL = ("test_accuracy", "test_loss", "epsilon")
 
 def common_accuracy(runs: Sequence[Run]) -> float:
     """Return the best test accuracy that every one of the runs reached, NaN where one has none."""
-    best = [run.metrics["test_accuracy"].max() for run in runs]
+    best = [_largest(run.evaluations["test_accuracy"]) for run in runs]
     return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    """Return the largest value that is one, NaN where there is none."""
+    return float(np.fmax.reduce(values, initial=math.nan))
 
 
 def shared_measures(runs: Sequence[Run]) -> list[str]:
@@ -69,7 +77,7 @@ def evaluations_until(run: Run, accuracy: float) -> int | None:
         accuracy: a test accuracy, or a `Target` of another metric.
     """
     target = accuracy if isinstance(accuracy, Target) else Target(accuracy)
-    reached = target.reached(run.metrics)
+    reached = target.reached(run.evaluations)
     return int(reached.argmax()) if reached.any() else None
 
 
@@ -83,11 +91,11 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
         run: of which the metrics are read.
         accuracy: a test accuracy, or a `Target` of another metric.
     """
-    metrics, name = run.metrics, accuracy.metric if isinstance(accuracy, Target) else ACCURACY
+    name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
     first = evaluations_until(run, accuracy)
     if first is None:
         return dict.fromkeys(COSTS, math.nan)
-    after, before = metrics.iloc[first], metrics.iloc[max(first - 1, 0)]
+    after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
     change = float(after[name] - before[name])
     # NaN before: only what is measured.
     share = (float(accuracy) - float(before[name])) / change if abs(change) > 0 else 1.0
@@ -348,7 +356,7 @@ def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
 
 
 def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
-    last = run.metrics.iloc[-1]
+    last = run.evaluations.row(-1)
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 

@@ -7,20 +7,24 @@ import dataclasses
 import functools
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
-from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
+from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, Columns, read_table
+from simfl.records.writer import regular
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _HOW_TO_RECORD = {
     "updates": "set record.updates: true",
@@ -67,7 +71,7 @@ class Run:
         folder = RunFolder(self.folder)
         path = folder.scenario_path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = regular(path).read_text(encoding="utf-8")
             if folder.read_manifest().extra.get("scenario_text", digest := digest_text(text)) != digest:
                 raise ValueError("it is not what the run wrote")
             values = read_yaml(text, path.name).content
@@ -92,7 +96,7 @@ class Run:
         if manifest.status not in UNFINISHED:
             return manifest
         try:
-            last = self.metrics.iloc[-1]
+            last = self.evaluations.row(-1)
         except (DataError, IndexError):
             return manifest
         time_s, updates, wall_s = float(last["time_s"]), int(last["updates"]), float(last["wall_s"])
@@ -103,11 +107,16 @@ class Run:
         """One row per evaluation of the average model."""
         return self._table("metrics")
 
+    @functools.cached_property
+    def evaluations(self) -> Columns:
+        """The table of `metrics`, of which only the columns are read that are asked for."""
+        return self._read("metrics", Columns)
+
     @property
     def measures(self) -> list[str]:
         """Columns of `metrics` that were asked for, or are the model's own, but for those about gradients."""
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
-        return [name for name in self.metrics.columns if name not in usual]
+        return [name for name in self.evaluations.names if name not in usual]
 
     @functools.cached_property
     def updates(self) -> pd.DataFrame:
@@ -282,6 +291,11 @@ class Run:
         return parts
 
     def _table(self, name: str) -> pd.DataFrame:
+        rows: pd.DataFrame = self._read(name, read_table).to_pandas()
+        return rows
+
+    def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
+        """Return a table as `reader` makes it of its path, columns and digest."""
         folder = RunFolder(self.folder)
         path, manifest = folder.table_path(name), folder.read_manifest()
         # What was spent is never read from a part of the account.
@@ -291,8 +305,7 @@ class Run:
             if manifest.status in UNFINISHED:
                 advice = f"it is {manifest.status}: such a table is written at the end"
             raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
-        rows: pd.DataFrame = read_table(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, "")).to_pandas()
-        return rows
+        return reader(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, ""))
 
 
 def read(folder: str | Path, **given: Any) -> Run:

@@ -21,6 +21,7 @@ from simfl.errors import DataError
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
 from simfl.records.results import UNFINISHED, Run, read
+from simfl.records.writer import regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +179,7 @@ def read_sweep(folder: str | Path) -> Sweep:
     """
     path = Path(folder) / "sweep.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(regular(path).read_text(encoding="utf-8"))
         values["runs"] = tuple(SweepRun(**run) for run in values["runs"])
         return _checked(Sweep(folder=Path(folder), **values))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -289,7 +290,7 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
     for folder in folders:
         try:
             run = read(folder)
-            count, _ = len(run.metrics), run.clients
+            count, _ = len(run.evaluations), run.clients
         except DataError as error:
             problems.append(str(error))
             continue

@@ -11,9 +11,10 @@ from simfl.records.display import measure_label, show_number, show_share
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
+    from numpy.typing import NDArray
 
     from simfl.records.results import Run
+    from simfl.records.tables import Columns
 
 ACCURACY = "test_accuracy"
 
@@ -39,17 +40,17 @@ class Target(float):
         made.metric, made.at_most = metric, at_most
         return made
 
-    def reached(self, metrics: pd.DataFrame) -> np.ndarray:
+    def reached(self, evaluations: Columns) -> NDArray[np.bool_]:
         """Return at which evaluations the metric is there, bool [n]."""
-        values = metrics[self.metric]
-        reached: np.ndarray = (values <= float(self) if self.at_most else values >= float(self)).to_numpy()
+        values = evaluations[self.metric]
+        reached: NDArray[np.bool_] = values <= float(self) if self.at_most else values >= float(self)
         return reached
 
     def check(self, runs: Iterable[Run]) -> None:
         """Reject a metric that a run does not have, and name those that it has."""
         for run in runs:
-            if self.metric not in run.metrics:
-                names = list(run.metrics.columns)
+            names = list(run.evaluations.names)
+            if self.metric not in names:
                 raise ScenarioError(
                     f"--target: {run.folder}: expected one of {', '.join(names)}, found {self.metric!r}"
                     f"{nearest(self.metric, names)}"

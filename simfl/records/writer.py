@@ -261,14 +261,25 @@ def stream_of(path: Path) -> Path:
     return path.with_suffix(STREAM)
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file that is about to be read; refuse devices and pipes, which may never end.
+
+    Raises:
+        ValueError: it is one of these.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("found a device or a pipe, expected a file")
+    return path
+
+
 def read_flushed(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield the complete batches of a stream, up to where its writer was stopped or the file is damaged."""
     try:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        with pa.OSFile(str(regular(path))) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
                 batch.validate()
                 yield batch
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         return
 
 

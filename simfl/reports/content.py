@@ -257,7 +257,7 @@ def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
         name: [] for name in ("accuracy", "loss", "time_s", "updates", "bytes", "epsilon", "to_target_s")
     }
     for run in runs:
-        last = run.metrics.iloc[-1] if len(run.metrics) else None
+        last = run.evaluations.row(-1) if len(run.evaluations) else None
         if last is not None:
             found["accuracy"].append(float(last["test_accuracy"]))
             found["loss"].append(float(last["test_loss"]))
@@ -280,18 +280,21 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     """Return every measure against every axis, where all seeds have it: their mean with its 95 % interval.
 
-    With fewer than four seeds, the smallest and the largest of them take the interval's place.
+    With fewer than four seeds, the smallest and the largest of them take the interval's place. Of a run with more
+    evaluations than `ROWS_PER_CHUNK`, every k-th counts, and the last.
     """
+    evaluations = [run.evaluations.thinned() for run in runs]
     found: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
         for measure in (*MEASURES, *shared_measures(runs)):
             if measure == column:
                 continue
             curves = []
-            for run in runs:
-                frame = run.metrics[[column, measure]].replace([math.inf, -math.inf], math.nan).dropna()
-                if len(frame):
-                    curves.append((frame[column].to_numpy(float), frame[measure].to_numpy(float)))
+            for values in evaluations:
+                x, y = values[column].astype(float), values[measure].astype(float)
+                there = np.isfinite(x) & np.isfinite(y)
+                if there.any():
+                    curves.append((x[there], y[there]))
             if curves and len(curves) == len(runs):
                 found.setdefault(axis, {})[measure] = _band(curves)
     return found

@@ -7,14 +7,26 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Config, Count, Flag, Index, Number, Positive, PositiveSeconds, Share, Text, Within
+from simfl.scenario.fields import (
+    Config,
+    ContentFile,
+    Count,
+    Flag,
+    Index,
+    Number,
+    Positive,
+    PositiveSeconds,
+    Share,
+    Text,
+    Within,
+)
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 
 
 class Init(Config):
     """A model to go on from."""
 
-    source: Text = Field(
+    source: ContentFile = Field(
         alias="from", description="folder of a run, or an .npz file with arrays of the names and shapes of the model"
     )
 

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from simfl.scenario.fields import (
     ByKind,
     Config,
+    ContentFile,
     Count,
     Flag,
     Index,
@@ -150,7 +151,9 @@ class Mnist(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["mnist"] = variant("mnist")
-    path: Text | None = Field(default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA")
+    path: ContentFile | None = Field(
+        default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA"
+    )
 
 
 class Cifar10(RealData):
@@ -161,7 +164,9 @@ class Cifar10(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["cifar10"] = variant("cifar10")
-    path: Text | None = Field(default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA")
+    path: ContentFile | None = Field(
+        default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA"
+    )
 
 
 class Libsvm(SplitData):
@@ -170,8 +175,8 @@ class Libsvm(SplitData):
     images: ClassVar[bool | None] = None
 
     set: Literal["libsvm"] = variant("libsvm")
-    path: Text = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None,
         description="file of the test part; null means the bare name with .t if there is one, else test_fraction",
     )
@@ -187,8 +192,8 @@ class Npz(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["npz"] = variant("npz")
-    path: Text = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="archive of the test part; null if the same archive has one"
     )
     scale: PositiveFraction | None = Field(default=None, description=_SCALE)
@@ -200,8 +205,8 @@ class Csv(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["csv"] = variant("csv")
-    path: Text = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="file of the test part with the same columns; null means test_fraction"
     )
     label: Text = Field(default="label", description="the column of labels, or of targets of a regression")
@@ -214,8 +219,8 @@ class Table(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["table"] = variant("table")
-    path: Text = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="file of the test part with the same columns; null means test_fraction"
     )
     target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
@@ -236,7 +241,7 @@ class Leaf(SplitData):
     images: ClassVar[bool | None] = None
 
     set: Literal["leaf"] = variant("leaf")
-    path: Text = Field(
+    path: ContentFile = Field(
         description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA"
     )
 
@@ -268,7 +273,7 @@ class TextData(DataConfig):
     task: ClassVar[TargetKind] = "tokens"
 
     set: Literal["text"] = variant("text")
-    path: Text | None = Field(
+    path: ContentFile | None = Field(
         default=None, description="file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
     )
     owners: Literal["speaker", "paragraph", "none"] = Field(

@@ -26,7 +26,7 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError, to_path
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
-from simfl.records.folder import combine_digests, digest_text
+from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models
 from simfl.records.sweeps import FINISHED
 from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
@@ -35,6 +35,7 @@ from simfl.records.writer import Amend
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
+from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
 from simfl.simulation.assembly import assemble, build_algorithm
@@ -271,6 +272,7 @@ class Simulation:
         self._scenario_text = ""
         self._own_code = source_digests(scenario.resolved())
         self._data = sources_of(scenario, setup.dataset)
+        self._world_files = {path: digest_of_file(Path(path)) for path in world_files(scenario)}
         #: What rows learn at the end, by table.
         self._amendments: dict[str, Amend] = {}
         self._started = 0.0
@@ -703,6 +705,8 @@ class Simulation:
             extra["own_code"] = self._own_code
         if self._data:
             extra["data"] = self._data
+        if self._world_files:
+            extra["world_files"] = self._world_files
         if isinstance(model := self.setup.model, OwnModel):
             extra["own_model"] = {"parameters": len(model.layout), "digest": model.own.digest()}
         if self._models:

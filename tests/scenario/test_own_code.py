@@ -1,5 +1,6 @@
 """Users' own modules: found beside the scenario, one line when they fail, and never run to look at results."""
 
+import hashlib
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from simfl.errors import ScenarioError
 from simfl.records import RunFolder, read
 from simfl.reports import write_report
 from simfl.scenario import loads
-from simfl.scenario.own_code import load_class, look_beside, make, modules_of, nothing_loaded, source_digests
+from simfl.scenario.own_code import is_known, load_class, look_beside, make, modules_of, nothing_loaded, source_digests
 
 FAILING = {
     "raises": (
@@ -102,7 +103,8 @@ def test_sources_of_own_code_are_found_without_running_them(making):
     assert modules_of(scenario) == ["own_making", "own_nowhere"]
     making.write_text("raise AssertionError")
     before = source_digests(scenario)
-    assert list(before) == ["own_making"]
+    assert before == {"own_making": hashlib.sha256(b"raise AssertionError").hexdigest(), "own_nowhere": ""}
+    assert not is_known(before)
     making.write_text(MAKING)
     assert source_digests(scenario) != before
 
