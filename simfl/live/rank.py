@@ -11,6 +11,7 @@ import dataclasses
 import json
 import platform
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,13 +24,13 @@ from mpi4py import MPI
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
-from simfl.live.launching import BEGUN, DONE, STOP
+from simfl.live.launching import BEGUN, DONE, STOP, end_with_parent
 from simfl.live.measuring import measure_gradients
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Looked, Outcome, write
 from simfl.live.support import left_out
-from simfl.live.transport import Transport, wake_on_time
-from simfl.live.workers import STATISTICS, WORKERS, Mode
+from simfl.live.transport import POLL_S, SlowWire, Transport, wake_on_time
+from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Mode
 from simfl.scenario import from_mapping, loads
 from simfl.simulation.assembly import assemble
 from simfl.simulation.setup import Setup
@@ -48,6 +49,7 @@ def main(path: Path) -> None:
         path.with_suffix(BEGUN).touch()  # who asks counts the updates of a run
         return path.with_suffix(STOP).exists()
 
+    threading.Thread(target=end_with_parent, args=(path,), daemon=True).start()
     results = take_part(json.loads(path.read_text(encoding="utf-8")), interrupted)
     if results is not None:
         path.with_suffix(DONE).write_text(json.dumps(results), encoding="utf-8")
@@ -92,13 +94,18 @@ def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> An
 
 
 def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str | None:
-    """Take part in a run; process 0 returns the folder that was written."""
+    """Take part in a run; process 0 returns the folder that was written.
+
+    A job with the key `link`, seconds of latency and bytes per second, emulates such links (`docs/check_reality.py`).
+    """
     started = time.monotonic()
     rank, mode = comm.Get_rank(), job["compute"]
     setup = assemble(loads(job["scenario"]))
     count = setup.scenario.clients.count
     offset_s = clock_offset_s(comm)
-    transport = Transport(MpiWire(comm))
+    wire = MpiWire(comm)
+    link = job.get("link")
+    transport = Transport(SlowWire(wire, *link, UNSIMULATED), busy_poll_s=POLL_S) if link else Transport(wire)
     worker, coordinator = None, None
     options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
     if rank < count:

@@ -20,6 +20,7 @@ from simfl.errors import ScenarioError, nearest
 from simfl.plots.curves import X_AXES, arrange, check_y, describe_epsilon, measure_label, scale_of, with_unit
 from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def plot_groups(
     x_scale = scale_of(column, max((float(band.x[-1]) for band in known), default=0.0))
     y_scale = scale_of(y, max((float(np.nanmax(band.mean)) for band in known), default=0.0))
     runs = [run for group in groups for run in group.runs.values()]
+    x_label = clock_of(runs) if column == "time_s" else x_label
     with style():
         if ax is None:
             from matplotlib import pyplot as plt
