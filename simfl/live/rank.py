@@ -103,9 +103,10 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
     setup = assemble(loads(job["scenario"]))
     count = setup.scenario.clients.count
     offset_s = clock_offset_s(comm)
-    wire = MpiWire(comm)
-    link = job.get("link")
-    transport = Transport(SlowWire(wire, *link, UNSIMULATED), busy_poll_s=POLL_S) if link else Transport(wire)
+    transport = Transport(MpiWire(comm))
+    if job.get("link"):
+        latency_s, bytes_per_s = job["link"]
+        transport = Transport(SlowWire(MpiWire(comm), latency_s, bytes_per_s, UNSIMULATED), busy_poll_s=POLL_S)
     worker, coordinator = None, None
     options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
     if rank < count:
