@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 import platform
 import sys
 import threading
@@ -109,21 +110,25 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
         transport = Transport(SlowWire(MpiWire(comm), latency_s, bytes_per_s, UNSIMULATED), busy_poll_s=POLL_S)
     worker, coordinator = None, None
     options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
+    # All is set up before the moment of the beginning is agreed on: setting up takes longer than the lead.
     if rank < count:
         arithmetic = SingleClient(setup.problem, rank, choose_device("cpu"))
         world = build_world(_unit(setup) if mode == "real" else setup)
         _warm(arithmetic, setup)
-    polite_barrier(comm)
-    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
-    if rank < count:
         kind = WORKERS[setup.scenario.algorithm.kind]
-        worker = kind(rank, world, setup.training, arithmetic, transport, begin, _mode(mode), **options)
-        worker.run()
-        transport.end()
+        worker = kind(rank, world, setup.training, arithmetic, transport, math.inf, _mode(mode), **options)
     else:
-        arguments = (setup.scenario, setup.training, transport, begin, together, interrupted)
+        arguments = (setup.scenario, setup.training, transport, math.inf, together, interrupted)
         served = setup.scenario.algorithm.kind == "fedasync"
         coordinator = Server(*arguments, options=options) if served else Coordinator(*arguments)
+    polite_barrier(comm)
+    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
+    if worker is not None:
+        worker.begin = begin
+        worker.run()
+        transport.end()
+    elif coordinator is not None:
+        coordinator.begin = begin
         coordinator.run()
         transport.end(STATISTICS)
     polite_barrier(comm)
