@@ -20,6 +20,7 @@ from simfl.records.display import (
     show_bytes,
     show_count,
     show_ending,
+    show_fixed,
     show_number,
     show_share,
     show_time,
@@ -29,6 +30,7 @@ from simfl.records.readable import cells_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simfl.live.prediction import Quantity
     from simfl.records import Run
 
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
@@ -122,7 +124,8 @@ _IN_ROWS = (
     "test loss",
     "time to",
     "epsilon",
-    "virtual time",
+    "virtual",
+    "wall time of the run",
     "updates",
 )
 
@@ -131,6 +134,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of finished runs: side by side if they are few, one per row if they are many."""
     from simfl.plots import describe_noise
     from simfl.records import summaries
+    from simfl.records.results import clock_of
 
     frame = summaries(runs)
     common = float(frame["common_accuracy"].iloc[0])
@@ -140,7 +144,9 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
         "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
-        "virtual time": [show_time(value) for value in frame["time_s"]],
+        clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): [
+            show_time(value) for value in frame["time_s"]
+        ],
         "updates": [show_count(value) for value in frame["updates"]],
         "epochs": [show_number(value) for value in frame["epochs"]],
         "test accuracy": [show_share(value) for value in frame["test_accuracy"]],
@@ -183,6 +189,22 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
             console.print(
                 _text(f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, ""))
             )
+
+
+def show_prediction(quantities: Sequence[Quantity], notes: Sequence[str], console: Console) -> None:
+    """Print what a simulation predicted beside what a live run measured, and what to know of both."""
+    shown = {"s": show_time, "bytes": show_bytes, "count": show_count, "share": show_share, "": show_number}
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("", style="bold", overflow="fold")
+    for heading in ("predicted", "measured", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in quantities:
+        show = shown[one.unit]
+        error = NOTHING if math.isnan(one.error) else f"{show_fixed(100 * one.error, digits=1, sign=True)} %"
+        table.add_row(one.name, show(one.predicted), show(one.measured), error)
+    console.print(table)
+    for line in notes:
+        console.print(_text(line))
 
 
 def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:

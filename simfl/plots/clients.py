@@ -14,6 +14,7 @@ from simfl.plots.groups import Look, looks_of
 from simfl.plots.style import SERVER_STEPS, percent, style
 from simfl.records import Run, read
 from simfl.records.display import show_time
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _MANY = 40
 
 
 def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw which share of its virtual time each client spent computing, communicating, waiting and offline.
+    """Draw which share of its time each client spent computing, communicating, waiting and offline.
 
     The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
     belongs to none of these: a client that has left for good, for example.
@@ -65,7 +66,7 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
             left += widths
         ax.set_xlim(0, 1)
         ax.xaxis.set_major_formatter(percent(decimals=0))
-        ax.set_xlabel(f"share of {show_time(whole)} of virtual time, in total")
+        ax.set_xlabel(f"share of {show_time(whole)} of {clock_of([opened])}, in total")
         ax.set_ylabel("clients, those that compute most first" if many else "client")
         step = max(1, len(clients) // 20)
         ax.set_yticks([] if many else places[::step], None if many else clients["client"].to_numpy()[::step])

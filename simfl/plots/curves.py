@@ -14,6 +14,7 @@ from simfl.plots.style import ROUNDS, color_of, line_of, marker_of, name_of, per
 from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
 from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, scale_time, show_number, show_range
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Sweep, is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
@@ -77,6 +78,7 @@ def plot(
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
     column, x_label = X_AXES[x]
     frames = [run.metrics for run in opened]
+    x_label = clock_of(opened) if column == "time_s" else x_label
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
     with style():
@@ -133,11 +135,12 @@ def check_y(y: str, runs: Iterable[Run]) -> None:
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """Name runs by their algorithm, and by no more of noise, scenario, seed and folder than tells them apart."""
+    """Name runs by their algorithm, and by no more of noise, kind, scenario, seed and folder than tells them apart."""
     parts = [
         (
             name_of(run.algorithm, run.privacy is not None),
             describe_noise(run),
+            "live" if run.is_live else "simulated",
             run.name,
             f"seed {run.manifest.seed}",
             f"run {run.folder.name}",

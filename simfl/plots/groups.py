@@ -21,6 +21,7 @@ from simfl.plots.curves import X_AXES, arrange, axis_label, check_y, scale_of
 from simfl.plots.style import color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.display import measure_label
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group
 from simfl.records.targets import ACCURACY
 
@@ -179,6 +180,7 @@ def plot_groups(
     x_scale = scale_of(column, max((float(band.x[-1]) for band in known), default=0.0))
     y_scale = scale_of(y, max((float(np.nanmax(band.mean)) for band in known), default=0.0))
     runs = [run for group in groups for run in group.runs.values()]
+    x_label = clock_of(runs) if column == "time_s" else x_label
     with style():
         if ax is None:
             from matplotlib import pyplot as plt

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,7 +84,12 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The scenario, and whether it was simulated or ran live: what tells runs apart in comparisons."""
-        return {**self.scenario, "run": "live" if "live" in self.manifest.extra else "simulated"}
+        return {**self.scenario, "run": "live" if self.is_live else "simulated"}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether real processes ran it (`simfl live`): its times are wall time, not virtual time."""
+        return "live" in self.manifest.extra
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -263,7 +268,7 @@ class Run:
 
     def __repr__(self) -> str:
         manifest = self.manifest
-        ending = f"{manifest.updates:,} updates in {manifest.time_s:.6g} s of virtual time"
+        ending = f"{manifest.updates:,} updates in {manifest.time_s:.6g} s of {clock_of([self])}"
         if len(self.metrics):
             accuracy = self.metrics["test_accuracy"].iloc[-1]
             loss = self.metrics["test_loss"].iloc[-1]
@@ -328,3 +333,9 @@ def read(folder: str | Path, **given: Any) -> Run:
     run = Run(path, given)
     _ = run.manifest, run.scenario  # a damaged folder is better found now than at the first plot
     return run
+
+
+def clock_of(runs: Iterable[Run]) -> str:
+    """Return what the times of runs are, in words: virtual time, of live runs wall time."""
+    kinds = {run.is_live for run in runs}
+    return "virtual and wall time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"

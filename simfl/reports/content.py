@@ -30,6 +30,7 @@ from simfl.records.comparison import (
 )
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.records.targets import Target, as_target
 from simfl.scenario.syntax import write
@@ -439,8 +440,9 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
 
 def axis_labels(content: Content) -> dict[str, dict[str, str]]:
     """Return the names of axes and measures, for the page's menus."""
+    runs = [run for part in content.parts for run in part.group.runs.values()]
     drawn = [measure for part in content.parts for curves in part.curves.values() for measure in curves]
     return {
-        "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"epsilon": BOUND},
+        "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"time": clock_of(runs), "epsilon": BOUND},
         "y": {measure: measure_label(measure) for measure in dict.fromkeys([*MEASURES, *drawn])} | {"epsilon": BOUND},
     }
