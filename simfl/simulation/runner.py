@@ -576,23 +576,33 @@ class Simulation:
             }
         )
 
-    def _finalise(self, final: np.ndarray) -> None:
-        """Let rows that were taken at the end have the final epsilons, float [K].
+    def _finalise(self, final: np.ndarray | None) -> None:
+        """Let rows that were taken at the end have the counts of the end, and the final epsilons, float [K] or None.
 
-        What was released before is a part of that: rows of earlier times are no larger.
+        An evaluation that ends the run is taken within an event, which goes on and may send a message. What was
+        released before is a part of the final epsilons: rows of earlier times are no larger.
         """
-        now, updates, largest = self.world.clock.now, self.algorithm.updates, float(final.max())
+        now, updates, network = self.world.clock.now, self.algorithm.updates, self.world.network
+        counts = {"rounds": self.algorithm.rounds, "bytes_sent": network.bytes_sent, "messages": network.messages}
+
+        def metrics(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            last = (rows["time_s"] == now) & (rows["updates"] == updates)
+            amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
+            if final is not None:
+                largest = float(final.max())
+                amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
+            return amended
+
+        self._amendments = {"metrics": metrics}
+        if final is None:
+            return
         releases = np.array([self.algorithm.releases.total(k) for k in range(len(final))], dtype=np.int64)
 
-        def metrics(rows: dict[str, np.ndarray]) -> np.ndarray:
-            last = (rows["time_s"] == now) & (rows["updates"] == updates)
-            return np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
-
-        def clients(rows: dict[str, np.ndarray]) -> np.ndarray:
+        def clients(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
-            return np.where(last, final[rows["client"]], rows["epsilon"])
+            return {"epsilon": np.where(last, final[rows["client"]], rows["epsilon"])}
 
-        self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
+        self._amendments["client_epsilon"] = clients
 
     def _collect_one(self) -> tuple[Evaluation, dict[str, float]]:
         """Wait for the oldest evaluation and write its row; return it by column, too."""
@@ -666,7 +676,7 @@ class Simulation:
             if "uses" in self._tables:
                 self._tables["uses"].extend(ledger.copies(account))
             epsilon = ledger.final_epsilon(account)
-            self._finalise(epsilon)
+        self._finalise(None if ledger is None else epsilon)
         table = self._tables["clients"]
         table.extend_columns(
             {

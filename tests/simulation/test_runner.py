@@ -101,10 +101,33 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert ended(found) == ("done", "accuracy")
     reached = int(np.argmax(accuracy >= target))
     assert 0 < reached < len(accuracy) - 1
-    columns = [name for name in whole.metrics.columns if name != "wall_s"]
+    columns = [name for name in whole.metrics.columns if name not in ("wall_s", "bytes_sent", "messages")]
     assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
+    counts = ["bytes_sent", "messages"]
+    assert found.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
+    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+        assert found.metrics["bytes_sent"].iloc[-1] == found.clients["bytes"].sum()
     assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "decentralized_sgd", "sgp"])
+@pytest.mark.parametrize(
+    "goal",
+    ["metric: updates, at_least: 37", "metric: epsilon, at_least: 0.5", "metric: messages, at_least: 21"],
+)
+def test_the_last_row_counts_the_message_that_is_sent_when_a_goal_ends_the_run(algorithm, goal, tmp_path):
+    more = {"privacy": "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 1}"} if "epsilon" in goal else {}
+    links, every = "{latency: 1 ms, overhead: 0 B}", "{every: {updates: 1}}"
+    stop = f"{{updates: 400, {goal}}}"
+    found = run(scenario(algorithm, stop=stop, links=links, evaluate=every, **more), out=tmp_path)
+    assert " at least " in found.manifest.reason
+    assert found.manifest.updates > 0
+    last = found.metrics.iloc[-1]
+    assert last["bytes_sent"] == found.clients["bytes"].sum()
+    message_bytes = 4 * found.manifest.extra["model_size"]
+    if algorithm != "sgp":
+        assert last["messages"] == last["bytes_sent"] / message_bytes
 
 
 @pytest.mark.numbers
@@ -124,6 +147,9 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     again = read(found.folder)
     assert len(again.updates) == again.manifest.updates
     assert len(again.clients) == 8
+    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+        assert losses.index[-1] == len(losses) - 1
+        assert again.metrics["bytes_sent"].iloc[-1] == again.clients["bytes"].sum()
     if algorithm != "sync_sgd":
         assert len(again.client_metrics) == 8 * len(losses)
 
