@@ -6,7 +6,14 @@ Each message is one line that says where, what was found, what was expected and 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+
+#: Characters of what a user's code raised that one line repeats.
+_LONGEST = 240
+_PACKAGE = os.path.dirname(__file__)
+#: How the traceback names the files of modules that are compiled.
+_COMPILED = "simfl/"
 
 
 class SimflError(Exception):
@@ -53,3 +60,31 @@ def damaged_archive() -> tuple[type[Exception], ...]:
         *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
         *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
     )
+
+
+def raised(error: BaseException) -> str:
+    """Return on one line what was raised, and where in the user's own code."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"{reason if len(reason) <= _LONGEST else f'{reason[:_LONGEST]}…'}{place_of(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the user's own code an error arose, nothing where it did not get that far.
+
+    Not where a library that they call noticed it.
+    """
+    import sysconfig
+    import traceback
+
+    if isinstance(error, SyntaxError):
+        return f" in {error.filename}:{error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
+    ]
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
+        return place_of(error.__cause__)
+    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")

@@ -22,7 +22,7 @@ import numpy as np
 from simfl import signals
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, raised
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
@@ -37,7 +37,7 @@ from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
-from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.assembly import algorithm_in_one_line, assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
@@ -219,11 +219,11 @@ class Simulation:
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
-        self.width = (
-            automatic_width(problem.model, self.algorithm.chains, platform)
-            if execution.width == "auto"
-            else execution.width
-        )
+        asked = scenario.evaluate.clients or scenario.record.client_models
+        with algorithm_in_one_line(setup):
+            own = asked and len(self.algorithm.client_models()) >= count
+            chains = self.algorithm.chains
+        self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has as many lanes
             self.width = -(-self.width // execution.devices) * execution.devices
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
@@ -245,8 +245,6 @@ class Simulation:
         self.reason = ""
         self.warnings = list(setup.warnings)
         #: Whether models of clients are evaluated, and kept: there must be some.
-        asked = scenario.evaluate.clients or scenario.record.client_models
-        own = asked and len(self.algorithm.client_models()) >= count
         self._each_client, self._keeps_each = scenario.evaluate.clients and own, scenario.record.client_models and own
         lost = {
             "evaluate.clients": (scenario.evaluate.clients, "table client_metrics"),
@@ -297,14 +295,12 @@ class Simulation:
         found = Run(folder.path, self.setup.own.given)
         self.audience.ended(found)
         if failure is not None:
-            if isinstance(failure, SimflError | KeyboardInterrupt):
-                raise failure
-            raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+            raise failure
         return found
 
-    def _simulate(self, folder: RunFolder) -> BaseException | None:
+    def _simulate(self, folder: RunFolder) -> SimflError | None:
         """Let the world run and take down what happens; return what went wrong."""
-        failure: BaseException | None = None
+        failure: SimflError | None = None
         try:
             self._begin(folder)
             with tuned_interpreter():
@@ -315,19 +311,29 @@ class Simulation:
                 if not self.journal.replaying:
                     self._count_zeroed()
                     self._models = self.write_models(folder)
-        except KeyboardInterrupt:
-            self.status, self.reason = "interrupted", "interrupted a second time"
         except BaseException as error:
-            failure = error
-            self.status, self.reason = "failed", str(error)
+            if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:
+                self.status, self.reason = "interrupted", "interrupted a second time"
+            else:  # a Ctrl-C that no signal told of was raised by a user's own code
+                failure = self._failed(error)
         self._closing = True  # from here on a signal changes nothing
         try:
             self._collect(wait=False)
             if self._tables:
                 self._write_clients()
         except BaseException as error:
-            failure = failure or error
-            self.status, self.reason = "failed", str(failure)
+            failure = failure or self._failed(error)
+        return failure
+
+    def _failed(self, error: BaseException) -> SimflError:
+        """Take down that the run failed, and return what to raise: one line."""
+        self.status = "failed"
+        if isinstance(error, SimflError):
+            self.reason = str(error)
+            return error
+        self.reason = raised(error)
+        failure = RunError(f"{self.setup.scenario.name}: {self.reason}")
+        failure.__cause__ = error
         return failure
 
     def _begin(self, folder: RunFolder) -> None:

@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import xla_client  # JAX itself makes devices of a CPU only once in a process
 from numpy.typing import NDArray
 
-from simfl.errors import RunError, ScenarioError
+from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.tape import kernels, measures
 from simfl.tape.evaluation import Evaluator
@@ -353,7 +353,7 @@ class Executor:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise RunError(f"the executor failed: {self._failure}") from self._failure
+            raise RunError(f"the executor failed: {raised(self._failure)}") from self._failure
 
     # -- in the thread -----------------------------------------------------------------------
 

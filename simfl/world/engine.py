@@ -16,7 +16,7 @@ from typing import Any
 import simpy
 
 from simfl.compiled import Integer, Number
-from simfl.errors import RunError, SimflError
+from simfl.errors import RunError, SimflError, raised
 
 #: A SimPy process of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
@@ -127,11 +127,11 @@ class Clock:
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
         """End the run with what a process, or a call, has raised."""
-        if isinstance(error, SimflError) or not isinstance(error, Exception):
+        if isinstance(error, SimflError | KeyboardInterrupt):
             self._failure = error
         else:
             who = "" if client is None else f"client {client}, "
-            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {type(error).__name__}: {error}")
+            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {raised(error)}")
             self._failure.__cause__ = error
         self.stop()
 

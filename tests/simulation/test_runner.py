@@ -23,6 +23,7 @@ from simfl.scenario import loads
 from simfl.simulation.runner import Simulation, prepare, run
 from simfl.tape import Executor, Tape
 from simfl.world import World
+from tests.algorithms.custom import ERRORS
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -308,13 +309,38 @@ def test_ctrl_c_ends_the_run_in_good_order_and_keeps_what_was_measured(tmp_path)
 
 def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path):
     broken = "{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"
-    with pytest.raises(RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake$"):
+    with pytest.raises(
+        RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake in \S*custom\.py:\d+$"
+    ):
         run(scenario(algorithm=broken), out=tmp_path)
     (folder,) = (tmp_path / "run").iterdir()
     found = read(folder)
     assert found.status == "failed"
     assert "by mistake" in found.manifest.reason
     assert len(found.updates) == 30
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("where", ["set_up", "start", "models", "client_models", "pairs", "process"])
+def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(where, error, tmp_path):
+    if (where, error) in {("set_up", KeyboardInterrupt), ("client_models", KeyboardInterrupt)}:
+        pytest.skip("before a run begins this is Ctrl-C")
+    options = f"options: {{where: {where}, error: {error.__name__}}}"
+    own = f"{{kind: 'tests.algorithms.custom:Raising', batch_size: 8, {options}}}"
+    words = (
+        "RuntimeError: generator raised StopIteration"
+        if (where, error) == ("process", StopIteration)
+        else error.__name__
+    )
+    with pytest.raises(RunError, match=rf"^[^\n]*: {words} in \S*custom\.py:\d+$"):
+        run(scenario(algorithm=own, record="{client_models: true}"), out=tmp_path)
+    begun = where not in ("set_up", "client_models")
+    assert (tmp_path / "run").exists() == begun, "no folder of a run that never began"
+    if begun:
+        found = read(tmp_path / "run" / "001")
+        assert (found.status, words in found.manifest.reason) == ("failed", True)
+        assert len(found.updates) == 30 * (where == "process")
+        assert not list(found.folder.glob("*.arrows"))
 
 
 def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):

@@ -1,3 +1,4 @@
+import asyncio
 import math
 import signal
 from time import sleep
@@ -93,11 +94,26 @@ def test_an_error_in_a_process_names_the_client_and_the_time_and_keeps_its_cause
 
     clock.start(process(), client=3)
     clock.call_at(1.3, lambda: pytest.fail("the run went on"))
-    with pytest.raises(RunError, match=r"^client 3, virtual time 1\.25 s: PickyError: this and that$") as caught:
+    with pytest.raises(
+        RunError, match=r"^client 3, virtual time 1\.25 s: PickyError: this and that in \S*test_engine\.py:\d+$"
+    ) as caught:
         clock.run()
     assert isinstance(caught.value.__cause__, PickyError)
     assert caught.value.__cause__.__traceback__ is not None
     assert clock.now == 1.25
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), StopIteration(2), asyncio.CancelledError()])
+def test_what_is_no_exception_ends_a_run_with_an_error_all_the_same(error):
+    clock = Clock()
+
+    def process():
+        yield clock.timeout(1.0)
+        raise error
+
+    clock.start(process(), client=3)
+    with pytest.raises(RunError, match=r"^client 3, virtual time 1 s: \w+(: .*)? in \S*test_engine\.py:\d+$"):
+        clock.run()
 
 
 def test_an_error_in_a_call_names_the_time():
@@ -108,7 +124,7 @@ def test_an_error_in_a_call_names_the_time():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt()])
 @pytest.mark.parametrize("way", ["process", "call"])
 def test_errors_that_speak_for_themselves_pass_unchanged(error, way):
     clock = Clock()
