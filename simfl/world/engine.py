@@ -123,6 +123,8 @@ class Clock:
 
     def start(self, process: Process, client: Integer | None = None) -> None:
         """Start a process. What it raises ends the run."""
+        if not hasattr(process, "send"):
+            raise TypeError(f"start: expected what a function with yield returns when it is called, found {process!r}")
         self.push(_URGENT, Call(Routine(self, process, client), None))
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
@@ -137,7 +139,7 @@ class Clock:
 
     def timeout(self, seconds: Number, value: Any = None) -> simpy.Event:
         """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
-        if seconds < 0:
+        if not seconds >= 0:
             raise ValueError(f"timeout: expected a time >= 0, found {seconds}")
         # What its constructor does, without two calls more: these are made for every event.
         event = _new(simpy.events.Timeout)

@@ -23,7 +23,7 @@ from simfl.scenario import loads
 from simfl.simulation.runner import Simulation, prepare, run
 from simfl.tape import Executor, Tape
 from simfl.world import World
-from tests.algorithms.custom import ERRORS
+from tests.algorithms.custom import ERRORS, Alone
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -323,7 +323,7 @@ def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("where", ["set_up", "start", "models", "client_models", "pairs", "process"])
 def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(where, error, tmp_path):
-    if (where, error) in {("set_up", KeyboardInterrupt), ("client_models", KeyboardInterrupt)}:
+    if error is KeyboardInterrupt and where in ("set_up", "client_models"):
         pytest.skip("before a run begins this is Ctrl-C")
     options = f"options: {{where: {where}, error: {error.__name__}}}"
     own = f"{{kind: 'tests.algorithms.custom:Raising', batch_size: 8, {options}}}"
@@ -341,6 +341,14 @@ def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(whe
         assert (found.status, words in found.manifest.reason) == ("failed", True)
         assert len(found.updates) == 30 * (where == "process")
         assert not list(found.folder.glob("*.arrows"))
+
+
+@pytest.mark.parametrize("models", [None, [], {}, "ab", [1, 2]])
+def test_an_own_algorithm_whose_models_are_none_is_refused(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(Alone, "models", lambda self: models)
+    own = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8}"
+    with pytest.raises(RunError, match=r"^models: expected a list of models of the tape, .*, found "):
+        run(scenario(algorithm=own), out=tmp_path)
 
 
 def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):

@@ -227,6 +227,17 @@ def test_what_is_no_event_cannot_be_waited_for():
         clock.run()
 
 
+@pytest.mark.parametrize("process", [3, lambda: None, None])
+def test_what_is_no_process_cannot_be_started(process):
+    with pytest.raises(TypeError, match="start: expected what a function with yield returns when it is called, found "):
+        Clock().start(process)
+
+
+def test_a_time_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="timeout: expected a time >= 0, found nan"):
+        Clock().timeout(math.nan)
+
+
 def test_an_event_that_fails_is_raised_where_it_is_waited_for():
     clock, seen = Clock(), []
     failing, lonely = clock.event(), clock.event()
