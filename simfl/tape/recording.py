@@ -753,8 +753,8 @@ class Tape:
         """
         if not hasattr(models, "__len__") or not len(models) or not all(isinstance(model, Model) for model in models):
             raise RunError(
-                "models: expected a list of models of the tape, such as self.tape.constant(self.training.initial), found "
-                f"{reprlib.repr(models)}"
+                "models: expected a list of models of the tape, as self.tape.constant(self.training.initial) is, "
+                f"found {reprlib.repr(models)}"
             )
         rows = np.full((len(models), self.reads), -1, dtype=np.int32)
         coefs = np.zeros((len(models), self.reads), dtype=np.float32)

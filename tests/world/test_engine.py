@@ -1,5 +1,6 @@
 import asyncio
 import math
+import re
 import signal
 from time import sleep
 
@@ -206,6 +207,58 @@ def test_time_that_stands_still_ends_the_run(monkeypatch):
     with pytest.raises(RunError, match=r"^virtual time 10000 s: expected it to go on, found 1000 events at"):
         clock.run()
     assert len(steps) < 3000
+
+
+@pytest.mark.parametrize("pauses", [None, 100])
+def test_a_process_that_waits_for_no_time_for_ever_is_named(pauses, monkeypatch):
+    monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
+    clock, steps = Clock(), []
+
+    def others():
+        for _ in range(300):
+            yield clock.timeout(0.125)
+
+    def wait():
+        while True:
+            steps.append(clock.now)
+            yield clock.timeout(0.0)
+
+    def process():
+        yield clock.timeout(0.5)
+        yield from wait()
+
+    for client in (0, 1, 3):
+        clock.start(others(), client)
+    clock.start(process(), client=2)
+    place = f"{__file__}:{wait.__code__.co_firstlineno + 3}"
+    line = (
+        "client 2, virtual time 0.5 s: expected it to go on, found 1000 events at one moment, the next of process wait "
+        f"in {place}; something takes no time"
+    )
+
+    def run():
+        while True:
+            clock.run(events=pauses)
+            clock.paused = False
+
+    with pytest.raises(RunError, match=f"^{re.escape(line)}"):
+        run()
+    assert 1000 <= len(steps) <= 1200
+
+
+def test_many_clients_may_do_something_at_one_moment(monkeypatch):
+    monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
+    clock = Clock()
+
+    def process():
+        for _ in range(50):
+            yield clock.timeout(1.0)
+            yield clock.timeout(0.0)
+
+    for client in range(300):
+        clock.start(process(), client)
+    clock.run()
+    assert clock.now == 50.0
 
 
 def test_an_infinite_time_ends_the_run():
