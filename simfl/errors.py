@@ -73,7 +73,6 @@ def place_of(error: BaseException) -> str:
 
     Not where a library that they call noticed it.
     """
-    import sysconfig
     import traceback
 
     if isinstance(error, SyntaxError):
@@ -83,8 +82,14 @@ def place_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
     ]
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    own = [frame for frame in frames if not frame.filename.startswith(libraries())]
     if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
         return place_of(error.__cause__)
     return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")
+
+
+def libraries() -> tuple[str, ...]:
+    """Return the folders of Python's own modules and of what is installed."""
+    import sysconfig
+
+    return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import importlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from simfl.errors import ScenarioError, SimflError, nearest, place_of, raised
+from simfl.errors import ScenarioError, SimflError, libraries, nearest, place_of, raised
 
 T = TypeVar("T", bound=type)  # a type of types: a base may be abstract
 
@@ -49,6 +50,12 @@ def look_beside(paths: Iterable[Path]) -> None:
     for folder in dict.fromkeys(["", *(str(path.parent.absolute()) for path in paths)]):
         if folder not in sys.path:
             sys.path.append(folder)
+
+
+def _places() -> str:
+    """Return in words where modules are looked for: folders of one's own, and what is installed."""
+    own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
+    return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
@@ -76,8 +83,10 @@ def load(name: str, where: str) -> Any:
     try:
         found = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
+        looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
         raise ScenarioError(
             f"{where}: cannot load {name!r} ({error}){place_of(error)}, expected module:name of an importable module"
+            f"{looked}"
         ) from error
     except KeyboardInterrupt:
         raise

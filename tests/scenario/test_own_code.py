@@ -22,6 +22,10 @@ FAILING = {
     "divides": ("def f():\n    1 / 0\nf()", r"raised ZeroDivisionError: .* in .*own_divides\.py:2; correct"),
     "syntax": ("x = (", r"raised SyntaxError: .* in .*own_syntax\.py:1; correct the module"),
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
+    "looks": (
+        "import nowhere_at_all",
+        r"; looked for it in .*/test_a_module_that_fails_is_on\S*,? .*and what Python has",
+    ),
     "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
 }
