@@ -7,7 +7,19 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Config, Count, Flag, Index, Number, Positive, PositiveSeconds, Share, Text, Within
+from simfl.scenario.fields import (
+    Config,
+    Count,
+    Flag,
+    Index,
+    Number,
+    Positive,
+    PositiveSeconds,
+    Share,
+    Short,
+    Text,
+    Within,
+)
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 
 
@@ -97,7 +109,9 @@ OF_REGRESSIONS = ("mae", "rmse", "r2")
 class Evaluate(Config):
     """When loss and accuracy are measured, and of which models."""
 
-    every: Every = Field(default=Every(epochs=1.0), description="how often the average model is evaluated")
+    every: Annotated[Every, Short("time", text=True)] = Field(
+        default=Every(epochs=1.0), description="how often the average model is evaluated"
+    )
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
     gradients: Index = Field(
         default=0,
