@@ -42,6 +42,7 @@ from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, p
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
 from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
+from simfl.simulation.memory import give_back
 from simfl.simulation.own import opened
 from simfl.simulation.setup import Own, Setup
 from simfl.simulation.timeline import Timeline
@@ -402,13 +403,14 @@ class Simulation:
         return found
 
     def release(self) -> None:
-        """Stop the executor's thread and let go of the data.
+        """Stop the executor's thread, let go of the data, and give memory that is free back to the system.
 
         What is left of a run refers to itself in circles, which the garbage collector finds late.
         """
         with contextlib.suppress(RunError):
             self.executor.close()
         del self.setup
+        give_back()
 
     def _arm(self) -> None:
         """Set the marks at which the run is evaluated or ends, and start the processes."""
