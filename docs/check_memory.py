@@ -4,18 +4,22 @@
     python docs/check_memory.py --runs 30
     python docs/check_memory.py --keep        # without giving free memory back between runs
 
-Prints the resident memory of the process after every ten runs, and how long it took to give memory back.
+Prints the resident memory of the process after every ten runs, what of it are objects and compiled programs, and how
+long it took to give memory back.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import jax
 
 import simfl
 from simfl.simulation import memory, runner
@@ -54,10 +58,14 @@ def main() -> int:
     given = parser.parse_args()
     took_s: list[float] = []
 
+    def trim() -> None:
+        if not given.keep:
+            memory._next_s = 0.0
+            memory.give_back()
+
     def timed() -> None:
         began = time.perf_counter()
-        if not given.keep:
-            memory.give_back()
+        trim()
         took_s.append(time.perf_counter() - began)
 
     runner.give_back = timed
@@ -70,6 +78,13 @@ def main() -> int:
             simfl.run(scenario(number), out=out, progress=False, checkpoint_every="never")
             if (number + 1) % EVERY == 0:
                 print(f"after {number + 1:4} runs: {resident_mib():6.0f} MiB", flush=True)
+    gc.collect()
+    trim()
+    print(f"without what the garbage collector had not found yet: {resident_mib():6.0f} MiB")
+    jax.clear_caches()
+    gc.collect()
+    trim()
+    print(f"without compiled programs:                            {resident_mib():6.0f} MiB")
     print(f"giving back took {1000 * sum(took_s) / len(took_s):.1f} ms a run, {1000 * max(took_s):.1f} ms at most")
     return 0
 
