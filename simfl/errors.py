@@ -10,6 +10,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+#: Characters of what a user's code raised that one line repeats.
+_LONGEST = 240
+_PACKAGE = os.path.dirname(__file__)
+#: How the traceback names the files of modules that are compiled.
+_COMPILED = "simfl/"
+
 
 class SimflError(Exception):
     """Root of everything simfl raises on purpose."""
@@ -73,3 +79,36 @@ def damaged_archive() -> tuple[type[Exception], ...]:
         *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
         *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, OverflowError, AttributeError),
     )
+
+
+def raised(error: BaseException) -> str:
+    """Return on one line what was raised, and where in the user's own code."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"{reason if len(reason) <= _LONGEST else f'{reason[:_LONGEST]}…'}{place_of(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the user's own code an error arose, nothing where it did not get that far.
+
+    Not where a library that they call noticed it.
+    """
+    import traceback
+
+    if isinstance(error, SyntaxError):
+        return f" in {error.filename}:{error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(libraries())]
+    if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
+        return place_of(error.__cause__)
+    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")
+
+
+def libraries() -> tuple[str, ...]:
+    """Return the folders of Python's own modules and of what is installed."""
+    import sysconfig
+
+    return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

@@ -17,6 +17,7 @@ from simfl.scenario.fields import (
     Positive,
     PositiveSeconds,
     Share,
+    Short,
     Text,
     Within,
 )
@@ -109,7 +110,9 @@ OF_REGRESSIONS = ("mae", "rmse", "r2")
 class Evaluate(Config):
     """When loss and accuracy are measured, and of which models."""
 
-    every: Every = Field(default=Every(epochs=1.0), description="how often the average model is evaluated")
+    every: Annotated[Every, Short("time", text=True)] = Field(
+        default=Every(epochs=1.0), description="how often the average model is evaluated"
+    )
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
     gradients: Index = Field(
         default=0,

@@ -173,6 +173,26 @@ def _named_files(section: Any, of_world: bool) -> Iterator[str]:
             yield from _named_files(value, of_world)
 
 
+@dataclass(frozen=True)
+class Short:
+    """Marks a section that a plain value stands for: `clients: 4` is `clients: {count: 4}`.
+
+    Args:
+        key: the key whose value it is.
+        text: whether it is a text such as "1 s"; else a number.
+    """
+
+    key: str
+    text: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def prepare(data: object) -> object:
+            plain = isinstance(data, str) if self.text else isinstance(data, int | float) and not isinstance(data, bool)
+            return {self.key: data} if plain else data
+
+        return core_schema.no_info_before_validator_function(prepare, handler(source))
+
+
 def members_of(annotation: Any) -> tuple[type[Config], ...]:
     """Return every `Config` class in a type such as `tuple[A | B, ...] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, Config):

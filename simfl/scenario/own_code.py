@@ -20,17 +20,17 @@ import contextlib
 import hashlib
 import importlib
 import inspect
+import os
 import re
 import sys
 import sysconfig
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from simfl.errors import ScenarioError, SimflError, nearest
+from simfl.errors import ScenarioError, SimflError, libraries, nearest, place_of, raised
 
 T = TypeVar("T", bound=type)  # a type of types: a base may be abstract
 
@@ -40,8 +40,6 @@ OBJECT = "object"
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """How own code is named: module, colon, name."""
 
-#: Characters of what own code raised.
-_LONGEST = 240
 _may_load = ContextVar("_may_load", default=True)
 _PACKAGE = Path(__file__).parents[1]
 _OTHERS = tuple({str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
@@ -58,6 +56,12 @@ def look_beside(paths: Iterable[Path]) -> None:
     for folder in dict.fromkeys(["", *(str(path.parent.absolute()) for path in paths)]):
         if folder not in sys.path:
             sys.path.append(folder)
+
+
+def _places() -> str:
+    """Return in words where modules are looked for: folders of one's own, and what is installed."""
+    own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
+    return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
@@ -85,13 +89,16 @@ def load(name: str, where: str) -> Any:
     try:
         found = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
+        looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
         raise ScenarioError(
             f"{where}: cannot load {name!r} ({error}){place_of(error)}, expected module:name of an importable module"
+            f"{looked}"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ScenarioError(
-            f"{where}: cannot load {name!r}: importing the module {module!r} raised {_reason(error)}{place_of(error)}; "
-            "correct the module"
+            f"{where}: cannot load {name!r}: importing the module {module!r} raised {raised(error)}; correct the module"
         ) from error
     try:
         return getattr(found, wanted)
@@ -145,10 +152,10 @@ def in_one_line(where: str, what: str) -> Iterator[None]:
     """Turn whatever a user's code raises within a block into one line, with their file and line number."""
     try:
         yield
-    except SimflError:
+    except (SimflError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise ScenarioError(f"{where}: {what} raised {_reason(error)}{place_of(error)}") from error
+    except BaseException as error:
+        raise ScenarioError(f"{where}: {what} raised {raised(error)}") from error
 
 
 @contextlib.contextmanager
@@ -287,24 +294,3 @@ def _import(module: str) -> Any:
     _used[module] = digests
     _imported.update(digests)
     return loaded
-
-
-def _reason(error: BaseException) -> str:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
-
-
-def place_of(error: BaseException) -> str:
-    """Return where in the user's own code an error arose, nothing where it did not get that far.
-
-    Not where a library that they call noticed it.
-    """
-    if isinstance(error, SyntaxError):
-        return f" in {error.filename}:{error.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and not frame.filename.startswith(str(_PACKAGE))
-    ]
-    own = [frame for frame in frames if not frame.filename.startswith(_OTHERS)]
-    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")

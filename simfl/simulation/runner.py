@@ -22,7 +22,7 @@ import numpy as np
 from simfl import signals
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError, SimflError, to_path
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, raised, to_path
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
@@ -38,11 +38,12 @@ from simfl.scenario.control import Stop
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.simulation import CHECKPOINT_EVERY
-from simfl.simulation.assembly import assemble, build_algorithm
+from simfl.simulation.assembly import algorithm_in_one_line, assemble, build_algorithm
 from simfl.simulation.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.simulation.checkpoint import read as read_checkpoint
 from simfl.simulation.data import sources_of
 from simfl.simulation.endings import NEVER, ended_by, last_update, why_over
+from simfl.simulation.memory import give_back
 from simfl.simulation.own import opened
 from simfl.simulation.privacy import annotated, noise_of
 from simfl.simulation.setup import Own, Setup
@@ -223,11 +224,11 @@ class Simulation:
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
-        self.width = (
-            automatic_width(problem.model, self.algorithm.chains, platform)
-            if execution.width == "auto"
-            else execution.width
-        )
+        asked = scenario.evaluate.clients or scenario.record.client_models
+        with algorithm_in_one_line(setup):
+            own = asked and len(self.algorithm.client_models()) >= count
+            chains = self.algorithm.chains
+        self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has as many lanes
             self.width = -(-self.width // execution.devices) * execution.devices
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
@@ -249,8 +250,6 @@ class Simulation:
         self.reason = ""
         self.warnings = list(setup.warnings)
         #: Whether models of clients are evaluated, and kept: there must be some.
-        asked = scenario.evaluate.clients or scenario.record.client_models
-        own = asked and len(self.algorithm.client_models()) >= count
         self._each_client, self._keeps_each = scenario.evaluate.clients and own, scenario.record.client_models and own
         lost = {
             "evaluate.clients": (scenario.evaluate.clients, "table client_metrics"),
@@ -302,14 +301,12 @@ class Simulation:
         found = Run(folder.path, self.setup.own.given)
         self.audience.ended(found)
         if failure is not None:
-            if isinstance(failure, SimflError | KeyboardInterrupt):
-                raise failure
-            raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+            raise failure
         return found
 
-    def _simulate(self, folder: RunFolder) -> BaseException | None:
+    def _simulate(self, folder: RunFolder) -> SimflError | None:
         """Let the world run and take down what happens; return what went wrong."""
-        failure: BaseException | None = None
+        failure: SimflError | None = None
         try:
             self._begin(folder)
             with tuned_interpreter():
@@ -320,19 +317,29 @@ class Simulation:
                 if not self.journal.replaying:
                     self._count_zeroed()
                     self._models = self.write_models(folder)
-        except KeyboardInterrupt:
-            self.status, self.reason = "interrupted", "interrupted a second time"
         except BaseException as error:
-            failure = error
-            self.status, self.reason = "failed", str(error)
+            if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:
+                self.status, self.reason = "interrupted", "interrupted a second time"
+            else:  # a Ctrl-C that no signal told of was raised by a user's own code
+                failure = self._failed(error)
         self._closing = True  # from here on a signal changes nothing
         try:
             self._collect(wait=False)
             if self._tables:
                 self._write_clients()
         except BaseException as error:
-            failure = failure or error
-            self.status, self.reason = "failed", str(failure)
+            failure = failure or self._failed(error)
+        return failure
+
+    def _failed(self, error: BaseException) -> SimflError:
+        """Take down that the run failed, and return what to raise: one line."""
+        self.status = "failed"
+        if isinstance(error, SimflError):
+            self.reason = str(error)
+            return error
+        self.reason = raised(error)
+        failure = RunError(f"{self.setup.scenario.name}: {self.reason}")
+        failure.__cause__ = error
         return failure
 
     def _begin(self, folder: RunFolder) -> None:
@@ -401,13 +408,14 @@ class Simulation:
         return found
 
     def release(self) -> None:
-        """Stop the executor's thread and let go of the data.
+        """Stop the executor's thread, let go of the data, and give memory that is free back to the system.
 
         What is left of a run refers to itself in circles, which the garbage collector finds late.
         """
         with contextlib.suppress(RunError):
             self.executor.close()
         del self.setup
+        give_back()
 
     def _arm(self) -> None:
         """Set the marks at which the run is evaluated or ends, and start the processes."""
@@ -581,23 +589,33 @@ class Simulation:
             }
         )
 
-    def _finalise(self, final: np.ndarray) -> None:
-        """Let rows that were taken at the end have the final epsilons, float [K].
+    def _finalise(self, final: np.ndarray | None) -> None:
+        """Let rows that were taken at the end have the counts of the end, and the final epsilons, float [K] or None.
 
-        What was released before is a part of that: rows of earlier times are no larger.
+        An evaluation that ends the run is taken within an event, which goes on and may send a message. What was
+        released before is a part of the final epsilons: rows of earlier times are no larger.
         """
-        now, updates, largest = self.world.clock.now, self.algorithm.updates, float(final.max())
+        now, updates, network = self.world.clock.now, self.algorithm.updates, self.world.network
+        counts = {"rounds": self.algorithm.rounds, "bytes_sent": network.bytes_sent, "messages": network.messages}
+
+        def metrics(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            last = (rows["time_s"] == now) & (rows["updates"] == updates)
+            amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
+            if final is not None:
+                largest = float(final.max())
+                amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
+            return amended
+
+        self._amendments = {"metrics": metrics}
+        if final is None:
+            return
         releases = np.array([self.algorithm.releases.total(k) for k in range(len(final))], dtype=np.int64)
 
-        def metrics(rows: dict[str, np.ndarray]) -> np.ndarray:
-            last = (rows["time_s"] == now) & (rows["updates"] == updates)
-            return np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
-
-        def clients(rows: dict[str, np.ndarray]) -> np.ndarray:
+        def clients(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
-            return np.where(last, final[rows["client"]], rows["epsilon"])
+            return {"epsilon": np.where(last, final[rows["client"]], rows["epsilon"])}
 
-        self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
+        self._amendments["client_epsilon"] = clients
 
     def _collect_one(self) -> tuple[Evaluation, dict[str, float]]:
         """Wait for the oldest evaluation and write its row; return it by column, too."""
@@ -671,7 +689,7 @@ class Simulation:
             if "uses" in self._tables:
                 self._tables["uses"].extend(ledger.copies(account))
             epsilon = ledger.final_epsilon(account)
-            self._finalise(epsilon)
+        self._finalise(None if ledger is None else epsilon)
         table = self._tables["clients"]
         table.extend_columns(
             {

@@ -45,12 +45,13 @@ class Trained:
     """
 
     def __init__(self, run: Run, device: str | None = None) -> None:
+        chosen = choose_device(device)
         self.file = RunFolder(run.folder).models_path("model")
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
         self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed), run.given.get("data"))
         self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
-        self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
+        self._evaluator = Evaluator(self.model, chosen, self.dataset.scaling)
         try:
             self.params = self.model.joined(parts)
         except ValueError as error:

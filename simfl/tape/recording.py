@@ -22,6 +22,7 @@ row that nobody can mention any more is released at the next flush and its place
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -745,7 +746,16 @@ class Tape:
         return self.executor.probe(*self.forms(models), whose, numbers, decide)
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads]."""
+        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads].
+
+        Raises:
+            RunError: there are none, or they are something else.
+        """
+        if not hasattr(models, "__len__") or not len(models) or not all(isinstance(model, Model) for model in models):
+            raise RunError(
+                "models: expected a list of models of the tape, as self.tape.constant(self.training.initial) is, "
+                f"found {reprlib.repr(models)}"
+            )
         rows = np.full((len(models), self.reads), -1, dtype=np.int32)
         coefs = np.zeros((len(models), self.reads), dtype=np.float32)
         for k, model in enumerate(models):

@@ -16,7 +16,7 @@ from typing import Any
 import simpy
 
 from simfl.compiled import Integer, Number
-from simfl.errors import RunError, SimflError
+from simfl.errors import RunError, SimflError, raised
 
 #: A SimPy process of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
@@ -25,6 +25,8 @@ Process = Generator[simpy.Event, Any, None]
 #: Events at one moment, beyond which time is taken to stand still: more than the messages of any world that fits into
 #: memory at one moment, and a few seconds.
 MOST_AT_ONCE = 2**22
+#: How often that is looked at meanwhile.
+CHECKS = 16
 #: How long an event may take that is under way when the run is to end, in seconds of wall time.
 PATIENCE_S = 20.0
 
@@ -94,6 +96,17 @@ class Routine:
             self._clock.fail(error, self._client)
         self._clock.push(_NORMAL, Call(_pass, None))
 
+    def describe(self) -> tuple[str, str]:
+        """Return whose it is, "client 3, " or nothing, and in which function, file and line it waits."""
+        client = "" if self._client is None else f"client {self._client}, "
+        inner: Any = self._process
+        while hasattr(inner, "gi_code") and hasattr(inner.gi_yieldfrom, "gi_code"):
+            inner = inner.gi_yieldfrom
+        if not hasattr(inner, "gi_code"):  # it is compiled
+            return client, ""
+        code = inner.gi_code
+        return client, f", the next of process {code.co_name} in {code.co_filename}:{inner.gi_frame.f_lineno}"
+
 
 class Clock:
     """Virtual time: starts processes, calls things at a time, runs until it is stopped."""
@@ -105,7 +118,8 @@ class Clock:
         self._queue: list[tuple[float, int, int, Any]] = self.env._queue
         self._numbers = self.env._eid
         self._failure: BaseException | None = None
-        self._moment = math.nan  # when progress was checked last
+        self._moment, self._moment_began = math.nan, 0  # when progress was checked, and at which event it was so first
+        self._next_check = MOST_AT_ONCE // CHECKS  # the event at which progress is checked next
         self.events = 0  # that have happened so far
         self.stopped = False  # whether `stop` was called
         self.interrupted = False  # the run ends before the next event
@@ -123,21 +137,23 @@ class Clock:
 
     def start(self, process: Process, client: Integer | None = None) -> None:
         """Start a process. What it raises ends the run."""
+        if not hasattr(process, "send"):
+            raise TypeError(f"start: expected what a function with yield returns when it is called, found {process!r}")
         self.push(_URGENT, Call(Routine(self, process, client), None))
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
         """End the run with what a process, or a call, has raised."""
-        if isinstance(error, SimflError) or not isinstance(error, Exception):
+        if isinstance(error, SimflError | KeyboardInterrupt):
             self._failure = error
         else:
             who = "" if client is None else f"client {client}, "
-            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {type(error).__name__}: {error}")
+            self._failure = RunError(f"{who}virtual time {self.now:.6g} s: {raised(error)}")
             self._failure.__cause__ = error
         self.stop()
 
     def timeout(self, seconds: Number, value: Any = None) -> simpy.Event:
         """An event that happens `seconds` from now and hands `value` to whoever waits for it."""
-        if seconds < 0:
+        if not seconds >= 0:
             raise ValueError(f"timeout: expected a time >= 0, found {seconds}")
         # What its constructor does, without two calls more: these are made for every event.
         event = _new(simpy.events.Timeout)
@@ -200,22 +216,21 @@ class Clock:
         if until is not None:
             self.call_at(until, self.stop)
         queue, step = self._queue, self.step
-        last = math.inf if events is None else events
-        look = min(MOST_AT_ONCE, last)
-        self.paused |= not last
-        events = 0
+        count = self.events
+        last = math.inf if events is None else count + events
+        look = min(self._next_check, last)
+        self.paused |= count >= last
         try:
             while queue and not (self.stopped or self.interrupted or self.paused):
                 step()
-                events += 1
-                if events == look:
-                    if events == last:
-                        self.paused = True
-                    else:
-                        self._check_progress()
-                    look = min(look + MOST_AT_ONCE, last)
+                count += 1
+                if count >= look:
+                    self.paused |= count >= last
+                    if count >= self._next_check:
+                        self._check_progress(count)
+                    look = min(self._next_check, last)
         finally:
-            self.events += events
+            self.events = count
             self.relent()
         if self._failure is not None:
             raise self._failure
@@ -238,11 +253,24 @@ class Clock:
         if not what._ok and not hasattr(what, "_defused"):  # it has failed, and nobody takes care of it
             raise what._value
 
-    def _check_progress(self) -> None:
-        """Refuse to go on if so many events have happened at one moment."""
-        if self.now == self._moment:
+    def _check_progress(self, events: int) -> None:
+        """Refuse to go on if too many events have happened at one moment, with the process whose turn is next."""
+        self._next_check = events + MOST_AT_ONCE // CHECKS
+        if self.now != self._moment:
+            self._moment, self._moment_began = self.now, events
+        elif events - self._moment_began >= MOST_AT_ONCE:
+            client, place = self._whose_turn()
             raise RunError(
-                f"virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one moment; "
-                "something takes no time, or too little to be added to it: lengthen compute times, latencies or periods"
+                f"{client}virtual time {self.now:.6g} s: expected it to go on, found {MOST_AT_ONCE} events at one "
+                f"moment{place}; something takes no time, or too little to be added to it: lengthen compute times, "
+                "latencies or periods"
             )
-        self._moment = self.now
+
+    def _whose_turn(self) -> tuple[str, str]:
+        """Return which client, and where in its code, waits for the next event; "" where no process does."""
+        what = self._queue[0][3] if self._queue else None
+        waiting = [what.function] if isinstance(what, Call) else getattr(what, "callbacks", None) or []
+        for routine in waiting:
+            if isinstance(routine, Routine):
+                return routine.describe()
+        return "", ""

@@ -94,6 +94,9 @@ def test_the_delay_gate_is_its_definition(sequence):
                 expected = fine.index(False) if False in fine else size
                 if size:
                     assert gate.gradients(sizes, i, client, known) == expected
+                allowed = gate.gradients(sizes, i, client, known)
+                for least in range(min(size, 1), size + 1):
+                    assert gate.allows(sizes, i, client, known, least) == (allowed >= least)
 
 
 # -- invariants --------------------------------------------------------------------------------

@@ -395,7 +395,7 @@ def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monke
     monkeypatch.setattr(sys, "path", list(sys.path))
     code, _, err = simfl_("run", scenario, "--set", "algorithm={kind: 'failing_algorithm:Failing'}")
     assert code == 1
-    assert re.fullmatch(r".*virtual time 0\.\d+ s: ZeroDivisionError: the reason\n", err)
+    assert re.fullmatch(r".*virtual time 0\.\d+ s: ZeroDivisionError: the reason in \S*failing_algorithm\.py:8\n", err)
     run = read(Path("results/tiny/001"))
     assert run.status == "failed"
     assert "the reason" in run.manifest.reason

@@ -1,4 +1,6 @@
+import asyncio
 import math
+import re
 import signal
 from time import sleep
 
@@ -93,11 +95,26 @@ def test_an_error_in_a_process_names_the_client_and_the_time_and_keeps_its_cause
 
     clock.start(process(), client=3)
     clock.call_at(1.3, lambda: pytest.fail("the run went on"))
-    with pytest.raises(RunError, match=r"^client 3, virtual time 1\.25 s: PickyError: this and that$") as caught:
+    with pytest.raises(
+        RunError, match=r"^client 3, virtual time 1\.25 s: PickyError: this and that in \S*test_engine\.py:\d+$"
+    ) as caught:
         clock.run()
     assert isinstance(caught.value.__cause__, PickyError)
     assert caught.value.__cause__.__traceback__ is not None
     assert clock.now == 1.25
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), StopIteration(2), asyncio.CancelledError()])
+def test_what_is_no_exception_ends_a_run_with_an_error_all_the_same(error):
+    clock = Clock()
+
+    def process():
+        yield clock.timeout(1.0)
+        raise error
+
+    clock.start(process(), client=3)
+    with pytest.raises(RunError, match=r"^client 3, virtual time 1 s: \w+(: .*)? in \S*test_engine\.py:\d+$"):
+        clock.run()
 
 
 def test_an_error_in_a_call_names_the_time():
@@ -108,7 +125,7 @@ def test_an_error_in_a_call_names_the_time():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("error", [ScenarioError("as it is"), KeyboardInterrupt()])
 @pytest.mark.parametrize("way", ["process", "call"])
 def test_errors_that_speak_for_themselves_pass_unchanged(error, way):
     clock = Clock()
@@ -192,6 +209,58 @@ def test_time_that_stands_still_ends_the_run(monkeypatch):
     assert len(steps) < 3000
 
 
+@pytest.mark.parametrize("pauses", [None, 100])
+def test_a_process_that_waits_for_no_time_for_ever_is_named(pauses, monkeypatch):
+    monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
+    clock, steps = Clock(), []
+
+    def others():
+        for _ in range(300):
+            yield clock.timeout(0.125)
+
+    def wait():
+        while True:
+            steps.append(clock.now)
+            yield clock.timeout(0.0)
+
+    def process():
+        yield clock.timeout(0.5)
+        yield from wait()
+
+    for client in (0, 1, 3):
+        clock.start(others(), client)
+    clock.start(process(), client=2)
+    place = f"{__file__}:{wait.__code__.co_firstlineno + 3}"
+    line = (
+        "client 2, virtual time 0.5 s: expected it to go on, found 1000 events at one moment, the next of process wait "
+        f"in {place}; something takes no time"
+    )
+
+    def run():
+        while True:
+            clock.run(events=pauses)
+            clock.paused = False
+
+    with pytest.raises(RunError, match=f"^{re.escape(line)}"):
+        run()
+    assert 1000 <= len(steps) <= 1200
+
+
+def test_many_clients_may_do_something_at_one_moment(monkeypatch):
+    monkeypatch.setattr("simfl.world.engine.MOST_AT_ONCE", 1000)
+    clock = Clock()
+
+    def process():
+        for _ in range(50):
+            yield clock.timeout(1.0)
+            yield clock.timeout(0.0)
+
+    for client in range(300):
+        clock.start(process(), client)
+    clock.run()
+    assert clock.now == 50.0
+
+
 def test_an_infinite_time_ends_the_run():
     clock = Clock()
     clock.call_at(1e308, lambda: clock.call_at(math.inf, lambda: None))
@@ -209,6 +278,17 @@ def test_what_is_no_event_cannot_be_waited_for():
     clock.start(process(), client=2)
     with pytest.raises(RunError, match=r"client 2, virtual time 1 s: TypeError: a process yields events, and 3"):
         clock.run()
+
+
+@pytest.mark.parametrize("process", [3, lambda: None, None])
+def test_what_is_no_process_cannot_be_started(process):
+    with pytest.raises(TypeError, match="start: expected what a function with yield returns when it is called, found "):
+        Clock().start(process)
+
+
+def test_a_time_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="timeout: expected a time >= 0, found nan"):
+        Clock().timeout(math.nan)
 
 
 def test_an_event_that_fails_is_raised_where_it_is_waited_for():
