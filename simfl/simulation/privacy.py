@@ -157,13 +157,23 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection whose ledger says that it does not count what a model to go on from has released."""
-    start, ledger = setup.start, protection.ledger
-    if start is None or ledger is None:
+    """Return the protection whose ledger says what it does not count.
+
+    That is what a model to go on from has released, and what nobody can know of a user's own algorithm.
+    """
+    start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
+    if ledger is None:
         return protection
-    what = f"what training the model that it starts from ({start.path}) released of the same data"
-    uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=what))
-    if not ledger.certified:
+    own = ""
+    if ":" in kind:
+        own = (
+            f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "
+            "for their sizes"
+        )
+    what = "" if start is None else f"what training the model that it starts from ({start.path}) released of the same data"
+    told = "; nor ".join(filter(None, (what, own)))
+    uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=told)) if told else protection
+    if start is None or not ledger.certified:
         return uncounted
     warning = f"init.from: epsilon covers this run alone, not counting {what}; add what that run spent on the same data"
     return dataclasses.replace(uncounted, warnings=(*protection.warnings, warning))

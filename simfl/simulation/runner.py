@@ -299,7 +299,10 @@ class Simulation:
         if failure is not None:
             if isinstance(failure, SimflError | KeyboardInterrupt):
                 raise failure
-            raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+            scenario = self.setup.scenario
+            raise RunError(
+                f"{scenario.name}: {scenario.algorithm.kind}: {type(failure).__name__}: {failure}"
+            ) from failure
         return found
 
     def _simulate(self, folder: RunFolder) -> BaseException | None:
@@ -318,8 +321,8 @@ class Simulation:
         except KeyboardInterrupt:
             self.status, self.reason = "interrupted", "interrupted a second time"
         except BaseException as error:
-            failure = error
-            self.status, self.reason = "failed", str(error)
+            failure = self._named(error)
+            self.status, self.reason = "failed", str(failure)
         self._closing = True  # from here on a signal changes nothing
         try:
             self._collect(wait=False)
@@ -329,6 +332,15 @@ class Simulation:
             failure = failure or error
             self.status, self.reason = "failed", str(failure)
         return failure
+
+    def _named(self, error: BaseException) -> BaseException:
+        """Return what a run failed of, with the name of a user's own algorithm where its code may have raised it."""
+        kind = self.setup.scenario.algorithm.kind
+        if ":" not in kind or not isinstance(error, RunError) or error.__cause__ is None:
+            return error
+        named = RunError(f"{kind}: {error}")
+        named.__cause__ = error.__cause__
+        return named
 
     def _begin(self, folder: RunFolder) -> None:
         """Write what is known before anything happens, and open the tables."""
@@ -590,7 +602,8 @@ class Simulation:
 
         def clients(rows: dict[str, np.ndarray]) -> np.ndarray:
             last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
-            return np.where(last, final[rows["client"]], rows["epsilon"])
+            own = final[rows["client"]]
+            return np.where(last | (rows["epsilon"] > own), own, rows["epsilon"])
 
         self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
 

@@ -169,7 +169,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     swept = sweep(study, out=tmp_path, jobs=1)
     assert statuses(swept) == ["failed", "failed", "diverged", "done"]
     reasons = [run.reason for run in swept.runs]
-    assert reasons[0].startswith("client ")
+    assert reasons[0].startswith("tests.algorithms.custom:Broken: client ")
     assert reasons[0].endswith("ZeroDivisionError: by mistake")
     assert "custom:Mistaken: TypeError: object of type 'int' has no len()" in reasons[1]
     assert "the loss was not finite" in reasons[2]
