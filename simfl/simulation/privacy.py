@@ -170,7 +170,9 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
             f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "
             "for their sizes"
         )
-    what = "" if start is None else f"what training the model that it starts from ({start.path}) released of the same data"
+    what = ""
+    if start is not None:
+        what = f"what training the model that it starts from ({start.path}) released of the same data"
     told = "; nor ".join(filter(None, (what, own)))
     uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=told)) if told else protection
     if start is None or not ledger.certified:

@@ -373,9 +373,8 @@ class Script:
         assert algorithm.ignored > 0
 
     def _prepare(self, algorithm):
-        gradient, train, receive, up, apply = (
-            algorithm.tape.gradient_in_pieces, algorithm.tape.train, algorithm.receive, algorithm.tree.up, algorithm.apply
-        )  # fmt: skip
+        gradient, train = algorithm.tape.gradient_in_pieces, algorithm.tape.train
+        receive, up, apply = algorithm.receive, algorithm.tree.up, algorithm.apply
 
         def read(model, client, draw, size, scale, start):
             promise = gradient(model, client, draw, size, scale, start)
