@@ -139,6 +139,23 @@ def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copie
     assert most * 0.01 <= pure.with_terms(delta=1e-300).final_epsilon(made)[0] * (1 + 1e-9) <= 1.2 * most * 0.01
 
 
+@pytest.mark.parametrize(
+    ("pure", "usual", "other", "dearest"), [(False, 8.0, 2.0, 2.0), (False, 2.0, 8.0, 2.0), (True, 0.01, 0.03, 0.03)]
+)
+def test_shuffled_releases_of_two_levels_cost_as_if_all_had_the_least_noise(pure, usual, other, dearest):
+    """An example may be in the noisy releases of every pass, or in the others: nobody knows which."""
+    options = {"sampling": "shuffle", "neighbors": "replace_one", "pure": pure}
+    mixed, plain = ledger([100], levels=usual, **options), ledger([100], levels=dearest, **options)
+    passes = Passes(100)
+    passes.add(0, 300)
+    for where in (None, [passes]):
+        made = Releases([20], {0: {(10, other): 10}}, passes=where)
+        least = Releases([30], passes=where)
+        assert mixed.compositions(made) == plain.compositions(least)
+        assert mixed.epsilon(made)[0] == plain.epsilon(least)[0] > 0.0
+        assert mixed.final_epsilon(made)[0] == plain.final_epsilon(least)[0]
+
+
 def test_other_terms_are_asked_of_the_same_ledger():
     book, made = ledger([100], levels=4.0), Releases([30])
     other = book.with_terms(neighbors="replace_one", delta=1e-3)
