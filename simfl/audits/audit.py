@@ -427,7 +427,7 @@ class Audit:
         terms, client, size = ledger.terms, self.client, int(self.setup.training.sizes[self.client])
         composition = tuple(composition_of(ledger, releases, client))
         epsilon = _epsilon_or_nan(composition, terms.delta, terms.neighbors, terms.accountant)
-        certified = epsilon if ledger.certifies(releases) else math.nan
+        certified = epsilon if ledger.accounts_for(releases) else math.nan
         profile = curve(composition, certified, terms.delta, terms.neighbors)
         claim = self._claim(ledger, releases, epsilon)
         claimed: Profile = [] if claim is None or math.isnan(claim.epsilon) else [(claim.epsilon, claim.delta)]

@@ -106,5 +106,5 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
         releases = setup.kind.planned(setup)
     except ScenarioError:  # the run ends at a time
         return None, ledger.statement
-    found = ledger.largest(releases) if ledger.certifies(releases) else math.nan
+    found = ledger.largest(releases) if ledger.accounts_for(releases) else math.nan
     return None if math.isnan(found) else found, ledger.statement_of(releases)

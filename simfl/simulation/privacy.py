@@ -175,7 +175,7 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
         what = f"what training the model that it starts from ({start.path}) released of the same data"
     told = "; nor ".join(filter(None, (what, own)))
     uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=told)) if told else protection
-    if start is None or not ledger.certified:
+    if start is None or not ledger.accounted:
         return uncounted
     warning = f"init.from: epsilon covers this run alone, not counting {what}; add what that run spent on the same data"
     return dataclasses.replace(uncounted, warnings=(*protection.warnings, warning))
@@ -184,7 +184,7 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
 def privacy_warnings(setup: Setup) -> Iterator[str]:
     """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
-    if ledger is None or not ledger.certified:
+    if ledger is None or not ledger.accounted:
         return
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
     n = len(sizes) if whole else int(sizes[smallest])
@@ -234,7 +234,7 @@ def _calibrated(
     found: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
-        if not probe.certified:
+        if not probe.accounted:
             raise ScenarioError(f"privacy.epsilon: expected terms under which an epsilon holds; {probe.statement}")
 
         def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:

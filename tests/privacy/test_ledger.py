@@ -77,6 +77,12 @@ def test_views():
     assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if nobody learns whose update is whose" in hidden.statement
+    assert hidden.accounted, "there is a number, of what papers suppose"
+    assert hidden.accounts_for(releases)
+    assert not hidden.certified, "nothing establishes that the clients' data are alike"
+    assert not hidden.certifies(releases)
+    assert local.certified
+    assert local.certifies(releases)
     assert "an example in an update with probability 10/(2 * 50), the smallest n held fixed" in hidden.statement
     assert "no sampling within a client" in ledger(sizes, unit="client").statement
     passes = ledger(sizes, sampling="shuffle", neighbors="replace_one").statement
