@@ -9,7 +9,7 @@ bijection, so that the mini-batches of a client have different keys up to 2^32 o
 numbers. Two clients that draw T batches each share keys with a probability of about 2T / 2^32; docs/privacy.md says
 what that means for an account.
 
-The noise of a release is named in the same way: see `simfl.privacy.noise`.
+The noise of a release is named by the same numbers, under keys of 64 bits: see `simfl.privacy.noise`.
 """
 
 from __future__ import annotations

@@ -65,6 +65,18 @@ def test_releases_of_other_kinds_are_composed_with_the_usual_ones():
     assert book.final_epsilon(releases)[1] == 0.0
 
 
+def test_the_dearest_client_is_the_largest_by_privacy_loss_distributions_too():
+    book = ledger([100, 50], levels=[4.0, 2.0], accountant="pld")
+    made = Releases([3, 3])
+    assert book.epsilon(made)[0] < book.epsilon(made)[1] == book.largest(made)
+
+
+def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
+    made = Releases([3, 2], {0: {(40, 1.0): 1}, 1: {(80, 1.0): 1}})
+    rates = [(client, size, rate) for client, size, rate, _, _ in ledger([100, 50]).kinds(made)]
+    assert rates == [(0, 10, 0.1), (0, 40, 0.4), (1, 10, 0.2), (1, 80, 1.0)]
+
+
 def test_views():
     sizes, releases = [100, 50], Releases([30, 10])
     local, hidden = ledger(sizes), ledger(sizes, view="global_hidden")
