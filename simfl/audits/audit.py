@@ -2,11 +2,11 @@
 
 What is audited is a run of the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor,
 with canaries that are planted before the ledger is built: it is not the run without them. The auditor is the adversary
-of the local view, who sees all that one client ever released and the models that its gradients were taken at; and the mini-batches too, if the account does
-not count on their being secret (shuffled data, or amplification: false). A tape that listens gives it to them: whenever
-a promise of this client is sent or used, the tape records the same operation once more on its own. Client and draw
-name batch and noise, so that this is the released vector, bit for bit within a run. Hearing and account must come to
-one number.
+of the local view, who sees all that one client ever released and the models that its gradients were taken at; and the
+mini-batches too, if the account does not count on their being secret (shuffled data, or amplification: false). A tape
+that listens gives it to them: whenever a promise of this client is sent or used, the tape records the same operation
+once more on its own. Client and draw name batch and noise, so that this is the released vector, bit for bit within a
+run. Hearing and account must come to one number.
 
 A canary is in or out by a fair coin. "Out" under add_or_remove means that an example without gradient holds its place,
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
