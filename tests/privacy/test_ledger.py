@@ -71,6 +71,12 @@ def test_the_dearest_client_is_the_largest_by_privacy_loss_distributions_too():
     assert book.epsilon(made)[0] < book.epsilon(made)[1] == book.largest(made)
 
 
+def test_a_client_with_several_kinds_of_releases_makes_a_close_look_too_dear():
+    book = ledger([100] * 9)
+    assert book.affords([1.0] * 9, [1] * 9)
+    assert not book.affords([1.0] * 9, [1] * 8 + [2])
+
+
 def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
     made = Releases([3, 2], {0: {(40, 1.0): 1}, 1: {(80, 1.0): 1}})
     rates = [(client, size, rate) for client, size, rate, _, _ in ledger([100, 50]).kinds(made)]
