@@ -77,6 +77,18 @@ def test_a_client_with_several_kinds_of_releases_makes_a_close_look_too_dear():
     assert not book.affords([1.0] * 9, [1] * 8 + [2])
 
 
+@pytest.mark.parametrize(("pure", "usual", "other"), [(False, 4.0, 2.0), (False, 2.0, 4.0), (True, 0.1, 0.2)])
+def test_many_clients_with_two_levels_have_no_less_than_their_exact_epsilons(pure, usual, other):
+    """Too many to look at each: one looked at closely counts as if all its releases were as dear as its dearest."""
+    counts = list(range(10, 16))
+    book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
+    made = Releases(counts, {client: {(10, other): 2} for client in range(6)})
+    found = book.final_epsilon(made)
+    for client, count in enumerate(counts):
+        release = (lambda level: Release(0.0, 0.1, "poisson", level)) if pure else (lambda level: Release(level, 0.1))
+        assert found[client] >= epsilon_of([(release(usual), count), (release(other), 2)], 1e-5) * (1 - 1e-9)
+
+
 def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
     made = Releases([3, 2], {0: {(40, 1.0): 1}, 1: {(80, 1.0): 1}})
     rates = [(client, size, rate) for client, size, rate, _, _ in ledger([100, 50]).kinds(made)]
