@@ -1,1 +1,1 @@
-"""Claim against account, and the attack on a real run."""
+"""Claim against account, and attacks: on planted canaries, and from what observers of a network receive."""

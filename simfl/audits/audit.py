@@ -1,11 +1,12 @@
 """Audit the privacy of a scenario: run it with canaries among one client's data and guess which of them were there.
 
-What is audited is the run itself: the scenario's data, model, algorithm, world, sampling, clipping, noise and executor,
-with the canaries planted before the ledger is built. The auditor is the adversary of the local view, who sees all that
-one client ever released and the models that its gradients were taken at; and the mini-batches too, if the account does
-not count on their being secret (shuffled data, or amplification: false). A tape that listens gives it to them: whenever
-a promise of this client is sent or used, the tape records the same operation once more on its own. Client and draw
-name batch and noise, so that this is the released vector, bit for bit. Hearing and account must come to one number.
+What is audited is a run of the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor,
+with canaries that are planted before the ledger is built: it is not the run without them. The auditor is the adversary
+of the local view, who sees all that one client ever released and the models that its gradients were taken at; and the
+mini-batches too, if the account does not count on their being secret (shuffled data, or amplification: false). A tape
+that listens gives it to them: whenever a promise of this client is sent or used, the tape records the same operation
+once more on its own. Client and draw name batch and noise, so that this is the released vector, bit for bit within a
+run. Hearing and account must come to one number.
 
 A canary is in or out by a fair coin. "Out" under add_or_remove means that an example without gradient holds its place,
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
@@ -449,7 +450,7 @@ class Audit:
         terms, client, size = ledger.terms, self.client, int(self.setup.training.sizes[self.client])
         composition = tuple(composition_of(ledger, releases, client))
         epsilon = _epsilon_or_nan(composition, terms.delta, terms.neighbors, terms.accountant)
-        certified = epsilon if ledger.certifies(releases) else math.nan
+        certified = epsilon if ledger.accounts_for(releases) else math.nan
         profile = curve(composition, certified, terms.delta, terms.neighbors)
         claim = self._claim(ledger, releases, epsilon)
         claimed: Profile = [] if claim is None or math.isnan(claim.epsilon) else [(claim.epsilon, claim.delta)]

@@ -522,7 +522,7 @@ class Network:
             )
         if ledger.terms.rounding is not None:
             raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
-        if not ledger.certifies(self.replay.releases):
+        if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
         whole = ledger.terms.unit == "client" and setup.problem.rounds is None  # the mean is clipped, the sum is sent

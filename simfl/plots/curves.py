@@ -267,7 +267,7 @@ def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
     if all(curve.empty for curve in curves):
-        what = "certified ε" if y == "epsilon" else measure_label(y)
+        what = "ε" if y == "epsilon" else measure_label(y)
         ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])
     ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -367,7 +367,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
     if certified:
         epsilons = [part.measures["epsilon"].mean for part in certified]
         much = show_range(min(epsilons), max(epsilons))
-        found.append(f"The client that spent most has spent a certified epsilon of {much}; see Privacy for its terms.")
+        found.append(f"The client that spent most has spent an epsilon of {much}; see Privacy for its terms.")
     if len(certified) < len(spent):
         labels = ", ".join(_quoted(part) for part in spent if part not in certified)
         found.append(f"Noise of which nothing can be certified: {labels}.")

@@ -116,7 +116,7 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
         releases = setup.kind.planned(setup)
     except ScenarioError:  # the run ends at a time
         return None, ledger.statement
-    epsilon = float(ledger.final_epsilon(releases).max())
+    epsilon = float(ledger.final_epsilon(releases).max()) if ledger.accounts_for(releases) else math.nan
     return None if math.isnan(epsilon) else epsilon, ledger.statement_of(releases)
 
 

@@ -178,7 +178,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
     """Return the protection whose ledger says what else was released of the same data, and is not counted."""
-    start, ledger = setup.start, protection.ledger
+    start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection
     uncounted, warnings = [], protection.warnings
@@ -187,19 +187,24 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
     if start is not None:
         what = f"what training the model that it starts from ({start.path}) released of the same data"
         uncounted.append(what)
-        if ledger.certified:
+        if ledger.accounted:
             covers = f"init.from: epsilon covers this run alone, not counting {what}"
             warnings = (*warnings, f"{covers}; add what that run spent on the same data")
+    if ":" in kind:
+        uncounted.append(
+            f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "
+            "for their sizes"
+        )
     if not uncounted:
         return protection
-    ledger = ledger.with_terms(uncounted=" and ".join(uncounted))
+    ledger = ledger.with_terms(uncounted="; nor ".join(uncounted))
     return dataclasses.replace(protection, ledger=ledger, warnings=warnings)
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
     """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
-    if ledger is None or not ledger.certified:
+    if ledger is None or not ledger.accounted:
         return
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
     n = len(sizes) if whole else int(sizes[smallest])
@@ -249,7 +254,7 @@ def _calibrated(
     found: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
-        if not probe.certified:
+        if not probe.accounted:
             raise ScenarioError(f"privacy.epsilon: expected terms under which an epsilon holds; {probe.statement}")
 
         def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:

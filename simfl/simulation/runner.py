@@ -355,7 +355,7 @@ class Simulation:
         names += ["client_metrics"] * self._each_client
         if setup.ledger is not None:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
-            names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
+            names += ["client_epsilon"] * (setup.ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
@@ -556,7 +556,7 @@ class Simulation:
         if seen is None or ledger is None:
             return own
         found = seen.compare(own)
-        if ledger.certified and found.refusal is not None and not self._refused:
+        if ledger.accounted and found.refusal is not None and not self._refused:
             self._refused = True
             self._warn(f"privacy: epsilon is not certified: {found.refusal}")
         return found
@@ -613,7 +613,8 @@ class Simulation:
 
         def clients(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
-            return {"epsilon": np.where(last, final[rows["client"]], rows["epsilon"])}
+            own = final[rows["client"]]
+            return {"epsilon": np.where(last | (rows["epsilon"] > own), own, rows["epsilon"])}
 
         self._amendments["client_epsilon"] = clients
 

@@ -1,7 +1,7 @@
 """A run's model put to use: what it predicts, and how good it is on other data.
 
 The data set of the run is loaded again, as its scenario says: what was fitted on it (principal axes, means) is fitted
-again, bit for bit, and other examples go the same way.
+again, bit for bit with the same version on the same device, and other examples go the same way.
 """
 
 from __future__ import annotations

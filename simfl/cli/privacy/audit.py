@@ -69,6 +69,9 @@ def command(
 ) -> None:
     """Run a scenario with canaries among one client's examples and guess from its releases which were there.
 
+    Refused are mechanisms that protect whole clients, noise on a grid or correlated noise, noise of a server, local
+    training, masked updates, models whose tasks move on their own, and algorithms that keep gradients to themselves.
+
     Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is
     missing, is not of the declared law or is not drawn afresh, and when what was heard is not what was accounted for.
     """
