@@ -356,7 +356,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
             other = named[0] if named else max(others, key=lambda part: part.measures["to_target_s"].mean)
             times = [part.measures["to_target_s"].mean for part in (fast, other)]
             runs = [run for part in parts for run in part.group.good.values()]
-            by_all = all(target.reached(run.metrics).any() for run in runs)
+            by_all = all(target.reached(run.evaluations).any() for run in runs)
             what = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
             found.append(
                 f"{what} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
