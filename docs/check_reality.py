@@ -1,12 +1,15 @@
 """Hold predicted times against real ones: simulated runs beside live ones, in settings that nothing was fitted to.
 
     python docs/check_reality.py run --only real results/real.csv      # on a machine without other work: two minutes
-    python docs/check_reality.py run --only slept results/slept.csv    # eight minutes
+    python docs/check_reality.py run --only slept results/slept.csv    # ten minutes
     python docs/check_reality.py page results/real.csv results/slept.csv    # table and figure of docs/validation.md
 
 Fitted, once, to other runs than those that are judged: what a message takes between two processes, what one takes while
 all of them talk at once (`shift`), how long a real gradient takes, and what a computation takes beside computing (a
 thread, a sleep that ends late, an average), from AD-PSGD among three and six processes with models of other sizes.
+Some settings emulate slow links: a process holds each message back for as long as such a link takes
+(`simfl.live.transport.SlowWire`). For every setting the script also predicts the time without links: computing takes
+time, and nothing else does. A setting tests links only if that second prediction is far from the measurement.
 All jobs are done by one set of processes, whose start takes a minute. Where gradients are really computed that set has
 to be small: processes that wait for their part look for messages, and sixteen of them cost the others a third.
 """
@@ -42,10 +45,12 @@ SLOWDOWNS: dict[str, list[dict[str, Any]]] = {
 }
 #: Hidden layers of networks on digits, and with them the bytes of a message.
 SMALL, LARGE, HEAVY = (16,), (256, 128), (512, 512)
+#: Emulated links: seconds of latency, and bytes per second.
+FAR, SLOW, FAR_AND_SLOW = (150e-3, 100e6), (1e-3, 2e6), (40e-3, 2e6)
 #: A slept mini-batch takes so long at speed 1; examples of one.
 BATCH_S, BATCH, REAL_BATCH = 0.08, 8, 256
-#: Processes, slowdowns, model, and how computing takes its time; each for all algorithms.
-GROUPS: tuple[tuple[int, str, tuple[int, ...], str], ...] = (
+#: Processes, slowdowns, model, how computing takes its time, and emulated links if any; each for all algorithms.
+GROUPS: tuple[tuple[Any, ...], ...] = (
     (2, "none", HEAVY, "real"),
     (2, "random 2x", HEAVY, "real"),
     (2, "one 10x", SMALL, "slept"),
@@ -55,10 +60,14 @@ GROUPS: tuple[tuple[int, str, tuple[int, ...], str], ...] = (
     (8, "none", LARGE, "slept"),
     (16, "one 10x", SMALL, "slept"),
     (16, "random 2x", LARGE, "slept"),
+    (4, "none", SMALL, "slept", FAR),
+    (4, "none", LARGE, "slept", SLOW),
+    (8, "random 2x", LARGE, "slept", FAR_AND_SLOW),
 )
 #: Fitted to: processes and models, none of which is judged.
 FITTED = ((3, (32,)), (3, (192, 96)), (6, (32,)), (6, (192, 96)))
 SIZES, ROUNDS = (256, 16_384, 131_072, 524_288, 2_097_152), 60
+MACHINE = "this machine's"
 
 
 @dataclass(frozen=True)
@@ -70,12 +79,18 @@ class Setting:
     slowdown: str
     hidden: tuple[int, ...]
     compute: str
+    link: tuple[float, float] | None = None
 
     @property
     def name(self) -> str:
         """What --only looks at."""
         size = "-".join(map(str, self.hidden))
-        return f"{self.algorithm}/{self.processes}/{self.slowdown}/{size}/{self.compute}"
+        return f"{self.algorithm}/{self.processes}/{self.slowdown}/{size}/{self.compute}/{self.links}"
+
+    @property
+    def links(self) -> str:
+        """The links in words."""
+        return MACHINE if self.link is None else f"{1e3 * self.link[0]:g} ms, {1e-6 * self.link[1]:g} MB/s"
 
     def scenario(self, updates: int | None = None, stop_s: float = 1.0, **sections: Any) -> Any:
         """Return the scenario; sections are those of clients and links that were fitted."""
@@ -85,6 +100,9 @@ class Setting:
         algorithm: dict[str, Any] = {"kind": kind, "step_size": 0.05, "batch_size": REAL_BATCH if self.real else BATCH}
         if kind == "fedasync":
             algorithm |= {"local_steps": 1}
+        links: dict[str, Any] = {"latency": 1e-3, "bandwidth": None}
+        if self.link is not None:
+            links = {"latency": self.link[0], "bandwidth": f"{1e-6 * self.link[1]:g} MB/s"}
         clients = {"seconds_per_example": BATCH_S / BATCH, "jitter": {"kind": "lognormal", "sigma": 0.1}}
         return from_mapping(
             {
@@ -94,7 +112,7 @@ class Setting:
                 "model": {"kind": "mlp", "hidden": list(self.hidden)},
                 "clients": {**clients, **sections.get("clients", {}), "count": self.processes},
                 "slowdowns": SLOWDOWNS[self.slowdown],
-                "links": sections.get("links", {"latency": 1e-3, "bandwidth": None}),
+                "links": sections.get("links", links),
                 "algorithm": algorithm,
                 "stop": {"time": stop_s} if updates is None else {"updates": updates},
                 "evaluate": {"every": {"epochs": 1000}},
@@ -116,8 +134,10 @@ class Result:
     slowdown: str
     model_bytes: int
     compute: str
+    links: str
     updates: int
     predicted_s: float
+    without_links_s: float
     measured_s: float
 
     @property
@@ -126,9 +146,14 @@ class Result:
         return self.predicted_s / self.measured_s - 1.0
 
     @property
+    def error_without_links(self) -> float:
+        """Relative error of the prediction by a world without links."""
+        return self.without_links_s / self.measured_s - 1.0
+
+    @property
     def group(self) -> tuple[Any, ...]:
         """What the algorithms are compared in."""
-        return self.processes, self.slowdown, self.model_bytes, self.compute
+        return self.processes, self.slowdown, self.model_bytes, self.compute, self.links
 
 
 def simulate(setup: Any, updates: int) -> tuple[float, int]:
@@ -174,36 +199,53 @@ def shift_factor(count: int, width_s: float, rounds: int = 400) -> float:
     return float(ready.max()) / rounds
 
 
-def link_section(trips: Sequence[Sequence[float]], beyond_s: float) -> dict[str, Any]:
-    """Return links as fitted: latency is uniform over the time between two looks for messages."""
+NO_LINKS = {"latency": 0.0, "bandwidth": None}
+
+
+def fit_links(trips: Sequence[Sequence[float]], beyond_s: float) -> tuple[float, float]:
+    """Return the least latency in seconds, and seconds per byte."""
     from simfl.live.measuring import fit_link
-    from simfl.live.transport import POLL_S
 
     line = fit_link([(int(size), float(seconds)) for size, seconds in trips])
-    low = max(0.0, line.fixed - beyond_s)
+    return max(0.0, line.fixed - beyond_s), line.slope
+
+
+def link_section(fitted: tuple[float, float], emulated: tuple[float, float] | None) -> dict[str, Any]:
+    """Return links as fitted, after emulated ones if any: latency is uniform over the time between two polls."""
+    from simfl.live.transport import POLL_S
+
+    low, slope = fitted
+    if emulated is not None:
+        low, slope = low + emulated[0], slope + 1.0 / emulated[1]
     latency = {"kind": "uniform", "low": low, "high": low + POLL_S}
-    return {"latency": latency, "bandwidth": f"{1e-6 / line.slope:.6g} MB/s" if line.slope else None}
+    return {"latency": latency, "bandwidth": f"{1e-6 / slope:.6g} MB/s" if slope else None}
 
 
 @dataclass
 class Fit:
     """What was fitted."""
 
-    pair: dict[str, Any]
-    shifts: dict[int, dict[str, Any]]
+    pair: tuple[float, float]
+    shifts: dict[int, tuple[float, float]]
     gradient: dict[str, Any]
     overhead_s: float = 0.0
     overhead_s_per_byte: float = 0.0
 
+    def computing(self, setting: Setting) -> dict[str, Any]:
+        """Return the clients of a setting, and no links: only computing takes time."""
+        clients: dict[str, Any] = {"seconds_per_batch": 0.0}
+        if setting.real:
+            clients |= {name: self.gradient[name] for name in ("seconds_per_batch", "seconds_per_example")}
+            clients["jitter"] = {"kind": "lognormal", "sigma": self.gradient["sigma"]}
+        return {"clients": clients, "links": NO_LINKS}
+
     def sections(self, setting: Setting, size: int) -> dict[str, Any]:
         """Return the clients and links of a setting."""
-        clients: dict[str, Any] = {"seconds_per_batch": self.overhead_s + self.overhead_s_per_byte * size}
-        if setting.real:
-            clients["seconds_per_batch"] += self.gradient["seconds_per_batch"]
-            clients["seconds_per_example"] = self.gradient["seconds_per_example"]
-            clients["jitter"] = {"kind": "lognormal", "sigma": self.gradient["sigma"]}
+        clients = self.computing(setting)["clients"]
+        clients["seconds_per_batch"] += self.overhead_s + self.overhead_s_per_byte * size
         together = setting.algorithm == "SYNC" and setting.processes in self.shifts
-        return {"clients": clients, "links": self.shifts[setting.processes] if together else self.pair}
+        fitted = self.shifts[setting.processes] if together else self.pair
+        return {"clients": clients, "links": link_section(fitted, setting.link)}
 
 
 def fit_overhead(fit: Fit, runs: Iterable[tuple[Setting, int, int, float]]) -> None:
@@ -239,7 +281,7 @@ def check(only: str, seconds: float, out: Path, scratch: Path, refit: bool = Fal
 
     def job(one: Setting, updates: int) -> dict[str, Any]:
         about = {"kind": "run", "compute": one.compute, "out": str(scratch), "processes": one.processes + 1}
-        return {**about, "scenario": one.scenario(updates).to_yaml()}
+        return {**about, "scenario": one.scenario(updates).to_yaml(), "link": one.link}
 
     goals = [updates_in(one, seconds, **(rough if one.real else {})) for one in settings]
     aims = [updates_in(one, seconds / 2) for one in fitted]
@@ -260,9 +302,9 @@ def check(only: str, seconds: float, out: Path, scratch: Path, refit: bool = Fal
         times = [read(folder).manifest.time_s for folder in found[before:]]
         raw.parent.mkdir(parents=True, exist_ok=True)
         raw.write_text(json.dumps((found[:before], times)), encoding="utf-8")
-    pair = link_section(found[0], POLL_S / 2)
+    pair = fit_links(found[0], POLL_S / 2)
     shifts = {
-        count: link_section(trips, shift_factor(count, POLL_S))
+        count: fit_links(trips, shift_factor(count, POLL_S))
         for count, trips in zip(counts, found[1 : 1 + len(counts)], strict=True)
     }
     fit = Fit(pair, shifts, found[before - 1])
@@ -271,10 +313,16 @@ def check(only: str, seconds: float, out: Path, scratch: Path, refit: bool = Fal
     results = []
     for one, updates, measured_s in zip(settings, goals, times[len(fitted) :], strict=True):
         size = bytes_of[one.hidden]
-        predicted_s, _ = simulate(assembled(one, **fit.sections(one, size)), updates)
-        result = Result(one.algorithm, one.processes, one.slowdown, size, one.compute, updates, predicted_s, measured_s)
+        sections = fit.sections(one, size)
+        predicted_s, _ = simulate(assembled(one, **sections), updates)
+        without_links_s, _ = simulate(assembled(one, **fit.computing(one)), updates)
+        about = (one.algorithm, one.processes, one.slowdown, size, one.compute, one.links, updates)
+        result = Result(*about, predicted_s, without_links_s, measured_s)
         results.append(result)
-        print(f"{one.name}: predicted {predicted_s:.3f} s, measured {measured_s:.3f} s, {100 * result.error:+.1f} %")
+        print(
+            f"{one.name}: predicted {predicted_s:.3f} s, measured {measured_s:.3f} s, {100 * result.error:+.1f} %, "
+            f"without links {100 * result.error_without_links:+.1f} %"
+        )
     with open(out, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Result)], lineterminator="\n")
         writer.writeheader()
@@ -285,7 +333,8 @@ def check(only: str, seconds: float, out: Path, scratch: Path, refit: bool = Fal
 
 def read_results(path: Path) -> list[Result]:
     """Read the CSV file back."""
-    kinds = {"processes": int, "model_bytes": int, "updates": int, "predicted_s": float, "measured_s": float}
+    kinds: dict[str, Any] = {"processes": int, "model_bytes": int, "updates": int}
+    kinds |= dict.fromkeys(("predicted_s", "without_links_s", "measured_s"), float)
     with open(path, newline="", encoding="utf-8") as file:
         return [
             Result(**{name: kinds.get(name, str)(value) for name, value in row.items()}) for row in csv.DictReader(file)
@@ -323,19 +372,35 @@ def summary(results: Sequence[Result]) -> str:
             f"{100 * np.median(errors):.1f} %, the worst {100 * errors.max():.1f} %; of {pairs} pairs of algorithms, "
             f"{len(wrong_orders(some))} that differ by more than that are in the wrong order."
         )
+        telling = [one for one in some if abs(one.error_without_links) > 0.1]
+        if telling:
+            without, worst = (
+                100 * max(map(abs, errors))
+                for errors in zip(*((one.error_without_links, one.error) for one in telling), strict=True)
+            )
+            lines.append(
+                f"- Of these, {len(telling)} settings test links: a world without links predicts them more than 10 % "
+                f"wrong (worst {without:.1f} %). With links the worst error is {worst:.1f} %."
+            )
     return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return "-" if np.isnan(share) else f"{100 * share:+.1f} %"
 
 
 def table(results: Sequence[Result]) -> str:
     """Return the results as a table in Markdown."""
     lines = [
-        "| processes | slow | message | computing | algorithm | updates | predicted | measured | error |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| processes | slow | message | computing | links | algorithm | updates | predicted | measured | error | "
+        "error without links |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for one in results:
         lines.append(
-            f"| {one.processes} | {one.slowdown} | {one.model_bytes / 1e3:,.0f} kB | {one.compute} | {one.algorithm} | "
-            f"{one.updates} | {one.predicted_s:.2f} s | {one.measured_s:.2f} s | {100 * one.error:+.1f} % |"
+            f"| {one.processes} | {one.slowdown} | {one.model_bytes / 1e3:,.0f} kB | {one.compute} | {one.links} | "
+            f"{one.algorithm} | {one.updates} | {one.predicted_s:.2f} s | {one.measured_s:.2f} s | "
+            f"{100 * one.error:+.1f} % | {_percent(one.error_without_links)} |"
         )
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from pydantic import Strict, TypeAdapter, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from simfl.scenario import Scenario
-from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Within, members_of
+from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Short, Within, members_of
 
 TARGET = Path(__file__).with_name("scenario.md")
 
@@ -68,6 +68,7 @@ class Writer:
         about = [_summary(members[0]) if key is None and not nullable else _sentence(field.description or "")]
         if isinstance(choice := _marker(field), ByKind) and choice.scalar:
             about.append(f"A plain {'time' if choice.quantities else 'number'} is short for `{key}: {choice.scalar}`.")
+        about += [f"A plain {'time' if mark.text else 'number'} is short for `{mark.key}`." for mark in _shorts(field)]
         if (default := _default(field)) not in ("default `{}`", "default `null`", "default `[]`"):
             about.append(f"{_sentence(default)}")
         yield " ".join(about) + "\n"
@@ -137,6 +138,10 @@ def _sentence(text: str) -> str:
 
 def _anchor(heading: str) -> str:
     return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in "-_")
+
+
+def _shorts(field: FieldInfo) -> list[Short]:
+    return [mark for mark in field.metadata if isinstance(mark, Short)]
 
 
 def _marker(field: FieldInfo) -> Any:

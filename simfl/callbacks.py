@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, raised
 
 if TYPE_CHECKING:
     from simfl.records import Run
@@ -144,13 +144,11 @@ class Audience:
         for callback in list(self._callbacks):
             try:
                 what(callback)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._callbacks.remove(callback)
-                reason = " ".join(str(error).split())
-                self._warn(
-                    f"callbacks: {type(callback).__name__} raised {type(error).__name__}: {reason}; "
-                    "it is told nothing more"
-                )
+                self._warn(f"callbacks: {type(callback).__name__} raised {raised(error)}; it is told nothing more")
 
 
 def _library(name: str, extra: str) -> Any:

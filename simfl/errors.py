@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 #: Characters of what a user's code raised that one line repeats.
 _LONGEST = 240
@@ -42,6 +43,24 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def to_path(value: object, expected: str) -> Path:
+    """Return a path, and reject a value that is not one.
+
+    Args:
+        value: from Python.
+        expected: what the caller takes, for the message: "the path of a scenario".
+
+    Raises:
+        ScenarioError: with one line.
+    """
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(name, str):
+        return Path(name)
+    shown = " ".join(repr(value).split())
+    found = type(value).__name__ if value is None or len(shown) > 60 else f"{type(value).__name__} {shown}"
+    raise ScenarioError(f"expected {expected}, found {found}")
+
+
 def printable(text: str) -> str:
     """Return a text with what a terminal would obey, such as escape sequences, written as escapes; lines stay."""
     return "".join(
@@ -73,7 +92,6 @@ def place_of(error: BaseException) -> str:
 
     Not where a library that they call noticed it.
     """
-    import sysconfig
     import traceback
 
     if isinstance(error, SyntaxError):
@@ -83,8 +101,14 @@ def place_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if "importlib" not in frame.filename and not frame.filename.startswith((_PACKAGE, _COMPILED))
     ]
-    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    own = [frame for frame in frames if not frame.filename.startswith(libraries())]
     if not frames and error.__cause__ is not None:  # a generator's StopIteration becomes a RuntimeError elsewhere
         return place_of(error.__cause__)
     return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")
+
+
+def libraries() -> tuple[str, ...]:
+    """Return the folders of Python's own modules and of what is installed."""
+    import sysconfig
+
+    return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

@@ -329,6 +329,7 @@ class RunWithoutNumbers:
         return np.zeros(self.whole, dtype=np.float32)
 
     rows_at_a_time = 1000
+    compiled = True
 
     def read(self, rows):
         return np.zeros((len(rows), self.size), dtype=np.float32)

@@ -288,11 +288,6 @@ def test_each_damaged_file(refused, case, monkeypatch):
             "--set: seed: expected an integer >= 0 and < 18446744073709551616, found -1; choose a value in this range",
         ),
         (
-            ["--set", "algorithm={kind: 'nowhere:Mine'}"],
-            "s.yaml: algorithm.kind: cannot load 'nowhere:Mine' (No module named 'nowhere'), "
-            "expected module:name of an importable module",
-        ),
-        (
             ["nothing.yaml"],
             "nothing.yaml: expected a scenario file, found nothing there; check the path, or write one "
             "with 'simfl new'",
@@ -303,6 +298,17 @@ def test_each_damaged_file(refused, case, monkeypatch):
 )
 def test_bad_words_on_the_command_line(refused, words, message):
     assert refused(GOOD, *words) == message + "\n"
+
+
+def test_a_module_that_is_not_there_is_said_with_where_it_was_looked_for(refused):
+    err = refused(GOOD, "--set", "algorithm={kind: 'nowhere:Mine'}")
+    before, _, after = err.partition("; looked for it in ")
+    assert before == (
+        "s.yaml: algorithm.kind: cannot load 'nowhere:Mine' (No module named 'nowhere'), expected module:name of an "
+        "importable module"
+    )
+    assert os.getcwd() in after.split(", ")
+    assert after.endswith(" and what Python has installed\n")
 
 
 def test_every_file_is_named_with_its_problem(simfl_):

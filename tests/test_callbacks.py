@@ -1,6 +1,7 @@
 """What a run tells the user's own code; TensorBoard and W&B are made up here, and need not be installed."""
 
 import math
+import re
 import sys
 import types
 
@@ -43,14 +44,17 @@ def test_a_run_tells_its_begin_its_evaluations_and_its_end(tmp_path):
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_one_that_raises_is_dropped_and_changes_nothing(tmp_path):
+@pytest.mark.parametrize("error", [OSError("no\nnetwork"), SystemExit(0), GeneratorExit()])
+def test_one_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
     class Broken(Callback):
         def on_evaluation(self, metrics):
-            raise OSError("no\nnetwork")
+            raise error
 
     listener = Listener()
-    line = "callbacks: Broken raised OSError: no network; it is told nothing more"
-    with pytest.warns(UserWarning, match=line):
+    place = f"{__file__}:{Broken.on_evaluation.__code__.co_firstlineno + 1}"
+    said = {OSError: ": no network", SystemExit: ": 0"}.get(type(error), "")
+    line = f"callbacks: Broken raised {type(error).__name__}{said} in {place}; it is told nothing more"
+    with pytest.warns(UserWarning, match=re.escape(line)):
         run = simfl.run(SCENARIO, out=tmp_path, callbacks=[Broken(), listener])
     assert run.status == "done"
     assert line in run.manifest.extra["warnings"]

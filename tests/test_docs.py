@@ -2,11 +2,18 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typer.main import get_command
 
+import simfl
 from simfl.algorithms import ALGORITHMS
+from simfl.cli.app import app
+from simfl.plots import describe_noise, name_of
+from simfl.records.display import show_count, show_number, show_time
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS
 from simfl.studies.reproducing import PAPERS
@@ -46,6 +53,69 @@ def test_every_algorithm_is_in_the_catalogue():
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     catalogue = page.partition("## What an update")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", catalogue, re.MULTILINE)) == set(ALGORITHMS)
+
+
+def command_of(words):
+    """Return the command that words of a command line name, and the words after it."""
+    command, rest = get_command(app), list(words)
+    while rest and hasattr(command, "list_commands") and rest[0] in command.list_commands(None):
+        command = command.resolve_command(None, [rest.pop(0)])[1]
+    return command, rest
+
+
+def tables_after(text, scenario):
+    """Yield the overrides of each command on a page that runs a scenario, and the table that follows it."""
+    text = text.replace("\\\n", " ")
+    shown = rf"```\nsimfl run {re.escape(scenario)}([^\n]*)\n```\n+```\n(.*?)```"
+    for options, table in re.findall(shown, text, re.DOTALL):
+        words = shlex.split(options)
+        rows = (line.split("│") for line in table.splitlines())
+        yield [word for word in words if word != "--set"], {name.strip(): value.strip() for name, value in rows}
+
+
+def test_the_numbers_of_the_tutorial_are_those_of_its_runs(tmp_path):
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    file = "scenarios/tutorial/hospitals.yaml"
+    accuracies = []
+    for overrides, table in tables_after(page, file):
+        run = simfl.run(simfl.load(ROOT / file, overrides), out=tmp_path)
+        row = run.summary().iloc[0]
+        written = {
+            "algorithm": name_of(run.algorithm, run.privacy is not None),
+            "virtual time": show_time(row["time_s"]),
+            "updates": show_count(row["updates"]),
+            "epochs": show_number(row["epochs"]),
+            "noise": describe_noise(run),
+            "epsilon": f"{show_number(row['epsilon'])} at delta {row['delta']:g}",
+        }
+        told = float(table.pop("test accuracy").rstrip("%"))
+        assert table == {name: written[name] for name in table}, overrides
+        # Rounding is a matter of the machine, and a run with noise amplifies it.
+        assert told == pytest.approx(100 * row["test_accuracy"], abs=2.5)
+        accuracies.append(told)
+    waiting, alone, private = accuracies
+    assert alone > waiting
+    words = ("five", "six", "seven", "eight", "nine")
+    assert f"about {words[round(alone - private) - 5]} points of accuracy" in page
+    releases = r"([\d,]+) to ([\d,]+) releases each.*client 3: (\d+) releases"
+    least, most, slow = re.search(releases, page, re.DOTALL).groups()
+    counts = run.releases.groupby("client")["count"].sum()
+    others = counts.drop(3)
+    assert (show_count(others.min()), show_count(others.max()), str(counts[3])) == (least, most, slow)
+    for epsilon in re.findall(r"certified epsilon +([\d.]+)", page):
+        assert np.isclose(run.clients["epsilon"], float(epsilon), rtol=1e-5).any()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_their_options_exist(page):
+    text = re.sub(r"\\\\\n", " ", page.read_text(encoding="utf-8"))
+    blocks = "\n".join(re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL))
+    for line in [*re.findall(r"^(?:\$ )?simfl (.*)$", blocks, re.MULTILINE), *re.findall(r"`simfl ([^`]*)`", text)]:
+        command, rest = command_of(line.split(" #")[0].split())
+        assert not (command.name == "simfl" and rest and re.fullmatch(r"[a-z]\w*", rest[0])), f"no such command: {line}"
+        options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
+        told = {word.split("=")[0].rstrip(",.") for word in rest if re.match(r"--?[a-z]", word)}
+        assert told <= options, f"simfl {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -41,9 +41,12 @@ def cells_of(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path, monkeypatch):
     """In this process, where JAX is imported and much is compiled."""
-    monkeypatch.chdir(tmp_path)  # notebooks may not depend on where they are started
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(here)  # notebooks may not depend on where they are started
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     shell = InteractiveShell()
     for cell in cells_of(path)[0]:
         shown = []
@@ -53,6 +56,7 @@ def test_it_runs(path, tmp_path, monkeypatch):
         assert len(shown) == ("plt.show()" in cell.source)
         assert all(shown), "there is a figure"
         assert not output.stderr
+    assert not list(here.iterdir()), "nothing is left where a notebook was started"
 
 
 def test_one_runs_in_a_kernel(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import simfl
 from simfl.cli.app import command
 from simfl.records import SCHEMAS
 from simfl.scenario import loads
@@ -51,3 +52,10 @@ def test_the_options_in_the_readme_exist():
         options = {option for parameter in command().commands[name].params for option in parameter.opts}
         told = set(re.findall(r"--[\w-]+", text))
         assert told == {option for option in options if option.startswith("--")} - {"--help"}
+
+
+def test_the_updates_of_the_demo_in_the_readme_are_those_of_its_runs(tmp_path, without_numbers):
+    (told,) = re.findall(r"^updates +│ ([\d,]+) +│ ([\d,]+)$", README, re.MULTILINE)
+    scenarios = Path(__file__).parents[1] / "scenarios" / "demo"
+    runs = [simfl.run(scenarios / name, out=tmp_path) for name in ("adpsgd.yaml", "sync.yaml")]
+    assert tuple(f"{run.manifest.updates:,}" for run in runs) == told

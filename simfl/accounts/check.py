@@ -102,7 +102,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
     """Return what a run recorded, and why nothing of it can be certified, if so."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
-    if ledger.certified and stated.startswith(NOT_CERTIFIED):
+    if ledger.accounted and stated.startswith(NOT_CERTIFIED):
         releases.refusal = stated.removeprefix(NOT_CERTIFIED)
     if ledger.by_passes:
         releases.passes = _uses(ledger, run)

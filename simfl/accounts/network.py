@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,21 +25,25 @@ from simfl.build.assembly import assemble
 from simfl.build.own import opened
 from simfl.build.setup import NOTHING_OWN, Own, Setup
 from simfl.errors import ScenarioError
+from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of
+from simfl.privacy.network import View, error_of, one_thread, recovered, rounding_of, unexplained
+from simfl.privacy.releases import Releases
 from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
-from simfl.tape.knowledge import Sight
+from simfl.tape.knowledge import MOST_ENTRIES, Sight
 
 Sees = Literal["messages", "neighbour_sums"]
 
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
-Matrices = tuple[NDArray[np.float64], NDArray[np.float64]]
+Matrices = tuple[NDArray[Any], NDArray[Any]]
 
 #: Who sees everything that anybody sends.
 LINKS = "links"
 #: Multiplications that the closures of all observers may cost together: half a minute.
 MOST_WORK = 2.0**37
+#: Multiplications that `Network.check` may cost for a node: some ten seconds.
+MOST_CHECKED = 2.0**33
 #: Levels of noise that differ by less count as one, and those above the largest as the largest. Batches of fixed size
 #: take an accountant more time.
 LEVEL_STEP, FIXED_LEVEL_STEP = 1.02, 1.1
@@ -60,9 +64,10 @@ class NetworkReport:
         pairs: a row for every time, observer and client that is not of it: `time_s`; `observer`, its nodes joined by
             "+", "server" or "links"; `client`; `distance` between them over links that carried something, in hops;
             `messages` that came; mu of Gaussian views, without amplification by sampling: as published
-            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute) and of who sees
-            each gradient (`local_mu`); epsilons, with amplification: `published` (not certified), `pairwise`, `local`
-            (the ledger's); `epsilon`, the smaller of those certified, and by which `account`.
+            (`published_mu`), of the closure (`pairwise_mu`, NaN where that is too large to compute or rounding may hide
+            a part) and of who sees each gradient (`local_mu`); epsilons, with amplification: `published` (not
+            certified), `pairwise`, `local` (see `local_epsilons`); `epsilon`, the smaller of those certified, and by
+            which `account`.
         edges: a row for every link that carried something: `source`, `target`, named as observers are, and `messages`.
     """
 
@@ -150,6 +155,8 @@ class Network:
         self.knowledge = self.replay.knowledge
         self.count = self.setup.scenario.clients.count
         self._prepared: tuple[dict[int, int], NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._checked: dict[tuple[Observer, Sees], bool] = {}
+        self._residues: tuple[dict[int, int], Residues, Residues] | None = None
 
     # -- who -----------------------------------------------------------------------------------
 
@@ -225,6 +232,12 @@ class Network:
             sees: "neighbour_sums": nodes that add up what comes to them in a round see the sum alone.
             until: virtual time in seconds.
         """
+        sights = self._sights(observer, sees)
+        when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
+        return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
+
+    def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
+        """Return what may be seen; where sums are secure, the single messages of a sum may not."""
         sights = self.knowledge.messages
         if sees == "neighbour_sums":
             if not self.knowledge.merged:
@@ -236,8 +249,49 @@ class Network:
             if not observer.nodes:
                 raise ScenarioError("privacy network: expected nodes that observe neighbour_sums, found links")
             sights = [*(one for one in sights if one.target not in adding), *self.knowledge.merged]
-        when = [(one.came_s if observer.nodes else one.sent_s, one.row) for one in sights if observer.saw(one)]
-        return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
+        return sights
+
+    def check(self, observer: Observer, sees: Sees = "messages") -> bool:
+        """Check that an observer's nodes computed with, and sent, only what follows from what they saw and computed.
+
+        A node that has another state got it by no message: an account of the messages says too little then.
+
+        Returns:
+            Whether all nodes were checked. A node is not if that takes more than `MOST_CHECKED` multiplications.
+
+        Raises:
+            ScenarioError: a node has such a state.
+        """
+        return all(self._check(self.observer([node]), sees) for node in sorted(observer.nodes))
+
+    def _check(self, observer: Observer, sees: Sees) -> bool:
+        if (observer, sees) in self._checked:
+            return self._checked[observer, sees]
+        came, made = self._seen_and_made(observer, sees)
+        rows = [*came, *dict.fromkeys(row for row, _ in made if row not in came)]
+        places, columns = {row: place for place, row in enumerate(rows)}, len(self.knowledge.batches)
+        feasible = len(came) * min(len(came), columns) * columns <= MOST_CHECKED and self._fits(rows)
+        if feasible:
+            both = np.concatenate(self.matrices(rows, observer), axis=1)
+            before = np.searchsorted(list(came.values()), [when for _, when in made])
+            if unexplained(both[: len(came)], both[[places[row] for row, _ in made]], before).any():
+                raise ScenarioError(
+                    f"privacy network: not certified: node {observer.name} has a state that does not follow from the "
+                    "messages that reached it and from its own gradients, so that an account of the messages would "
+                    "say too little; this is a defect of simfl: please report it with the scenario"
+                )
+        self._checked[observer, sees] = feasible
+        return feasible
+
+    def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """Return row -> when it first came, and (row, when) of what a node sent and took gradients at."""
+        known, came = self.knowledge, dict[int, int]()
+        for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
+            if observer.saw(one):
+                came.setdefault(one.row, one.came)
+        made = [(one.row, one.read) for one in known.reads if one.client // self.setup.tasks in observer.nodes]
+        made += [(one.row, one.sent) for one in known.messages if one.source in observer.nodes]
+        return came, list(dict.fromkeys(made))
 
     @functools.cached_property
     def owners(self) -> NDArray[np.int64]:
@@ -260,16 +314,27 @@ class Network:
         chosen = [places[row] for row in rows]
         return a[chosen], b[chosen]
 
-    def prepare(self, rows: Iterable[int]) -> None:
+    def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
         """Make the matrices of rows that will be asked for, all at once."""
-        wanted = sorted(set(rows))
+        views, checks = set[int](), set[int]()
+        for observer in observers:
+            views.update(self.seen(observer, sees))
+            for node in observer.nodes:
+                came, made = self._seen_and_made(self.observer([node]), sees)
+                checks.update(came, (row for row, _ in made))
+        wanted = sorted(views | checks if self._fits(views | checks) else views)
         self._prepared = ({row: place for place, row in enumerate(wanted)}, *self._found(wanted))
+
+    def _fits(self, rows: Collection[int]) -> bool:
+        return len(rows) * self.knowledge.width(self._own_noise is None) <= MOST_ENTRIES
 
     def _without(self, found: Matrices, observer: Observer) -> Matrices:
         (a, b), nodes = found, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
-            b[:, self.knowledge.known_noise(observer.nodes, self.setup.tasks)] = 0.0
+            by_server = self.setup.scenario.algorithm.noise_of_server and bool(observer.nodes & set(self.servers))
+            known = slice(None) if by_server else self.knowledge.known_noise(observer.nodes, self.setup.tasks)
+            b[:, known] = 0.0
         return a, b
 
     def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
@@ -300,6 +365,47 @@ class Network:
             known |= new
             new = np.any(self._holds[new], axis=0) & others & ~known
         return np.flatnonzero(known)
+
+    def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
+        """Whether a view of some rows has all their directions, by exact arithmetic on the recorded coefficients.
+
+        Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may tell a
+        gradient by itself.
+        """
+        std, distinct = self._own_noise, sorted(set(rows))
+        own = std is not None and bool(np.all(std > 0.0))
+        if own and view.rank == min(len(distinct), int(view.whitened.any(axis=0).sum())):
+            return True
+        if self._residues is None or not all(row in self._residues[0] for row in distinct):
+            many = {*distinct, *(self._prepared[0] if self._prepared else ())}
+            many.update(one.read for one in self.knowledge.batches)
+            found, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(found)}, a, b
+        places, a, b = self._residues
+        chosen = [places[row] for row in distinct]
+        a, b = self._without((a[chosen], b[chosen]), observer)
+        noise = b if std is None else a[:, std > 0.0]
+        rank = rank_modulo(noise)
+        return rank <= view.rank and (own or rank_modulo(np.concatenate((noise, a[:, ~view.exposed]), axis=1)) == rank)
+
+    def closed_view(
+        self,
+        rows: Sequence[int],
+        a: NDArray[np.float64],
+        b: NDArray[np.float64],
+        observer: Observer,
+        needed: NDArray[np.int64] | None = None,
+    ) -> View | None:
+        """Return the view of the closure of rows; None where rounding may hide a part of it (see `resolved`).
+
+        Args:
+            rows: what the observer saw.
+            a, b, observer, needed: as in `closure`.
+        """
+        needed = self.needed(a, observer) if needed is None else needed
+        view = self.view(*self.closure(a, b, observer, needed))
+        reads = [self.knowledge.batches[gradient].read for gradient in needed.tolist()]
+        return view if self.resolved([*rows, *reads], observer, view) else None
 
     def closure(
         self,
@@ -357,6 +463,7 @@ class Network:
             coordinate of a sum of clipped gradients, and `rounding`, the relative error that 32-bit messages leave
             where there is no noise: both infinite if there is no estimate.
         """
+        self.check(observer, sees)
         a, b = self.matrices(self.seen(observer, sees, until), observer)
         whose = self.owners
         others = [client for client in range(self.count) if client not in observer.nodes]
@@ -415,7 +522,7 @@ class Network:
             )
         if ledger.terms.rounding is not None:
             raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
-        if not ledger.certifies(self.replay.releases):
+        if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
         whole = ledger.terms.unit == "client" and setup.problem.rounds is None  # the mean is clipped, the sum is sent
@@ -441,17 +548,36 @@ class Network:
         return [np.array(places) for _, places in sorted(found.items())]
 
     @functools.cached_property
+    def holders(self) -> NDArray[np.bool_] | None:
+        """Which clients hold one example, where accounts of examples have to count several; see `Setup.holders`."""
+        ledger = self.setup.ledger
+        return self.setup.holders if ledger is not None and ledger.terms.unit == "example" else None
+
+    @functools.cached_property
     def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each."""
+        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each.
+
+        Where several clients hold an example: of all of these together.
+        """
         changes, ledger, std = self.changes, self.setup.ledger, self._own_noise
         assert ledger is not None, "changes would have said so"
-        mus = np.full(self.count, math.nan)
-        for client in range(self.count):
-            if std is None:
-                break
-            own = np.flatnonzero(self.owners == client)
-            mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), changes[own], self.passes(own))
-        return mus, ledger.final_epsilon(self.replay.releases, "local_transcript")
+        mus, epsilons = np.full(self.count, math.nan), local_epsilons(self.setup, self.replay.releases)
+        if std is None:
+            return mus, epsilons
+        if self.holders is None:
+            for client, own in enumerate(self._columns):
+                mus[client] = View.of_everything(std[own]).mu(np.arange(len(own)), changes[own], self._passes[client])
+            return mus, epsilons
+        mus = self._mus(View.of_everything(std), range(self.count))
+        exact = [math.inf if ledger.counts_holders else gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()]
+        return mus, np.minimum(epsilons, exact)
+
+    def _mus(self, view: View, clients: Sequence[int]) -> NDArray[np.float64]:
+        """Return mu of some clients' examples in a view, through all that hold them, [k]."""
+        changes = self.changes
+        if self.holders is not None:
+            return view.mus_of_holders(self._columns, changes, self._passes, self.holders)[clients]
+        return np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
 
     def _bare(self, observer: Observer) -> bool:
         """Whether it sees what clients send before the server adds noise to it."""
@@ -468,30 +594,34 @@ class Network:
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
-        changes, ledger = self.changes, self.setup.ledger
+        ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
-        mus = np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
         amplified = ledger.terms.amplification and ledger.sampling != "shuffle"
         if amplified and ledger.terms.unit == "example":
-            views = [(client, self._kinds(view, client)) for client in clients]
+            if self.holders is None:
+                views = [{client: self._kinds(view, self._columns[client])[client]} for client in clients]
+            else:  # as if all clients held each example, at once for all of them
+                views = [self._kinds(view, np.arange(len(self.owners)))]
             epsilons = np.minimum(epsilons, ledger.epsilon_of_views(views))
         return mus, epsilons
 
-    def _kinds(self, view: View, client: int) -> dict[tuple[int, float], int]:
-        """Return (batch size, noise multiplier) -> count of releases that tell no less of a client than a view."""
+    def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
+        """Return (batch size, noise multiplier) -> count of releases that tell no less of gradients than a view.
+
+        They are those of each client of these gradients.
+        """
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
-        own = self._columns[client]
-        found: Counter[tuple[int, float]] = Counter()
-        for column, d in zip(own.tolist(), view.precisions(own).tolist(), strict=True):
+        found: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
+        for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
-                found[self.knowledge.batches[column].expected, level] += 1
-        return dict(found)
+                found[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
+        return {client: dict(kinds) for client, kinds in found.items()}
 
     def pairs(
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
@@ -500,7 +630,7 @@ class Network:
         local_mu, local = self._local
         ended_s = self.replay.algorithm.clock.now
         moments = [(until, observer, self.seen(observer, sees, until)) for until in times for observer in observers]
-        self.prepare(row for _, _, rows in moments for row in rows)
+        self.prepare(observers, sees)
         for until, observer, rows in moments:
             a, b = self.matrices(rows, observer)
             needed = self.needed(a, observer)
@@ -509,8 +639,10 @@ class Network:
             published_mu, published = self.spent(self.view(a, b), clients)
             nothing = np.full(len(clients), math.nan)
             pairwise_mu, pairwise = nothing, nothing
-            if work <= MOST_WORK:
-                pairwise_mu, pairwise = self.spent(self.view(*self.closure(a, b, observer, needed)), clients)
+            if self.check(observer, sees) and work <= MOST_WORK:
+                view = self.closed_view(rows, a, b, observer, needed)
+                if view is not None:
+                    pairwise_mu, pairwise = self.spent(view, clients)
             known = np.full(len(clients), math.inf) if self._bare(observer) else local[clients]
             yield pd.DataFrame(
                 {
@@ -530,6 +662,30 @@ class Network:
                     "account": np.where(pairwise < known, "pairwise", "local"),
                 }
             )
+
+
+def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
+    """Return the epsilon of each client's examples for an observer who sees all that clients send, [K].
+
+    It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
+    all clients' releases together, which is no less.
+    """
+    ledger = setup.ledger
+    assert ledger is not None, "there is an account"
+    epsilons = ledger.final_epsilon(releases, "local_transcript")
+    if setup.holders is None or ledger.counts_holders or ledger.terms.unit == "client":
+        return epsilons
+    several = setup.holders[setup.holders.sum(axis=1) > 1].any(axis=0)
+    return np.where(several, ledger.epsilon_of_all(releases), epsilons)
+
+
+def statement_of(setup: Setup, releases: Releases) -> str:
+    """Return what `local_epsilons` mean."""
+    ledger = setup.ledger
+    assert ledger is not None, "there is an account"
+    counted = setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders
+    also = "; the accounts of observers count these, too" if counted and ledger.certifies(releases) else ""
+    return f"{ledger.statement_of(releases)}{also}"
 
 
 @one_thread()
@@ -568,7 +724,7 @@ def network(
         scenario=found.setup.scenario.name,
         delta=ledger.delta,
         sees=sees,
-        statement=ledger.statement_of(found.replay.releases),
+        statement=statement_of(found.setup, found.replay.releases),
         gradients=len(found.knowledge.batches),
         messages=len(found.knowledge.messages),
         pairs=pairs,

@@ -99,7 +99,9 @@ class BatchSizes:
     """
 
     def __init__(self, training: Training, streams: Streams) -> None:
+        self._nominal = training.batch_size
         self._constant = training.batch_size if training.sampling != "poisson" else None
+        self._streams = streams
         self._sizes = training.sizes.tolist()
         self._draws: dict[int, Draws] = {}
         if self._constant is None:
@@ -112,6 +114,22 @@ class BatchSizes:
         if self._constant is not None:
             return self._constant
         return int(self._draws[self._sizes[client]].next(client))
+
+    def draw(self, client: int, draw: int, size: int) -> int:
+        """Draw the size of the client's Poisson batch number `draw`, which has `size` examples on average.
+
+        Raises:
+            ValueError: the client has fewer examples, or a batch would always be empty.
+        """
+        if size == self._nominal:
+            return int(self._draws[self._sizes[client]].next(client))
+        n = self._sizes[client]
+        if not 1 <= size <= n:
+            raise ValueError(
+                f"client {client}: size: expected 1 to {n}, the examples that it has, as sampling poisson draws so "
+                f"many on average, found {size}"
+            )
+        return int(self._streams.generator("round-batch", client, draw).binomial(n, size / n))
 
 
 class Algorithm(ABC):
@@ -167,8 +185,7 @@ class Algorithm(ABC):
         self.on_update = on_update
         self._draws = [0] * self.num_clients
         self._in_passes = training.sampling == "shuffle"
-        self._batch_sizes = BatchSizes(training, world.streams)
-        self._equal_batches = training.sampling != "poisson"
+        tape.draw_size = BatchSizes(training, world.streams).draw if training.sampling == "poisson" else None
         self._nominal, self._l2 = training.batch_size, training.l2
         self._per_update = training.update_examples or self._nominal
         self._total = int(training.sizes.sum())
@@ -364,8 +381,7 @@ class Algorithm(ABC):
         """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        size = self._nominal if self._equal_batches else self._batch_sizes.next(client)
-        return self.tape.gradient(model, client, draw, size, self._noise_scale[client], expected=self._nominal)
+        return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
 
     def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
         """Read `model` and promise its change by the client's next `steps` mini-batches; see `Round` for `step`."""

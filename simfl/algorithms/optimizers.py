@@ -105,7 +105,15 @@ class Optimizer:
     def lose(self, who: int) -> None:
         """A crash: the state begins anew, where that is how it is."""
         if self.plan.loses:
-            self._states[who] = self._initial
+            self.begin(who)
+
+    def begin(self, who: int) -> None:
+        """Begin anew with the initial state."""
+        self._states[who] = self._initial
+
+    def rows(self, who: int) -> tuple[Model, ...]:
+        """The rows of a state."""
+        return self._states[who].rows
 
     def shown(self, who: int) -> State | None:
         """The state as it travels with a model; None where none is averaged."""

@@ -8,6 +8,10 @@ of `simfl.world.collectives`, step by step over idle links: `ring`, `halving`, `
 least time for the model's size (`auto`, as libraries do). `ideal`, one latency and 2 (K-1)/K model bytes, is a bound
 that none of them reaches: the papers' view. Nobody waits for a learner that goes offline after it has computed.
 
+Who joins late knows the initial model only. A learner that has the present one, the lowest number of those in reach,
+sends it, with the state of the optimizer; the others wait for the newcomer's first mini-batch. If all who had the model
+have left for good, those who come start again from the initial model.
+
 Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all
 wait. A partition that separates learners who have computed destroys an all-reduce under way and holds the next one up
 until it is over; where it does not end, nobody goes on.
@@ -51,6 +55,8 @@ class SyncSGD(Algorithm):
         self._plan: Plan = ()
         self._sent: list[tuple[int, int, int]] = []
         self._seconds = 0.0  # that the plan takes, where it takes equally long every time
+        #: Who has the model; None: everybody, because it is the initial one.
+        self._holders: set[int] | None = None
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:
@@ -71,15 +77,20 @@ class SyncSGD(Algorithm):
                     return  # everybody has left for good
                 yield self.clock.timeout(coming - self.clock.now)
                 continue
-            gradients = {k: self.gradient(self.model, k) for k in members}
-            sizes = {k: gradient.size for k, gradient in gradients.items()}
+            source = self._source(members)
+            holders = set(members) if self._holders is None else self._holders
+            gradients = {k: self.gradient(self.model, k) for k in members if k in holders}
             barrier = Countdown(self.clock.event(), len(members))
             for k in members:
-                self._compute_until_done(k, barrier)
+                if k in holders:
+                    self._compute_until_done(k, barrier)
+                else:
+                    self.clock.start(self._join(k, source, gradients, barrier), k)
             yield barrier.event
             finished = sorted(barrier.done)
             if not finished:
                 continue
+            sizes = {k: gradients[k].size for k in finished}
             network = self.world.network
             while True:  # a partition that separates learners holds the all-reduce up, or destroys it
                 joined_s = network.joined_s(finished, self.clock.now)
@@ -107,12 +118,56 @@ class SyncSGD(Algorithm):
             else:
                 mean = [term for k in finished for term in self.ascent(gradients[k], share)]
                 self.model = self.optimizer.step(0, self.model, mean, step_size)
+            self._holders = set(finished)
             for k in finished:
                 self.merged(k, self.model)
             self.round_num += 1
             with self.together():
                 for k in finished:
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
+
+    def _source(self, members: Sequence[int]) -> int:
+        """Return who sends the model to those who join; begin anew if all who had it have left for good."""
+        if self._holders is None or self._holders >= set(members):
+            return -1
+        availability, network, now = self.world.availability, self.world.network, self.clock.now
+        there = [k for k in sorted(self._holders) if not availability.gone(k, now)]
+        if not there:
+            self._holders, self.model = None, self.tape.constant(self.training.initial)
+            if self.optimizer is not None:
+                self.optimizer.begin(0)
+            return -1
+        new = [k for k in members if k not in self._holders]
+        near = [k for k in there if availability.online(k, now) and network.joined_s((k, *new), now) == now]
+        return (near or there)[0]
+
+    def _join(self, k: int, source: int, gradients: dict[int, Gradient], barrier: Countdown) -> Process:
+        """Wait for the model, which `source` sends, and compute; a learner that leaves meanwhile has no result."""
+        network, came, since = self.world.network, self.clock.event(), self.clock.now
+        model, state = self.model, () if self.optimizer is None else self.optimizer.rows(0)
+
+        def arrived() -> None:
+            if not came.triggered:
+                for row in state:
+                    if network.witness is not None:
+                        network.witness.shown(source, k, row)
+                came.succeed(True)
+
+        leaves_s = self.world.availability.leaves_s(k)
+        if not math.isinf(leaves_s):
+            self.clock.call_at(leaves_s, lambda: None if came.triggered else came.succeed(False))
+        size = 4 * len(self.training.initial) * (1 + len(state))
+        network.send(source, k, size, arrived, content=model)
+        there = yield came
+        self.times[k].communicate_s += self.present_s(k, since, self.clock.now)
+        if not there:
+            barrier.tick()
+            return
+        self.merged(k, model)
+        for row in state:
+            self.merged(k, row)
+        gradients[k] = self.gradient(model, k)
+        self._compute_until_done(k, barrier)
 
     def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
         """Say who sees what: an all-reduce passes sums of parts on, as though everybody saw every gradient."""

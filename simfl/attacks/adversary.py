@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.attacks.canary import CanaryModel
+from simfl.attacks.faults import TRIALS
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.tape import Gradient, Model, Tape
@@ -30,8 +31,6 @@ LEAST_NOISE = 1e-3
 BLOCK = 64
 #: Ways in which a mechanism may be broken: what the noise is multiplied by, and whether gradients are clipped.
 BROKEN = {"noise off": (0.0, True), "noise halved": (0.5, True), "clipping off": (1.0, False)}
-#: How often an audit of each is simulated.
-TRIALS = 3
 
 Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], None]
 """Told of some releases: models they were taken at f32 [k, d], releases f32 [k, d], and the promises [k]."""
@@ -152,7 +151,7 @@ class Ordinary:
         """Return the variance per coordinate that their sampling adds, if their gradients point everywhere."""
         if np.isinf(known.norm):
             return 0.0
-        return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.size
+        return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
 
 
 class Scorer:

@@ -1,19 +1,21 @@
 """Audit the privacy of a scenario: run it with canaries among one client's data and guess which of them were there.
 
-What is audited is the run itself: the scenario's data, model, algorithm, world, sampling, clipping, noise and executor,
-with the canaries planted before the ledger is built. The auditor is the adversary of the local view, who sees all that
-one client ever released and the models that its gradients were taken at; and the mini-batches too, if the account does
-not count on their being secret (shuffled data, or amplification: false). A tape that listens gives it to them: whenever
-a promise of this client is sent or used, the tape records the same operation once more on its own. Client and draw
-name batch and noise, so that this is the released vector, bit for bit. Hearing and account must come to one number.
+What is audited is a run of the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor,
+with canaries that are planted before the ledger is built: it is not the run without them. The auditor is the adversary
+of the local view, who sees all that one client ever released and the models that its gradients were taken at; and the
+mini-batches too, if the account does not count on their being secret (shuffled data, or amplification: false). A tape
+that listens gives it to them: whenever a promise of this client is sent or used, the tape records the same operation
+once more on its own. Client and draw name batch and noise, so that this is the released vector, bit for bit within a
+run. Hearing and account must come to one number.
 
 A canary is in or out by a fair coin. "Out" under add_or_remove means that an example without gradient holds its place,
 which for Poisson sampling is the same as being absent at the same rate q; under replace_one a canary with the opposite
 gradient takes the place. So the number of examples, and with it q and the epsilon, does not depend on the coins.
 
 Statistics and references are in `statistics`. What a run cannot show: a lower bound near 0 proves nothing.
-The noise itself is looked at, too (`simfl.attacks.noise`), also that of another client, which must not be the same.
-What the audit would have seen of a mechanism that is broken in one of the usual ways is part of its report.
+The noise itself is tested, too (`simfl.attacks.noise`): its size, its law, and whether it is drawn afresh, also for
+another client. For that the model has coordinates at its end that no example touches. What the audit would have seen of
+a mechanism that is broken in one of many ways is part of its report.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from numpy.typing import NDArray
 from simfl.accounts.check import claims_of
 from simfl.attacks.adversary import Circumstances, ListeningTape, Ordinary, Scorer, positions_in
 from simfl.attacks.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
-from simfl.attacks.noise import FALSE_ALARMS, NoiseCheck, NoiseLaw, NoiseVerdict
+from simfl.attacks.faults import shown
+from simfl.attacks.noise import BLANK, FALSE_ALARMS, NoiseCheck, NoiseLaw
 from simfl.attacks.statistics import (
     Profile,
     default_guesses,
@@ -49,6 +52,7 @@ from simfl.errors import ConditionError, ScenarioError
 from simfl.models import AbstractModel
 from simfl.privacy.accounting import Accountant, Composition, Neighbors, delta_of, epsilon_of
 from simfl.privacy.ledger import Ledger
+from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.releases import Releases
 from simfl.records import RunFolder
 from simfl.records.claims import Claimed
@@ -98,13 +102,19 @@ class AuditReport:
         claim_p_value, claim_refuted: the same for the claim.
         ceiling: the lower bound, had all guesses been right: an audit of so many guesses cannot show more.
         decisive: whether all guesses right would have refuted what is certified (or claimed, if nothing is).
-        noise_releases, noise_pairs: releases whose noise was looked at, and pairs of them that were compared; some of
+        noise_releases, noise_pairs: releases whose noise was tested, and pairs of them that were compared; some of
             another client's are among them.
-        noise_p_value: chance, at most, of so little noise if it were what it is said to be.
+        noise_numbers: numbers in these releases that hold noise alone.
+        noise_p_value: chance, at most, of so little noise if it were as declared. This chance and the two that follow
+            hold for all three tests together.
         noise_missing: whether that is below `FALSE_ALARMS`.
-        repeat_p_value: chance, at most, of two releases so alike if noise were drawn afresh for each.
-        noise_repeats: whether that is below `FALSE_ALARMS`.
-        sees: ways in which a mechanism may be broken, and whether this audit would have shown it.
+        law_p_value: chance, at most, of numbers so far from the declared law.
+        noise_of_other_law: whether that is below `FALSE_ALARMS`.
+        dependence_p_value: chance, at most, of noise so dependent if it were drawn afresh for each release and
+            coordinate.
+        noise_dependent: whether that is below `FALSE_ALARMS`.
+        sees: ways in which a mechanism may be broken, and whether all of some made-up audits of it, with as many
+            releases, showed it.
         statement: what the epsilon means, or why there is none.
     """
 
@@ -137,18 +147,21 @@ class AuditReport:
     decisive: bool
     noise_releases: int
     noise_pairs: int
+    noise_numbers: int
     noise_p_value: float
     noise_missing: bool
-    repeat_p_value: float
-    noise_repeats: bool
+    law_p_value: float
+    noise_of_other_law: bool
+    dependence_p_value: float
+    noise_dependent: bool
     sees: dict[str, bool]
     statement: str
 
     @property
     def passed(self) -> bool:
         """Whether nothing was found to be wrong."""
-        wrong = self.refuted or self.claim_refuted or self.noise_missing or self.noise_repeats
-        return self.complete and not wrong
+        noise_wrong = self.noise_missing or self.noise_of_other_law or self.noise_dependent
+        return self.complete and not (self.refuted or self.claim_refuted or noise_wrong)
 
 
 def audit(
@@ -298,6 +311,7 @@ class Audit:
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
         excess = OWN_EXCESS if find_algorithm(self.scenario.algorithm.kind).own_clipping else EXCESS
         wrapped = CanaryModel.around(model, count if self.kind == "gradient" else 1, excess * unit)
+        wrapped = replace(wrapped, blank=self._blank(wrapped.touched))
         x = np.zeros((count, model.num_features), dtype=np.float32)
         y = np.zeros(count, dtype=dataset.train_y.dtype)
         if self.kind == "gradient":
@@ -325,6 +339,14 @@ class Audit:
             groups=None,  # who holds what is settled
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped
+
+    def _blank(self, touched: int) -> int:
+        """Return how many coordinates to add that hold noise alone, beside those that examples touch."""
+        if self.privacy.partial:
+            return 0  # the last coordinates carry no noise
+        make = MECHANISMS.get(self.privacy.made_by)  # None for noise of one pass, which is Gaussian
+        gaussian = make is None or make.sampler == "gaussian"
+        return BLANK if gaussian else min(BLANK, touched)  # Laplace noise grows with the number of coordinates
 
     def _some(self, dataset: Dataset, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[Any], int]:
         """Return (x, y, count) of a client's examples, some of them if there are many."""
@@ -360,7 +382,7 @@ class Audit:
             replaces=self.replaces and self.kind == "gradient",
             generator=self._trials,
         )
-        check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension))
+        check = NoiseCheck(NoiseLaw(setup.protection.sampler, setup.dimension), model.blank)
 
         def hear(models: NDArray[np.float32], releases: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
             for client in ordinary:
@@ -391,7 +413,7 @@ class Audit:
             releases = simulation.account()
         finally:
             simulation.release()
-        return self._report(ledger, releases, scorer, check.verdict())
+        return self._report(ledger, releases, scorer, check)
 
     def _std_per_scale(self, client: int) -> float:
         """Return the standard deviation per coordinate of a client's noise of scale 1."""
@@ -423,11 +445,12 @@ class Audit:
         copies = np.bincount(positions_in(problem, promise), minlength=examples)
         return copies[examples - self.canaries :]
 
-    def _report(self, ledger: Ledger, releases: Releases, scorer: Scorer, noise: NoiseVerdict) -> AuditReport:
+    def _report(self, ledger: Ledger, releases: Releases, scorer: Scorer, check: NoiseCheck) -> AuditReport:
+        noise = check.verdict()
         terms, client, size = ledger.terms, self.client, int(self.setup.training.sizes[self.client])
         composition = tuple(composition_of(ledger, releases, client))
         epsilon = _epsilon_or_nan(composition, terms.delta, terms.neighbors, terms.accountant)
-        certified = epsilon if ledger.certifies(releases) else math.nan
+        certified = epsilon if ledger.accounts_for(releases) else math.nan
         profile = curve(composition, certified, terms.delta, terms.neighbors)
         claim = self._claim(ledger, releases, epsilon)
         claimed: Profile = [] if claim is None or math.isnan(claim.epsilon) else [(claim.epsilon, claim.delta)]
@@ -470,15 +493,18 @@ class Audit:
             decisive=scorer.heard > 0 and profile_p_value(made, made, self.canaries, bound) < share,
             noise_releases=noise.releases,
             noise_pairs=noise.pairs,
+            noise_numbers=noise.numbers,
             noise_p_value=noise.too_small,
             noise_missing=noise.too_small < FALSE_ALARMS,
-            repeat_p_value=noise.alike,
-            noise_repeats=noise.alike < FALSE_ALARMS,
-            sees=self._sees(scorer, noise, bound),
+            law_p_value=noise.other_law,
+            noise_of_other_law=noise.other_law < FALSE_ALARMS,
+            dependence_p_value=noise.dependent,
+            noise_dependent=noise.dependent < FALSE_ALARMS,
+            sees=self._sees(scorer, check, bound),
             statement=ledger.statement_of(releases),
         )
 
-    def _sees(self, scorer: Scorer, noise: NoiseVerdict, profile: Profile) -> dict[str, bool]:
+    def _sees(self, scorer: Scorer, check: NoiseCheck, profile: Profile) -> dict[str, bool]:
         """Return which broken mechanisms would have been noticed: in all made-up audits, or by their noise."""
         level = (1.0 - self.confidence) / len(self.guess_numbers)
 
@@ -493,11 +519,9 @@ class Audit:
             name: scorer.heard > 0 and all(refuted(one, coin) for coin, one in zip(coins, scores, strict=True))
             for name, (coins, scores) in scorer.made_up.items()
         }
-        by_noise = {"noise off": noise.sees_none, "noise halved": noise.sees_half}
-        return {
-            **{name: seen or by_noise.get(name, False) for name, seen in guessed.items()},
-            "noise reused": noise.sees_repeats,
-        }
+        own, others = check.heard[self.client], check.heard.total() - check.heard[self.client]
+        by_noise = shown(check.law, check.blank.size, own, others)
+        return {**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}}
 
     def _claim(self, ledger: Ledger, releases: Releases, epsilon: float) -> Claimed | None:
         """Return what is claimed for the client; None without a claim, or if these canaries cannot test it."""

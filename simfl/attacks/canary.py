@@ -35,26 +35,29 @@ class CanaryModel(AbstractModel):
     With code 0 an example is what it is for the other model. With code 1/2 it has no loss and no gradient: it stands
     for an example that is not there. With code +(i + 1) or -(i + 1) its gradient is +norm or -norm in coordinate
     `coordinates[i]`. Coordinates are those of the other model, spread over all its layers; for more canaries than it
-    has parameters, zeros that nothing else uses are appended.
+    has parameters, zeros that nothing else uses are appended. Blank coordinates come last: no example has a gradient
+    there, so that a release holds noise alone.
 
     Args:
         inner: the other model.
         canaries: m, number of gradient canaries that there may be.
         norm: of their gradients, before clipping.
+        blank: number of blank coordinates.
     """
 
     inner: AbstractModel = field(kw_only=True)
     canaries: int = field(kw_only=True)
     norm: float = field(kw_only=True)
+    blank: int = field(default=0, kw_only=True)
 
     kind: ClassVar[str] = "canary"
     summary: ClassVar[str] = "another model, with canaries among its examples"
 
     @classmethod
-    def around(cls, inner: AbstractModel, canaries: int, norm: float) -> CanaryModel:
+    def around(cls, inner: AbstractModel, canaries: int, norm: float, blank: int = 0) -> CanaryModel:
         """Return the model around another one."""
         shape = (inner.num_features + 1,)
-        return cls(shape, inner.num_classes, inner.l2, inner=inner, canaries=canaries, norm=norm)
+        return cls(shape, inner.num_classes, inner.l2, inner=inner, canaries=canaries, norm=norm, blank=blank)
 
     @property
     def convolutional(self) -> bool:  # type: ignore[override]
@@ -68,13 +71,18 @@ class CanaryModel(AbstractModel):
 
     @property
     def size(self) -> int:
-        """That of the other model, or m if that is more."""
+        """That of the other model, or m if that is more, and the blank coordinates."""
+        return self.touched + self.blank
+
+    @property
+    def touched(self) -> int:
+        """How many coordinates, the first ones, examples have gradients in."""
         return max(self.inner.size, self.canaries)
 
     @property
     def coordinates(self) -> NDArray[np.int32]:
         """The coordinate of each canary, int32 [m], all different."""
-        size = self.size
+        size = self.touched
         stride = max(1, round(0.618 * size))
         while math.gcd(stride, size) != 1:
             stride += 1

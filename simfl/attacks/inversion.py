@@ -324,6 +324,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
 
 def _solved(network: Network, who: Any, client: int) -> list[Any]:
     """Return the client's mini-batches whose gradients an observer can solve for, in the order of their making."""
+    network.check(who)
     a, _ = network.matrices(network.seen(who), who)
     if not a.any():
         return []

@@ -35,7 +35,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.accounts.network import LINKS, network
+from simfl.accounts.network import LINKS, local_epsilons, network, statement_of
 from simfl.attacks.listening import Kept, Listener, Observer, Values, hops_from
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
@@ -280,7 +280,7 @@ def _accounts(
     if ledger is None:
         return dict.fromkeys(pairs, Account()), "no privacy section: nothing is certified"
     releases = simulation.account()
-    epsilon, statement = ledger.final_epsilon(releases, "local_transcript"), ledger.statement_of(releases)
+    epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds says nothing of what comes to it.
     bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
     found = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}

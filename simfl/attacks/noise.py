@@ -1,44 +1,78 @@
-"""Whether the noise that releases were to carry is in their numbers: is there enough of it, and is it drawn afresh?
+"""Test the noise of releases: is there enough of it, has it the declared law, and is it drawn afresh?
 
-What is heard is x = n + c in units of the noise: n of the mechanism's law, c all that examples add. If n was drawn
-afresh, it knows nothing of c, whose model was read before. The laws are symmetric and unimodal, so that, by Anderson's
-inequality (1955, https://doi.org/10.1090/S0002-9939-1955-0069229-1), no c makes a small x likelier than c = 0:
+A release in units of the noise is x = n + c: n of the mechanism's law, c all that examples add. If n was drawn afresh,
+c does not depend on it, because the model of c was read before. There are three tests.
+
+**Size**, on all coordinates. The laws are symmetric and unimodal. So no c makes a small x likelier than c = 0, by
+Anderson's inequality (1955, https://doi.org/10.1090/S0002-9939-1955-0069229-1):
 
     P[T(n + c) <= t] <= P[T(n) <= t]    for any norm T, given all that happened before.
 
 With T as in `NoiseLaw` the right side is a gamma distribution, and an x that is too small is evidence whatever the data
-are. So is the difference of two releases that is too small: there c holds the other release, of which the later noise
-knows nothing. Independent noise has twice its variance in a difference, noise that is used twice none.
+are. So are the difference and the sum of two releases that are too small: c then holds the other release.
 
-Both tests are exact but for the union bounds over releases and pairs; each is wrong in `FALSE_ALARMS` of all runs of a
-correct mechanism at most. What examples add makes them weaker, never wrong. How weak is known from what was heard.
+**Law**, on blank coordinates: the model of an audit has some at its end that no example has a gradient in, so that a
+release holds there nothing but noise. `NoiseLaw.as_normal` maps them to independent standard normal numbers. Their
+distribution function is compared with the normal one at `EDGES`: by the Kolmogorov-Smirnov distance (the bound of
+Massart 1990, https://doi.org/10.1214/aop/1176990746) and by the binomial law of the number below each edge.
+
+**Independence**, on the same coordinates. The direction of a normal vector is uniform whatever else is known, so that
+its cosine with any vector that does not depend on it has a beta law. The vectors are
+
+- `numbers`: the first `SKETCH` numbers of every two releases;
+- `shifts`: the blank coordinates of one release and those of another one, shifted by any number of coordinates; also
+  summed over all pairs of releases that are one draw apart, two draws, ... up to `LAGS`;
+- `coordinates`: coordinates of one release that are some distance apart, over all releases.
+
+A cosine shows equal and opposite numbers alike. All three tests together are wrong about a correct mechanism in
+`FALSE_ALARMS` of all runs at most: p-values hold for the whole family (Bonferroni over all that is compared). What
+examples add makes the test of the size weaker. It does not enter the two others: `simfl.attacks.faults` says what they
+show, by made-up noise.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import fft, special, stats
 
 from simfl.privacy.noise import unit_std
 
-#: How often each of the two tests is wrong about a correct mechanism, at most.
+#: How often the tests are wrong about a correct mechanism, at most, all together.
 FALSE_ALARMS = 1e-6
+#: The tests that share it: size, law, independence.
+TESTS = 3
+#: Blank coordinates at most.
+BLANK = 1024
 #: Releases of a client that are compared with one another: the first ones, and others spread over the run.
 FIRST, SPREAD = 16, 16
 #: Numbers that they may have together.
 MOST_NUMBERS = 2**25
+#: Where distribution functions are compared.
+EDGES = np.linspace(-8.0, 8.0, 257)
+#: Numbers of every release that are compared with those of every other one, and most releases of which they are.
+SKETCH, SKETCHES = 64, 4096
+#: Draws that summed pairs are apart, at most.
+LAGS = 8
+#: Coordinates among which shifted noise is looked for, at most: the last ones.
+REACH = 2**17
+#: Numbers beyond so many standard deviations are cut in what noise is compared with: examples may add any number.
+CUT = 6.0
+#: Points by which a mixture over radii is computed.
+RADII = (np.arange(500) + 0.5) / 500
 
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The law of one release's noise of unit scale, as far as a norm T of it shows.
+    """The law of one release's noise of unit scale.
 
-    T(n) = |n|_2^2 / 2 ~ Gamma(d/2) for Gaussian noise; |n|_2 ~ Gamma(d) for isotropic Laplace noise, and ~ Gamma(1)
-    where the norm alone is Laplace; |n|_1 ~ Gamma(d) for independent Laplace variables.
+    A norm T shows it: T(n) = |n|_2^2 / 2 ~ Gamma(d/2) for Gaussian noise; |n|_2 ~ Gamma(d) for isotropic Laplace noise,
+    and ~ Gamma(1) where the norm alone is Laplace; |n|_1 ~ Gamma(d) for independent Laplace variables.
 
     Attributes:
         sampler: as in `simfl.privacy.noise`.
@@ -53,11 +87,6 @@ class NoiseLaw:
         """Of the gamma distribution of T."""
         return {"gaussian": 0.5 * self.size, "laplace_l2_radius_only": 1.0}.get(self.sampler, float(self.size))
 
-    @property
-    def energy(self) -> float:
-        """Mean of |n|_2^2."""
-        return self.size * unit_std(self.sampler, self.size) ** 2
-
     def size_of(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return T of vectors [..., d]."""
         if self.sampler == "laplace":
@@ -65,35 +94,78 @@ class NoiseLaw:
         energy: NDArray[np.float64] = np.square(x).sum(axis=-1, dtype=np.float64)
         return energy / 2 if self.sampler == "gaussian" else np.sqrt(energy)
 
-    def size_at_most(self, energy: float) -> float:
-        """Return the largest T of vectors of this |x|_2^2."""
-        if self.sampler == "gaussian":
-            return energy / 2
-        return math.sqrt(energy * (self.size if self.sampler == "laplace" else 1))
-
     def chance(self, size: NDArray[np.float64] | float, releases: int = 1) -> NDArray[np.float64]:
         """Return P[T <= size] of the noise, of a sum of T over so many releases."""
         return np.asarray(special.gammainc(releases * self.shape, size))
 
+    def as_normal(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return what is independent standard normal where x [k, b] are some coordinates of noise.
+
+        Independent coordinates go through their distribution function. Of isotropic noise the direction stays, and the
+        norm goes through that of the norm of b coordinates.
+        """
+        values: NDArray[np.float64] = np.asarray(x, dtype=np.float64)
+        if self.sampler == "gaussian":
+            return values
+        if self.sampler == "laplace":
+            return -np.sign(values) * special.ndtri_exp(-np.abs(values) - np.log(2.0))  # type: ignore[no-any-return]
+        norm = np.linalg.norm(values, axis=1, keepdims=True)
+        count = values.shape[1]
+        below = np.array([self._norm_below(one, count) for one in norm[:, 0]])[:, None]
+        normal = np.sqrt(stats.chi2.ppf(np.clip(below, 1e-300, 1 - 1e-16), count))
+        return normal * np.divide(values, norm, out=np.zeros_like(values), where=norm > 0)  # type: ignore[no-any-return]
+
+    def draw(self, generator: np.random.Generator, count: int, blank: int) -> NDArray[np.float64]:
+        """Return noise on b of the coordinates, [count, b]."""
+        if self.sampler == "laplace":
+            return generator.laplace(size=(count, blank))
+        normal = generator.standard_normal((count, blank))
+        if self.sampler == "laplace_l2":
+            normal *= np.sqrt(generator.chisquare(self.size + 1, (count, 1)))
+        elif self.sampler == "laplace_l2_radius_only":
+            rest = generator.chisquare(self.size - blank, (count, 1)) if self.size > blank else 0.0
+            energy = np.square(normal).sum(axis=1, keepdims=True) + rest
+            normal *= generator.exponential(size=(count, 1)) / np.sqrt(energy)
+        return normal
+
+    def _norm_below(self, norm: float, count: int) -> float:
+        """Return P[|b coordinates of isotropic noise| <= norm], the mean over what the other coordinates leave."""
+        others = _others(self.sampler, self.size, count)
+        if self.sampler == "laplace_l2":
+            return float(special.gammainc(count / 2, norm**2 / others / 2).mean())
+        return float(-np.expm1(-norm / np.sqrt(others)).mean())
+
+
+@lru_cache(maxsize=8)
+def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
+    """Return quantiles of what the norm of some coordinates of isotropic noise depends on beside themselves.
+
+    Isotropic Laplace noise is a Gaussian vector of variance 2 Gamma((d + 1) / 2). Where the norm alone is Laplace, the
+    coordinates have a share of its square that is Beta(b / 2, (d - b) / 2).
+    """
+    if sampler == "laplace_l2":
+        return np.asarray(stats.chi2.ppf(RADII, size + 1))
+    return np.asarray(stats.beta.ppf(RADII, count / 2, (size - count) / 2)) if size > count else np.ones(1)
+
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """What the numbers say of the noise.
+    """What the numbers say of the noise. Each chance holds for all three tests together.
 
     Attributes:
-        releases, pairs: how many were looked at, how many compared.
+        releases, pairs: how many were looked at, how many compared with one another in all their coordinates.
+        numbers: on blank coordinates, which the law was tested on.
         too_small: chance, at most, that declared noise is as small as what was heard.
-        alike: chance, at most, that noise drawn afresh makes two releases as alike as two that were heard.
-        sees_none, sees_half, sees_repeats: whether noise left out, halved, or used twice would have shown.
+        other_law: chance, at most, that declared noise is distributed as differently as what was heard.
+        dependent: chance, at most, that noise drawn afresh is as dependent as what was heard.
     """
 
     releases: int
     pairs: int
+    numbers: int
     too_small: float
-    alike: float
-    sees_none: bool
-    sees_half: bool
-    sees_repeats: bool
+    other_law: float
+    dependent: float
 
 
 class NoiseCheck:
@@ -101,20 +173,24 @@ class NoiseCheck:
 
     Args:
         law: of the noise.
+        blank: how many of the coordinates, the last ones, hold noise alone.
     """
 
-    def __init__(self, law: NoiseLaw) -> None:
+    def __init__(self, law: NoiseLaw, blank: int) -> None:
         self.law = law
+        self.blank = BlankCheck(law, blank)
+        #: How many releases of each client were heard.
+        self.heard: Counter[int] = Counter()
         self._sizes: list[float] = []
-        self._energies: list[float] = []
         self._kept: dict[int, _Kept] = {}
 
     def hear(self, client: int, values: NDArray[np.floating]) -> None:
         """Take releases of a client in units of their noise, without what examples add on average, f32 [k, d]."""
         sizes = self.law.size_of(values)
         self._sizes += sizes.tolist()
-        self._energies += np.square(values).sum(axis=1, dtype=np.float64).tolist()
+        self.heard[client] += len(values)
         enough = self.law.chance(sizes) > FALSE_ALARMS  # what has no noise repeats none
+        self.blank.hear(client, values)
         kept = self._kept.setdefault(client, _Kept(max(2, min(FIRST + SPREAD, MOST_NUMBERS // self.law.size))))
         for value in values[enough]:
             kept.take(value)
@@ -123,32 +199,179 @@ class NoiseCheck:
         """Judge what was heard."""
         law, count = self.law, len(self._sizes)
         if not count:
-            return NoiseVerdict(0, 0, 1.0, 1.0, False, False, False)
+            return NoiseVerdict(0, 0, 0, 1.0, 1.0, 1.0)
         single = count * float(law.chance(np.array(self._sizes)).min())
-        too_small = min(1.0, 2 * min(single, float(law.chance(sum(self._sizes), count))))
-        # What examples add on average would be there with less noise, too; T is concave in |x|^2, or linear.
-        added = max(float(np.mean(self._energies)) - law.energy, 0.0)
-        half, none = (count * law.size_at_most(added + share * law.energy) for share in (0.25, 0.0))
-        sees_half, sees_none = (2 * float(law.chance(total, count)) < FALSE_ALARMS for total in (half, none))
-        differences = self._differences()
-        pairs = len(differences)
-        if not pairs:
-            return NoiseVerdict(count, 0, too_small, 1.0, sees_none, sees_half, False)
-        sizes, energies = np.array(differences).T
-        alike = min(1.0, pairs * float(law.chance(sizes).min()))
-        typical = law.size_at_most(max(float(np.median(energies)) - 2 * law.energy, 0.0))
-        sees_repeats = pairs * float(law.chance(typical)) < FALSE_ALARMS
-        return NoiseVerdict(count, pairs, too_small, alike, sees_none, sees_half, sees_repeats)
-
-    def _differences(self) -> list[tuple[float, float]]:
-        """Return T and |x|_2^2 of the differences between all that was kept."""
+        too_small = 2 * min(single, float(law.chance(sum(self._sizes), count)))
         kept = [value for client in sorted(self._kept) for value in self._kept[client].values]
-        found = []
-        for index, value in enumerate(kept):
-            for other in kept[:index]:
-                difference = value - other
-                found.append((float(self.law.size_of(difference)), float(np.square(difference).sum(dtype=np.float64))))
-        return found
+        pairs = [(one, two) for at, one in enumerate(kept) for two in kept[:at]]
+        sizes = [float(law.size_of(both)) for one, two in pairs for both in (one - two, one + two)]
+        cancels = 2 * len(sizes) * float(law.chance(np.array(sizes)).min()) if sizes else 1.0
+        dependent = 2 * min(cancels, self.blank.dependent())
+        chances = (min(1.0, TESTS * chance) for chance in (too_small, self.blank.other_law(), dependent))
+        return NoiseVerdict(count, len(pairs), self.blank.numbers, *chances)
+
+
+class BlankCheck:
+    """Takes noise on blank coordinates and judges its law and its independence.
+
+    Args:
+        law: of the noise on all coordinates.
+        blank: b, coordinates that hold noise alone, the last ones.
+    """
+
+    def __init__(self, law: NoiseLaw, blank: int) -> None:
+        self.law = law
+        self.size = blank
+        self.numbers = 0
+        self._below = np.zeros(len(EDGES), dtype=np.int64)
+        self._sketches: list[NDArray[np.float64]] = []
+        self._noise: dict[int, _Kept] = {}
+        self._releases: dict[int, _Kept] = {}
+
+    def hear(self, client: int, values: NDArray[np.floating]) -> None:
+        """Take releases of a client in units of their noise, [k, at least b], of which the last b hold noise alone."""
+        if not self.size:
+            return
+        reach = min(REACH, values.shape[1])
+        noise = self.law.as_normal(values[:, values.shape[1] - self.size :])
+        self.numbers += noise.size
+        self._below += np.searchsorted(np.sort(noise, axis=None), EDGES, side="right")
+        self._sketches += list(noise[: max(0, SKETCHES - len(self._sketches)), :SKETCH])
+        most = max(2, min(FIRST + SPREAD, MOST_NUMBERS // reach))
+        for kept, rows in ((self._noise, noise), (self._releases, values[:, values.shape[1] - reach :])):
+            of_client = kept.setdefault(client, _Kept(most))
+            for row in rows:
+                of_client.take(row)
+
+    def other_law(self) -> float:
+        """Return the chance, at most, that declared noise is distributed as differently."""
+        if not self.numbers:
+            return 1.0
+        distance = float(np.abs(self._below / self.numbers - special.ndtr(EDGES)).max())
+        smirnov = 2.0 * float(np.exp(-2.0 * self.numbers * distance**2))
+        outside = np.where(EDGES < 0, self._below, self.numbers - self._below)
+        chance = special.ndtr(-np.abs(EDGES))
+        few = stats.binom.cdf(outside, self.numbers, chance)
+        many = stats.binom.sf(outside - 1, self.numbers, chance)
+        return min(1.0, 2 * smirnov, 2 * 2 * len(EDGES) * float(min(few.min(), many.min())))
+
+    def alarms(self, level: float) -> bool:
+        """Return whether either test of blank coordinates alone raises an alarm, at this level for the family."""
+        share = level / TESTS
+        return self.other_law() < share or 2 * self.dependent(share / 2) < share
+
+    def dependent(self, enough: float = 0.0) -> float:
+        """Return the chance, at most, that noise drawn afresh is so dependent.
+
+        Args:
+            enough: a chance that is small enough for what is left to be left out.
+        """
+        smallest = 1.0
+        if self.size < 2 or not self.numbers:
+            return smallest
+        for kind in (self._sketched, self._across_coordinates, self._shifted):
+            comparisons, chance = kind()
+            smallest = min(smallest, 3 * max(1, comparisons) * chance)
+            if smallest < enough:
+                break
+        return smallest
+
+    def _sketched(self) -> tuple[int, float]:
+        """Compare the first numbers of every two releases; return the number of comparisons and the smallest chance."""
+        rows = np.stack(self._sketches)
+        squares, chance = np.square(rows).sum(axis=1), 1.0
+        for at in range(1, len(rows)):
+            chance = min(chance, _smallest_chance(rows[:at] @ rows[at], squares[:at], squares[at], rows.shape[1]))
+        return len(rows) * (len(rows) - 1) // 2, chance
+
+    def _across_coordinates(self) -> tuple[int, float]:
+        """Compare coordinates that are 1, 2, ... b/2 apart, over all kept releases.
+
+        No number is on both sides of one comparison: for the distance s blocks of s coordinates are compared with the
+        next blocks, the first with the second and so on, then the second with the third and so on.
+        """
+        noise = np.stack([row for _, _, row in _rows(self._noise)])
+        comparisons, chance = 0, 1.0
+        for distance in range(1, self.size // 2 + 1):
+            for begin in (0, distance):
+                count = (self.size - begin) // (2 * distance)
+                if not count:
+                    continue
+                blocks = noise[:, begin : begin + 2 * distance * count].reshape(len(noise), count, 2, distance)
+                one, two = blocks[:, :, 0], blocks[:, :, 1]
+                found = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
+                comparisons, chance = comparisons + 1, min(chance, found)
+        return comparisons, chance
+
+    def _shifted(self) -> tuple[int, float]:
+        """Compare every kept release's noise with every earlier release, and half of it with the release itself.
+
+        Each release is turned by any number of coordinates. Sums over pairs that are the same number of draws apart
+        keep draws on one side of the comparison: blocks of so many draws take turns.
+        """
+        kept = _rows(self._noise)
+        unit = unit_std(self.law.sampler, self.law.size)
+        others = [np.clip(np.nan_to_num(row / unit), -CUT, CUT) for _, _, row in _rows(self._releases)]
+        size, half = len(others[0]), self.size // 2
+        spectra = fft.rfft(np.stack(others), axis=1)
+        energies = np.stack([_windows(np.square(row), self.size) for row in others])
+        comparisons, chance = 0, 1.0
+        sums: dict[tuple[int, int], list[Any]] = {}
+        for at, (client, number, noise) in enumerate(kept):
+            norm = float(noise @ noise)
+            dots = _dots(noise, spectra[:at], size)
+            for (one, earlier, _), dot, energy in zip(kept, dots, energies, strict=False):
+                comparisons += size
+                chance = min(chance, _smallest_chance(dot, norm, energy, self.size))
+                lag = number - earlier
+                if one == client and number < FIRST and lag <= LAGS:
+                    total = sums.setdefault((lag, number // lag % 2), [0.0, 0.0, 0.0, 0])
+                    for part, more in enumerate((dot, norm, energy, self.size)):
+                        total[part] = total[part] + more
+            # The last half, and the windows of the same release that end before it.
+            last, windows = noise[self.size - half :], size - 2 * half + 1
+            dot, energy = _dots(last, spectra[at], size)[:windows], _windows(np.square(others[at]), half)[:windows]
+            comparisons += windows
+            chance = min(chance, _smallest_chance(dot, float(last @ last), energy, half))
+        for total in sums.values():
+            comparisons += size
+            chance = min(chance, _smallest_chance(*total))
+        return comparisons, chance
+
+
+def _dots(noise: NDArray[np.float64], spectra: NDArray[np.complex128], size: int) -> NDArray[np.float64]:
+    """Return the products of noise and of the window of releases that begins at each coordinate, [..., size]."""
+    own = np.conj(fft.rfft(noise, size))
+    return fft.irfft(own * spectra, size, axis=-1)  # type: ignore[no-any-return]
+
+
+def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Return the sum of so many values from each one on, beginning anew at the end."""
+    total = np.cumsum(np.concatenate(([0.0], values, values[: size - 1])))
+    return total[size:] - total[:-size]  # type: ignore[no-any-return]
+
+
+def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
+    """Return the chance of the largest of some cosines between vectors of so many numbers, one of them uniform.
+
+    Args:
+        dots: products of the vectors.
+        one, two: their squared lengths. Where one is 0 there is no cosine.
+        size: how many numbers each vector has.
+    """
+    product = np.asarray(one * two, dtype=np.float64)
+    square = np.divide(np.square(dots), product, out=np.zeros_like(product), where=product > 0)
+    largest = min(1.0, float(square.max(initial=0.0)))
+    return float(special.betainc((size - 1) / 2, 0.5, 1.0 - largest)) if size > 1 else 1.0
+
+
+def _rows(kept: dict[int, _Kept]) -> list[tuple[int, int, NDArray[np.float64]]]:
+    """Return client, number, and values of each release that is kept."""
+    return [
+        (client, number, row.astype(np.float64))
+        for client in sorted(kept)
+        for number, row in enumerate(kept[client].values)
+    ]
 
 
 class _Kept:

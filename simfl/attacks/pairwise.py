@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.accounts.network import Network
-from simfl.attacks.adversary import TRIALS, Circumstances, ListeningTape, Ordinary
+from simfl.accounts.network import Network, local_epsilons, statement_of
+from simfl.attacks.adversary import Circumstances, ListeningTape, Ordinary
 from simfl.attacks.audit import Audit
 from simfl.attacks.canary import CanaryModel
+from simfl.attacks.faults import TRIALS
 from simfl.attacks.statistics import Profile, epsilon_lower_bound, judge, profile_p_value, right_guesses
 from simfl.data import Dataset, Partition
 from simfl.errors import ScenarioError
@@ -140,6 +141,9 @@ class PairwiseAudit(Audit):
             self._examples[client] = self._ordinary.get(client) or self._some(floats, shares.of(client))
         return planted
 
+    def _blank(self, touched: int) -> int:
+        return 0  # what an observer receives are sums of releases, whose noise is not tested by itself
+
     def observe(self) -> PairwiseReport:
         """Run the scenario, take what reached the observer, guess, and judge.
 
@@ -188,7 +192,7 @@ class PairwiseAudit(Audit):
             refuted=verdict.p_value < level,
             ceiling=epsilon_lower_bound(verdict.guesses, verdict.guesses, self.canaries, ledger.delta, 1.0 - share),
             sees={name: self._shows(trials, profile, share) for name, trials in made_up.items()},
-            statement=ledger.statement_of(network.replay.releases),
+            statement=statement_of(setup, network.replay.releases),
         )
 
     def _hear(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
@@ -240,14 +244,16 @@ class PairwiseAudit(Audit):
         """Return what is certified, by which account, and what is published."""
         network, ledger = self.network, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
-        local = float(ledger.final_epsilon(network.replay.releases, "local_transcript")[self.client])
-        if not rows:
+        local = float(local_epsilons(self.setup, network.replay.releases)[self.client])
+        checked = network.check(self.who)
+        if checked and not rows:
             return 0.0, "pairwise", 0.0
         if math.isnan(local):
             return math.nan, "local", math.nan
+        closed = network.closed_view(rows, a, b, self.who) if checked else None
         pairwise, published = (
-            float(network.spent(network.view(*matrices), [self.client])[1][0])
-            for matrices in (network.closure(a, b, self.who), (a, b))
+            math.inf if view is None else float(network.spent(view, [self.client])[1][0])
+            for view in (closed, network.view(a, b))
         )
         published = min(published, pairwise, local)
         return (pairwise, "pairwise", published) if pairwise < local else (local, "local", published)

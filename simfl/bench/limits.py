@@ -97,6 +97,8 @@ class PerCallTape:
     reads = 4
     #: Nothing is accounted for here.
     releases = None
+    #: As of `Tape`.
+    draw_size: Callable[[int, int, int], int] | None = None
 
     def __init__(self, setup: Any, device: Any) -> None:
         import jax
@@ -141,12 +143,12 @@ class PerCallTape:
         size: int,
         noise_scale: float = 0.0,
         clipping_norm: float | None = None,
-        expected: int = 0,
     ) -> Any:
         """Promise a gradient, as `Tape.gradient` does."""
         from simfl.tape.recording import ClippedGradient
 
         norm = self._norm if clipping_norm is None else clipping_norm
+        size = size if self.draw_size is None else self.draw_size(client, draw, size)
         return ClippedGradient(model, client, draw, min(size, self.max_batch), noise_scale, norm)
 
     max_batch = 2**30

@@ -6,6 +6,7 @@ asked of its `Kind`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
 from simfl.data import Dataset, Partition
-from simfl.errors import RunError, ScenarioError, SimflError, nearest
+from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel
 from simfl.privacy.correlated import InTime
@@ -88,13 +89,20 @@ def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[
     Raises:
         RunError: its class failed, which is a mistake in the class: its options were checked.
     """
-    try:
+    with algorithm_in_one_line(setup):
         return setup.algorithm(world, tape, setup.training, on_update, **setup.options)
-    except SimflError:
+
+
+@contextlib.contextmanager
+def algorithm_in_one_line(setup: Setup) -> Iterator[None]:
+    """Turn whatever an algorithm's code raises within a block into a `RunError` of one line."""
+    try:
+        yield
+    except (SimflError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         kind = setup.scenario.algorithm.kind
-        raise RunError(f"{setup.scenario.name}: {kind}: {type(error).__name__}: {error}") from error
+        raise RunError(f"{setup.scenario.name}: {kind}: {raised(error)}") from error
 
 
 def _check(setup: Setup) -> None:

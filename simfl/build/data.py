@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from simfl.records import RunFolder
 from simfl.records.folder import digest_of_file
 from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
+from simfl.scenario.control import Init
 from simfl.scenario.data import ExternalData
+from simfl.scenario.fields import content_files
 from simfl.scenario.models import ExternalModel, ModelConfig
-from simfl.scenario.own_code import digests_of, make
+from simfl.scenario.own_code import digests_of, is_known, make
 from simfl.scenario.partitions import ByColumn
 from simfl.streams import Streams
 
@@ -61,7 +63,7 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
         options.update((name, value) for name, value in told.items() if name in wanted)
         load = functools.partial(load_dataset, config.set, root=data_root(), streams=streams, **options)
         digests = {}
-    shared = None if given is not None else _shared
+    shared = _shared if given is None and is_known(digests) else None
     key = repr((config.set, sorted(options.items()), told, digests, data_root(), streams.seed))
     if shared is not None and key in shared:
         return shared[key]
@@ -131,8 +133,36 @@ def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
     """
     if isinstance(scenario.data, ExternalData):
         return {"digest": digest_of_data(dataset)}
-    files = {str(path.absolute()): digest_of_file(path) for path in dataset.files}
+    files = {_portable(path): digest_of_file(path) for path in dataset.files}
     return {"files": files} if files else {}
+
+
+def _portable(path: Path) -> str:
+    """Return the path of a data file as other machines may have it: below the folder of data sets if it is there."""
+    root = data_root()
+    return str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
+
+
+def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], str] = digest_of_file) -> bool:
+    """Return whether the data of a scenario are what a run of it had; False where that cannot be told.
+
+    Args:
+        scenario: of the run.
+        sources: what `sources_of` returned then.
+        digest_of: a file's digest.
+
+    Raises:
+        ScenarioError, DataError: a user's own function cannot be called, or returns something else than data.
+    """
+    known = sources if isinstance(sources, dict) else {}
+    if isinstance(scenario.data, ExternalData):
+        dataset = load_data(scenario, Streams(scenario.seed))
+        return bool(digest_of_data(dataset) == known.get("digest"))
+    files, root = known.get("files", {}), data_root()
+    if not isinstance(files, dict) or (any(content_files(scenario.data)) and not files):
+        return False
+    places = {name: [Path(name)] if root is None else [root / name, Path(name)] for name in files}
+    return all(digest and digest in map(digest_of, places[name]) for name, digest in files.items())
 
 
 def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partition:
@@ -157,6 +187,12 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
         raise ScenarioError(f"data.partition: {error}") from error
 
 
+def start_file(init: Init) -> Path:
+    """Return the file of the model that a scenario goes on from."""
+    path = Path(init.source).expanduser()
+    return RunFolder(path).models_path("model") if path.is_dir() else path
+
+
 def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
     """Return the model that a scenario goes on from, None where it begins with one that is drawn.
 
@@ -165,8 +201,7 @@ def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
     """
     if scenario.init is None:
         return None
-    path = Path(scenario.init.source).expanduser()
-    file = RunFolder(path).models_path("model") if path.is_dir() else path
+    file = start_file(scenario.init)
     try:
         parts = read_models(file)
         params = model.joined(parts)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from simfl.build.devices import usual_batch_s
+from simfl.build.privacy import noise_of
 from simfl.build.setup import Setup
 from simfl.build.world import build_world
 from simfl.errors import ScenarioError
+from simfl.records.display import show_count, show_range
 
 #: Links that are looked at.
 MOST_LINKS = 2_000
@@ -29,9 +33,11 @@ class Forecast:
         message_s, longest_message_s: virtual seconds from sending such a message over an idle link to its delivery, on
             average over draws, without losses: over the fastest and the slowest of the first links, as they are at 0 s.
         batch_s: virtual seconds that a mini-batch takes a client of factor 1, on average over devices.
-        epsilon: the largest over clients, if all take part equally often until the run ends, by the Renyi accountant:
-            at the end it may turn out tighter. None where nothing is certified, or nobody knows how many releases come.
+        epsilon: the largest over clients, if all take part equally often until the run ends, as the run's end reports
+            it. None where nothing is certified, or the number of releases is unknown.
         delta: that of epsilon; None without one.
+        noise: the least and the most noise of a client, by its field of the privacy section.
+        limit: what ends a client's releases, its budget or the stop rule, in words; None without a budget.
         privacy: the ledger's statement; None without a privacy section.
         warnings: lines the user should read.
     """
@@ -49,6 +55,8 @@ class Forecast:
     batch_s: float
     epsilon: float | None
     delta: float | None
+    noise: dict[str, tuple[float, float]]
+    limit: str | None
     privacy: str | None
     warnings: list[str]
 
@@ -76,6 +84,8 @@ def forecast(setup: Setup) -> Forecast:
         batch_s=usual_batch_s(scenario, setup.devices),
         epsilon=epsilon,
         delta=None if epsilon is None or setup.ledger is None else setup.ledger.delta,
+        noise=noise_of(setup),
+        limit=_limit(setup),
         privacy=statement,
         warnings=setup.warnings,
     )
@@ -106,5 +116,29 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
         releases = setup.kind.planned(setup)
     except ScenarioError:  # the run ends at a time
         return None, ledger.statement
-    found = ledger.largest(releases) if ledger.certifies(releases) else math.nan
-    return None if math.isnan(found) else found, ledger.statement_of(releases)
+    epsilon = float(ledger.final_epsilon(releases).max()) if ledger.accounts_for(releases) else math.nan
+    return None if math.isnan(epsilon) else epsilon, ledger.statement_of(releases)
+
+
+def _limit(setup: Setup) -> str | None:
+    """Return in words what ends a client's releases first, if all take part equally often."""
+    privacy, allowed = setup.scenario.privacy, setup.training.allowances
+    if privacy is None or allowed is None:
+        return None
+    budget = show_range(*_ends(privacy.epsilon_budget))
+    try:
+        setup.kind.check_planned()
+    except ScenarioError:
+        return f"the budget of {budget}, unless the run's time is over before"
+    planned = setup.kind.planned_updates(setup.sizes.tolist())
+    releases = show_range(min(allowed), max(allowed), show_count)
+    if min(allowed) < planned:
+        return f"the budget of {budget}, after {releases} of {planned:,} releases of a client"
+    if privacy.calibrated:
+        return f"the stop rule; the noise is the least that keeps the budget of {budget} until then"
+    return f"the stop rule, after {planned:,} releases of a client; the budget of {budget} allows {releases}"
+
+
+def _ends(values: float | Sequence[float] | None) -> tuple[float, float]:
+    each = np.atleast_1d(np.asarray(values, dtype=float))
+    return float(each.min()), float(each.max())

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.errors import ScenarioError
+from simfl.models.own import Same
 from simfl.scenario import optimizers as schema
 from simfl.scenario.fields import hashable
-from simfl.scenario.own_code import digests_of, in_one_line, make
+from simfl.scenario.own_code import digests_of, in_one_line, is_known, make
 from simfl.tape.optimizers import Rule, StateRows, adam, adaptive, momentum, rule_of, state_rows
 from simfl.tape.problem import Optimizing
 
@@ -122,9 +123,9 @@ def _own(config: Any, where: str) -> Rule:
             f"{where}.kind: expected a gradient transformation of optax from {config.kind!r}, with init and update, "
             f"found {type(made).__name__}; return optax.chain(...), for example"
         )
-    module = config.kind.partition(":")[0]
-    name = config.kind, hashable(config.options), digests_of([module]).get(module, id(made))
-    return Rule(name, made.init, made.update)
+    digests = digests_of([config.kind.partition(":")[0]])
+    source = tuple(digests.items()) if is_known(digests) else Same(made)
+    return Rule((config.kind, hashable(config.options), source), made.init, made.update)
 
 
 def _checked(rule: Rule, size: int, where: str) -> StateRows:

@@ -20,7 +20,7 @@ from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import Config, hashable
 from simfl.scenario.loading import content_of
 from simfl.scenario.models import ExternalModel
-from simfl.scenario.own_code import digests_of, make, named_object
+from simfl.scenario.own_code import digests_of, is_known, make, named_object
 from simfl.scenario.own_code import load as load_own
 from simfl.scenario.scenario import name_from
 from simfl.streams import Streams
@@ -74,8 +74,9 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
         asks = inspect.signature(found).parameters if callable(found) else {}
         options = {name: value for name, value in told.items() if name in asks} | dict(config.options)
         given = make(config.kind, options, "model.kind")
-        module = config.kind.partition(":")[0]
-        identity = (config.kind, hashable(config.options), tuple(digests_of([module]).items()))
+        digests = digests_of([config.kind.partition(":")[0]])
+        known = (config.kind, hashable(config.options), tuple(digests.items()))
+        identity = known if is_known(digests) else Same(given)
     x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
     tokens = bool(getattr(given, "tokens", False))
     if tokens and x.dtype.kind == "f":

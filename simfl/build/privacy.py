@@ -21,6 +21,7 @@ from simfl.privacy.ledger import Ledger, Terms
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
+from simfl.records.display import show_range
 from simfl.scenario.data import RealData
 from simfl.tape.problem import Clip, widest_batch
 
@@ -114,6 +115,25 @@ def protect(setup: Setup) -> Protection:
     )
 
 
+def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
+    """Return the least and the most noise of a client by its field of the scenario; empty without noise."""
+    privacy, ledger = setup.scenario.privacy, setup.ledger
+    if privacy is None or ledger is None:
+        return {}
+    field = MECHANISMS[privacy.made_by].level if privacy.made_by in MECHANISMS else "noise_multiplier"
+    return {field: (min(ledger.levels), max(ledger.levels))}
+
+
+def annotated(setup: Setup) -> str:
+    """Return the resolved scenario as YAML, below a comment with the noise that a budget amounts to."""
+    lines = [
+        f"# Noise of this run: privacy.{field} = {show_range(*ends)}, computed from privacy.epsilon.\n"
+        for field, ends in noise_of(setup).items()
+        if getattr(setup.scenario.privacy, field, None) is None
+    ]
+    return "".join(lines) + setup.scenario.to_yaml()
+
+
 def _ledger(
     setup: Setup,
     terms: Terms,
@@ -157,22 +177,34 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection whose ledger says that it does not count what a model to go on from has released."""
-    start, ledger = setup.start, protection.ledger
-    if start is None or ledger is None:
+    """Return the protection whose ledger says what else was released of the same data, and is not counted."""
+    start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
+    if ledger is None:
         return protection
-    what = f"what training the model that it starts from ({start.path}) released of the same data"
-    uncounted = dataclasses.replace(protection, ledger=ledger.with_terms(uncounted=what))
-    if not ledger.certified:
-        return uncounted
-    warning = f"init.from: epsilon covers this run alone, not counting {what}; add what that run spent on the same data"
-    return dataclasses.replace(uncounted, warnings=(*protection.warnings, warning))
+    uncounted, warnings = [], protection.warnings
+    if setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders:
+        uncounted.append("what other clients that hold the same example release")
+    if start is not None:
+        what = f"what training the model that it starts from ({start.path}) released of the same data"
+        uncounted.append(what)
+        if ledger.accounted:
+            covers = f"init.from: epsilon covers this run alone, not counting {what}"
+            warnings = (*warnings, f"{covers}; add what that run spent on the same data")
+    if ":" in kind:
+        uncounted.append(
+            f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "
+            "for their sizes"
+        )
+    if not uncounted:
+        return protection
+    ledger = ledger.with_terms(uncounted="; nor ".join(uncounted))
+    return dataclasses.replace(protection, ledger=ledger, warnings=warnings)
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
     """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
-    if ledger is None or not ledger.certified:
+    if ledger is None or not ledger.accounted:
         return
     smallest, whole = int(np.argmin(sizes)), ledger.terms.unit == "client"
     n = len(sizes) if whole else int(sizes[smallest])
@@ -222,7 +254,7 @@ def _calibrated(
     found: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
-        if not probe.certified:
+        if not probe.accounted:
             raise ScenarioError(f"privacy.epsilon: expected terms under which an epsilon holds; {probe.statement}")
 
         def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:

@@ -119,6 +119,11 @@ class Setup:
         return np.asarray(self.shares.sizes, dtype=np.int64)
 
     @functools.cached_property
+    def holders(self) -> NDArray[np.bool_] | None:
+        """The sets of clients that hold one example, bool [s, K]; None where no two clients hold the same one."""
+        return self.shares.holders() if int(np.bincount(self.shares.indices).max()) > 1 else None
+
+    @functools.cached_property
     def devices(self) -> list[Device] | None:
         """Each client's device, [K]; None where all are as the scenario says."""
         return devices_of(self.scenario, self.streams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +45,6 @@ def build_world(setup: Setup, on_delivery: Callable[[MessageRow], None] | None =
     taking = scenario.server
     server = ServerModel(taking.uplink, taking.downlink, taking.seconds_per_update)
     return World(clock, compute, there, network, setup.topology, streams, server, setup.changing)
-
-
-def files_of(scenario: Scenario) -> Iterator[Path]:
-    """Yield the files that a scenario's world is read from."""
-    clients = scenario.clients
-    named = [clients.devices, clients.trace and clients.trace.path, getattr(clients.speed, "path", None)]
-    named.append(getattr(scenario.topology, "path", None))
-    named += [rule.trace and rule.trace.path for rule in scenario.availability]
-    yield from (Path(path) for path in named if path)
 
 
 def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:

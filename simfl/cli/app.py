@@ -26,7 +26,7 @@ from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
 from simfl.cli.run import run
-from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, help_of, say
+from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
 from simfl.cli.validate import validate
@@ -39,6 +39,7 @@ FEW_COLLECTIONS = (100_000, 50, 1_000)
 
 app = typer.Typer(
     name="simfl",
+    cls=Group,
     help="Simulate asynchronous, decentralised and federated learning with differential privacy, in virtual time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -59,7 +60,7 @@ for _function in (
     compare,
     reproduce,
 ):
-    app.command(_function.__name__.rstrip("_"), help=help_of(_function))(_function)
+    app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 
@@ -70,7 +71,7 @@ def command() -> Any:
     for words in plugins.names("commands"):
         if " " not in words:
             function = plugins.load("commands", words)
-            app.command(words, help=help_of(function))(function)
+            app.command(words, cls=Command, help=help_of(function))(function)
     return typer.main.get_command(app)
 
 

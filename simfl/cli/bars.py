@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -14,15 +13,13 @@ from rich.table import Column
 
 from simfl.cli.shared import say
 from simfl.records.display import show_about, show_share, show_time
-from simfl.records.progress import describe
+from simfl.records.progress import Recent, describe
 
 if TYPE_CHECKING:
     from simfl.records import Progress
     from simfl.studies import Report
 
-_BEFORE_COMPILED = 2  # the first reports come before everything is compiled, and would spoil the speed
 _LEAST_BAR = 8  # characters
-_RECENT_S = 3.0  # over which speed is measured
 
 
 @contextlib.contextmanager
@@ -36,17 +33,11 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
     if quiet or not console.is_terminal:
         yield None
         return
-    recent: deque[Progress] = deque()
-    told = widest = 0
+    recent, widest = Recent(), 0
 
     def show(report: Progress) -> None:
-        nonlocal told, widest
-        told += 1
-        if told > _BEFORE_COMPILED:
-            recent.append(report)
-        while len(recent) > 2 and report.wall_s - recent[1].wall_s >= _RECENT_S:
-            recent.popleft()
-        state = describe(report, recent[0] if recent else None, room_of(console, label))
+        nonlocal widest
+        state = describe(report, recent.since(report), room_of(console, label))
         widest = max(widest, len(state))  # the bar keeps its length, mostly
         bar.update(task, completed=report.fraction, state=state.ljust(widest))
 

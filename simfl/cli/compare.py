@@ -21,8 +21,13 @@ def compare(
         str | None, typer.Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")
     ] = None,
     target: Target = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE|-", help="Also write the table as CSV.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, as numbers.")
+    ] = None,
     json: Json = None,
+    latex: Annotated[
+        Path | None, typer.Option("--latex", metavar="FILE|-", help="Also write it as LaTeX: means and intervals.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Also draw the figures into this folder.")
     ] = None,
@@ -33,6 +38,7 @@ def compare(
     """Compare runs, grouped by what differs: means and 95% intervals over seeds, and what an accuracy costs."""
     from simfl.cli.console import show_comparison
     from simfl.records.comparison import compare_groups
+    from simfl.records.readable import to_latex
     from simfl.records.sweeps import is_sweep, open_groups, read_sweep
 
     endings = [ending.strip().removeprefix(".") for ending in formats.split(",")]
@@ -46,11 +52,13 @@ def compare(
         target = wanted["target"] if target is None else target
         axes, column = tuple(wanted["x"]), str(wanted["y"])
     table = compare_groups(groups, target, usual if baseline is None else baseline)
-    silent = aside(csv) or aside(json)
+    silent = aside(csv) or aside(json) or aside(latex)
     if not silent:
         show_comparison(table)
     if csv is not None:
         write_text(csv, table.to_csv(index=False), parents=True)
+    if latex is not None:
+        write_text(latex, to_latex(table), parents=True)
     write_json(json, table.to_dict("records"))
     if out is not None:
         from simfl import plots

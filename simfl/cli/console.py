@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simfl.cli.screen import escaped, output
-from simfl.plots.curves import measure_label
+from simfl.cli.screen import escaped
+from simfl.cli.screen import output as output
 from simfl.plots.style import name_of
-from simfl.records.comparison import FINAL, explain, speed_up_of
+from simfl.records.comparison import explain
 from simfl.records.display import (
     NOTHING,
     show_bytes,
     show_count,
     show_ending,
-    show_factor,
-    show_measure,
+    show_fixed,
     show_number,
-    show_points,
     show_share,
     show_time,
 )
+from simfl.records.readable import cells_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simfl.live.prediction import Quantity
     from simfl.records import Run
 
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
@@ -110,7 +109,8 @@ _IN_ROWS = (
     "test loss",
     "time to",
     "epsilon",
-    "virtual time",
+    "virtual",
+    "wall time of the run",
     "updates",
 )
 
@@ -119,6 +119,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of finished runs: side by side if they are few, one per row if they are many."""
     from simfl.plots import describe_noise
     from simfl.records import summaries
+    from simfl.records.results import clock_of
 
     frame = summaries(runs)
     common = float(frame["common_accuracy"].iloc[0])
@@ -128,7 +129,9 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
         "algorithm": [name_of(run.algorithm, noisy) for run, noisy in zip(runs, private, strict=True)],
         "noise": [describe_noise(run) or NOTHING for run in runs],
         "status": [run.status for run in runs],
-        "virtual time": [show_time(value) for value in frame["time_s"]],
+        clock_of(runs) + (" of the run" if any(run.is_live for run in runs) else ""): [
+            show_time(value) for value in frame["time_s"]
+        ],
         "updates": [show_count(value) for value in frame["updates"]],
         "epochs": [show_number(value) for value in frame["epochs"]],
         "test accuracy": [show_share(value) for value in frame["test_accuracy"]],
@@ -175,6 +178,22 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
             )
 
 
+def show_prediction(quantities: Sequence[Quantity], notes: Sequence[str], console: Console) -> None:
+    """Print what a simulation predicted beside what a live run measured, and what to know of both."""
+    shown = {"s": show_time, "bytes": show_bytes, "count": show_count, "share": show_share, "": show_number}
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("", style="bold", overflow="fold")
+    for heading in ("predicted", "measured", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in quantities:
+        show = shown[one.unit]
+        error = NOTHING if math.isnan(one.error) else f"{show_fixed(100 * one.error, digits=1, sign=True)} %"
+        table.add_row(one.name, show(one.predicted), show(one.measured), error)
+    console.print(table)
+    for line in notes:
+        console.print(escaped(line))
+
+
 def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:
     """One column per run, one row per measure, whose name is folded where there is little room."""
     table = Table(show_header=False, show_edge=False, pad_edge=False)
@@ -195,61 +214,10 @@ def _epsilon(run: Run) -> str:
 
 # -- groups of runs ----------------------------------------------------------------------------
 
-_COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
-    "time_s": ("time", show_time),
-    "updates": ("updates", show_count),
-    "epochs": ("epochs", show_number),
-    "bytes_sent": ("sent", show_bytes),
-    "epsilon": ("epsilon", show_number),
-}
-
 
 def show_comparison(table: pd.DataFrame) -> None:
     """Print a comparison of groups: mean ± half of the 95% interval over seeds."""
     console = output()
-    show_parts(tables_of(_compared(table), console.width, text={""}), console)
+    show_parts(tables_of(cells_of(table), console.width, text={""}), console)
     for line in explain(table):
         console.print(escaped(line, "dim"))
-
-
-def _compared(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the cells of a comparison, the columns that say most first."""
-    target = float(table["target"].iloc[0])
-    rows = [row for _, row in table.iterrows()]
-    cells: dict[str, list[str]] = {"": list(table["label"])}
-    has_accuracy = table["test_accuracy"].notna().any()
-    if has_accuracy:
-        cells["test accuracy"] = _column(table, "test_accuracy", show_share)
-    else:
-        cells["test loss"] = _column(table, "test_loss", show_number)
-    for column in table.columns[: list(table.columns).index("target")]:
-        if f"{column}_low" in table and column not in FINAL:
-            cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
-    costs = {}
-    for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
-        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
-            costs[f"{name} to {show_share(target)}"] = [
-                cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
-                for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
-            ]
-    for name in list(costs)[:1]:
-        cells[name] = costs.pop(name)
-    if "baseline" in table:
-        speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
-        if has_accuracy:
-            cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
-    if table["epsilon"].notna().any():
-        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
-    cells |= {name: costs[name] for name in sorted(costs, key=lambda name: not name.startswith("sent"))}
-    cells["runs"] = [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows]
-    return cells
-
-
-def _reached(count: int) -> str:
-    return f"reached by {count}" if count else "not reached"
-
-
-def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
-    halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
-    return list(map(show, table[name], halves))

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.shared import say
+from simfl.cli.shared import Command, Group, say
 from simfl.errors import ScenarioError, nearest
 
-app = typer.Typer(help="Data sets that can be downloaded.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Data sets that can be downloaded.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_() -> None:
     """List the data sets that can be downloaded."""
     from simfl.cli import screen
@@ -23,7 +23,7 @@ def list_() -> None:
     screen.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, screen.output())
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME", help="Names as in `simfl data list`.", show_default=False)

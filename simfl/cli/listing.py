@@ -52,7 +52,7 @@ def models() -> dict[str, Entry]:
 def data() -> dict[str, Entry]:
     """Return the data sets by name, each as its `Loader` says."""
     core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files("data")]
-    found = {}
+    found: dict[str, Entry] = {}
     for text, origin in (*core, *_attached("data")):
         found |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
     return found

@@ -61,7 +61,7 @@ def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | Non
 
     write_json(json, [result_of(run) for run in runs])
     if runs:
-        figure = _draw_comparison(runs, out)
+        figure = draw_comparison(runs, out)
         if not aside(json):
             from simfl.cli import console
 
@@ -123,7 +123,7 @@ def _run_all(
     return runs, failed
 
 
-def _draw_comparison(runs: Sequence[Run], out: Path) -> Path:
+def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
     """Draw accuracy (or loss, where there is none) against virtual time and return the figure's path."""
     from simfl import plots
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from simfl import signals
 from simfl.cli.completion import complete_override
@@ -31,9 +32,11 @@ def _check_device(device: str | None) -> str | None:
     return device
 
 
-def _check_target(target: float | None) -> float | None:
-    if target is not None and not 0 < target <= 1:
-        raise ScenarioError(f"--target: expected a test accuracy in (0, 1], found {target:g}; write 0.9 for 90%")
+def _check_target(target: str | None) -> str | None:
+    if target is not None:
+        from simfl.records.targets import as_target
+
+        as_target(target)
     return target
 
 
@@ -72,14 +75,35 @@ Json = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing until the end.")]
 Target = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--target",
-        metavar="ACCURACY",
+        metavar="ACCURACY|METRIC=VALUE",
         callback=_check_target,
-        help="The test accuracy whose cost is compared; by default the best that all reached.",
+        help="What is reached: a test accuracy, or another metric, such as test_loss=0.3 (or 'METRIC<=VALUE'); by "
+        "default the best accuracy that all reached.",
     ),
 ]
+
+
+class _PlainFlags:
+    """Helps that show no type for flags, which take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters of the command."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_bool_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """A group of commands."""
 
 
 def help_of(command: Callable[..., object]) -> str:

@@ -55,9 +55,8 @@ def sweep(
     from simfl.studies.running import sweep as run_sweep
 
     plan = load_study(study, overrides or (), seeds)
-    surveyed = survey(plan, out)
-    _show_plan(plan, surveyed)
     if dry_run:
+        _show_plan(plan, survey(plan, out))
         return
     with sweep_progress(plan.study.name, quiet) as tell:
         swept = run_sweep(
@@ -67,8 +66,8 @@ def sweep(
             cluster=cluster,
             device=device,
             keep_compiled=not compile_anew,
-            surveyed=surveyed,
             checkpoint_every=checkpoint_every,
+            surveyed=lambda state: _show_plan(plan, state),
             tell=tell,
         )
     if swept.finished:

@@ -26,7 +26,7 @@ def trace(
         str | None, typer.Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
     ] = None,
 ) -> None:
-    """Write a run as a timeline for the Perfetto or Chrome trace viewer, in virtual time.
+    """Write a run as a timeline in virtual time, for the Perfetto UI (https://ui.perfetto.dev) or chrome://tracing.
 
     Clients have tracks of what they do where the scenario said record: {timeline: true}, links where it said
     record: {messages: true}.
@@ -48,7 +48,7 @@ def trace(
     written = write_trace(opened, out or opened.folder / "trace.json", clients=chosen, **interval)
     for table in written.missing:
         say(f"{opened.folder}: no table of {table}: the trace does not show {TABLES[table]}")
-    print(f"{written.path}: {written.events:,} events; open it in a trace viewer")
+    print(f"{written.path}: {written.events:,} events; open it at https://ui.perfetto.dev or in chrome://tracing")
 
 
 def _number(text: str) -> str | float:

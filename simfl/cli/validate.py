@@ -38,7 +38,7 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
 def _summary(found: Forecast) -> str:
     """Say in a line what would run."""
-    from simfl.records.display import show_bytes, show_count, show_number, show_time
+    from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
     parts = [f"{found.algorithm}, {found.clients} client{'s' * (found.clients != 1)}, {found.topology}"]
     if found.spectral_gap is not None:
@@ -52,10 +52,14 @@ def _summary(found: Forecast) -> str:
     if ":" in found.algorithm:
         module = sys.modules.get(found.algorithm.partition(":")[0])
         parts.append(f"imported the code in {getattr(module, '__file__', None) or module}")
+    for field, ends in found.noise.items():
+        parts.append(f"{field.replace('_', ' ')} {show_range(*ends)}")
     if found.epsilon is not None:
         parts.append(
             f"planned epsilon {show_number(found.epsilon)} at delta {found.delta:g}, if all take part equally often"
         )
+    if found.limit is not None:
+        parts.append(f"what binds is {found.limit}")
     return "; ".join(parts)
 
 

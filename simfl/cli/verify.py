@@ -19,10 +19,11 @@ def verify(
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show that a scenario gives the same results every time.
+    """Show that a scenario gives the same results every time, with this version and on this device.
 
     It runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in another process;
-    tables and models must be the same, bit for bit. Exits with 1 where they are not.
+    tables and models must be the same, bit for bit. Another width, device or version is not tried, and may change the
+    last bits. Exits with 1 where they are not the same.
     """
     from simfl.cli import console
     from simfl.runs.verification import Way, shortened

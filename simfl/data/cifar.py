@@ -46,6 +46,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
             f"{found}; {_REPLACE}"
         )
     mean, deviation = _colour_statistics(training)
+    files = (source,) if source.is_file() else tuple(source / name for name in batches)
     train = np.concatenate(training)
     test = records["test_batch.bin"]
     return Dataset(
@@ -57,6 +58,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
         num_classes=10,
         image_shape=(32, 32, 3),
         scaling=Scaling(np.float32(255), mean.astype(np.float32), deviation.astype(np.float32)),
+        files=() if path is None else files,
     )
 
 

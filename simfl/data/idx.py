@@ -61,7 +61,7 @@ def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None =
         Examples [n, 784] with `image_shape` (28, 28).
     """
     folder = folder_of("mnist", path, root)
-    arrays = []
+    arrays, files = [], []
     for name in MNIST_FILES:
         found = first_file([folder / name])
         if found is None:
@@ -77,6 +77,7 @@ def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None =
         if not holds_images and array.max() > 9:
             raise DataError(f"{found}: expected labels 0 to 9, found {array.max()}; {_REPLACE}")
         arrays.append(array)
+        files.append(found)
     train_x, train_y, test_x, test_y = arrays
     for images, labels, part in ((train_x, train_y, "train"), (test_x, test_y, "t10k")):
         if len(images) != len(labels):
@@ -92,6 +93,7 @@ def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None =
         num_classes=10,
         image_shape=train_x.shape[1:],
         scaling=Scaling(np.float32(255)),
+        files=() if path is None else tuple(files),
     )
 
 

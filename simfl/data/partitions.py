@@ -48,6 +48,13 @@ class Partition:
         """Number of examples of each client, int64 [K]."""
         return np.diff(self.offsets)
 
+    def holders(self) -> npt.NDArray[np.bool_]:
+        """Return the different sets of clients that hold one example, bool [s, K]."""
+        held = np.zeros((int(self.indices.max()) + 1, self.num_clients), dtype=bool)
+        held[self.indices, np.repeat(np.arange(self.num_clients), self.sizes)] = True
+        found = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
+        return np.unpackbits(found, axis=1, count=self.num_clients).astype(bool)
+
     def of(self, client: int) -> Indices:
         """Return the examples of one client."""
         if not 0 <= client < self.num_clients:

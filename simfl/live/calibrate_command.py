@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simfl.cli.shared import Device, Overrides, aside, say, write_text
+from simfl.cli.shared import RUN_FAILED, Device, Overrides, aside, say, write_text
 from simfl.errors import ScenarioError
 
 
@@ -28,13 +28,17 @@ def calibrate(
         typer.Option("--out", metavar="FILE|-", help="Where to write the copy; by default beside SCENARIO."),
     ] = None,
 ) -> None:
-    """Measure how long mini-batches of the scenario's model take here, and write it into a copy of the scenario.
+    """Measure compute times of the scenario's model on this machine, and write them into a copy of the scenario.
 
-    The copy is the scenario's own text, in which nothing else changes.
+    The copy is the text of the scenario with only the measured fields changed.
 
-    With --links, how long messages between two processes take (simfl live sends them so); on a cluster under mpirun or
-    srun, between the first two. With --log, how fast the clients of a log were.
+    --links measures latency and bandwidth of messages between two processes, as simfl live sends them; on a cluster
+    under mpirun or srun, between the first two. --log fits the speeds of clients to a log.
+
+    A line is fitted to the medians of the measured times. If it misses one of them by more than 30 %, the copy is
+    written, a warning is printed, and the exit code is 1: on a busy machine, measure again without other work.
     """
+    from simfl.live.fitting import JITTER, MISFIT
     from simfl.scenario import load
     from simfl.scenario.editing import edited
     from simfl.scenario.loading import file_text
@@ -45,7 +49,7 @@ def calibrate(
     changes = _log(log) if log is not None else _links() if links else _gradients(chosen, device)
     if changes is None:
         return  # another process writes
-    settings, about = changes
+    settings, about, misfit, sigma = changes
     named = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
     every = [*(overrides or []), *settings]
     text = edited(file_text(scenario), every, scenario.stem)
@@ -59,10 +63,16 @@ def calibrate(
         for line in about:
             say(line)
         print(f"{named}: {', '.join(settings)}")
+    if sigma > JITTER and log is None:
+        say(f"warning: the jitter is {sigma:.3g}; a machine without other work has less than {JITTER:g}")
+    if misfit > MISFIT:
+        cause = "the times of the log are not on one line" if log else "measure again on a machine without other work"
+        say(f"warning: the line misses a median by {misfit:.0%}, more than {MISFIT:.0%}: {cause}")
+        raise typer.Exit(RUN_FAILED)
 
 
-#: What to change, as overrides, and what to say of it.
-Found = tuple[list[str], list[str]]
+#: What to change, as overrides, what to say of it, how far the line is from a median, and sigma of jitter.
+Found = tuple[list[str], list[str], float, float]
 
 
 def _pace(pace: Any) -> list[str]:
@@ -88,11 +98,12 @@ def _gradients(scenario: Any, device: str | None) -> Found:
         f"  {size} examples: {', '.join(show_time(seconds) for seconds in quantiles)}"
         for size, *quantiles in measured.spread()
     ]
-    return _pace(measured.pace), about
+    return _pace(measured.pace), about, measured.pace.error, measured.pace.sigma
 
 
 def _links() -> Found | None:
     from simfl.live import launching
+    from simfl.live.fitting import misfit
     from simfl.live.measuring import LINK_ROUNDS, LINK_SIZES, fit_link, machine
     from simfl.live.transport import POLL_S
     from simfl.records.display import show_time
@@ -102,13 +113,14 @@ def _links() -> Found | None:
     found = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
     if found is None:
         return None
-    link = fit_link(found[0])
+    link, sizes, seconds = fit_link(found[0]), *zip(*found[0], strict=True)
+    error = misfit(link, sizes, seconds)
     about = [
         f"messages between two MPI processes measured on {machine()}",
-        f"who waits looks for messages every {show_time(POLL_S)}",
+        f"the line is within {100 * error:.1f} % of all medians; a process that waits polls every {show_time(POLL_S)}",
     ]
     pace = f"{8 * 1e-6 / link.slope:.4g} Mbit/s" if link.slope else "null"
-    return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about
+    return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about, error, 0.0
 
 
 def _log(path: Path) -> Found:
@@ -122,4 +134,5 @@ def _log(path: Path) -> Found:
         f"clients.speed={{kind: list, values: [{values}]}}",
     ]
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return settings, [f"fitted to {path}: clients {shown}; the line is within {100 * pace.error:.1f} % of all medians"]
+    about = [f"fitted to {path}: clients {shown}; the line is within {100 * pace.error:.1f} % of all medians"]
+    return settings, about, pace.error, pace.sigma

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.shared import BAD_INPUT, Json, Overrides, Quiet, Results, Seed, aside, say
+from simfl.cli.shared import BAD_INPUT, RUN_FAILED, Json, Overrides, Quiet, Results, Seed, aside, say, write_json
 from simfl.errors import ScenarioError, SimflError
+
+if TYPE_CHECKING:
+    from simfl.build.setup import Setup
+    from simfl.records import Run
 
 
 def live(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
     processes: Annotated[
         int | None,
-        typer.Option("-n", min=1, help="Clients, each a process; by default those of the scenario."),
+        typer.Option("-n", min=1, help="Number of clients, one process each; by default that of the scenario."),
     ] = None,
     compute: Annotated[
         str,
         typer.Option(
-            "--compute", metavar="slept|real", help="Computing takes what the scenario draws, or what it takes here."
+            "--compute",
+            metavar="slept|real",
+            help="slept: a mini-batch takes the time that the scenario draws; real: the time it takes on this machine.",
         ),
     ] = "slept",
     overrides: Overrides = None,
@@ -29,19 +35,24 @@ def live(
     quiet: Quiet = False,
     json: Json = None,
 ) -> None:
-    """Run a scenario with a process for each client, which compute real gradients and exchange real models by MPI.
+    """Run a scenario as real processes, and compare the measurement with the prediction of a simulation.
 
-    It writes the tables that simfl run does, so that simfl compare and simfl plot show both beside each other. A
-    process more counts updates, and is the server where there is one. On a cluster: mpirun or srun with one process
-    more than clients, and this command.
+    Each client is a process. The processes compute real gradients and exchange real models by MPI. One more process
+    counts updates, and is the server if there is one. Afterwards the same scenario is simulated with the same number
+    of clients, and a table shows both with the relative error of each quantity.
+
+    Both runs are written as simfl run writes them. On a cluster, start this command by mpirun or srun with one process
+    more than clients.
     """
     from simfl import signals
     from simfl.cli.run import show_and_exit
     from simfl.live import launching
     from simfl.records import read
 
+    silent = quiet or aside(json)
     try:
-        folder = _run(scenario, processes, compute, overrides, seed, out, quiet or aside(json))
+        setup, written_clients = _prepare(scenario, processes, compute, overrides, seed)
+        folder = _measure(setup, scenario, compute, out)
     except launching.NothingToKeepError as error:
         say(str(error))
         raise typer.Exit(signals.exit_code()) from None
@@ -49,20 +60,25 @@ def live(
         if not launching.speaks():
             raise typer.Exit(BAD_INPUT) from None
         raise
-    if folder is not None:
-        show_and_exit([read(folder)], False, out, json)
+    if folder is None:
+        return
+    measured = read(folder)
+    try:
+        predicted = None if measured.status == "interrupted" else _predict(setup, out, silent)
+    except SimflError:
+        say(f"measured: {folder}")
+        raise
+    if predicted is None or predicted.status == "interrupted":
+        say("the run was interrupted: it is not compared with a prediction")
+        show_and_exit([measured], False, out, json)
+        raise typer.Exit(signals.exit_code())
+    _show(predicted, measured, setup, written_clients, out, json)
 
 
-def _run(
-    scenario: Path,
-    processes: int | None,
-    compute: str,
-    overrides: list[str] | None,
-    seed: int | None,
-    out: Path,
-    quiet: bool,
-) -> str | None:
-    """Return the folder that was written, if it is for this process to say so."""
+def _prepare(
+    scenario: Path, processes: int | None, compute: str, overrides: list[str] | None, seed: int | None
+) -> tuple[Setup, int]:
+    """Return what both runs need, and how many clients the scenario has without -n."""
     from simfl.live import launching, support
     from simfl.runs.runner import prepare
     from simfl.scenario import load
@@ -71,18 +87,58 @@ def _run(
         raise ScenarioError(f"--compute: expected slept or real, found {compute!r}")
     launching.check_mpi()
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
-    changes += [] if processes is None else [f"clients.count={processes}"]
-    chosen = load(scenario, changes)
-    needed, there = chosen.clients.count + 1, launching.started_already()
-    if there and there < needed:
+    written = load(scenario, changes)
+    chosen = written if processes is None else load(scenario, [*changes, f"clients.count={processes}"])
+    needed, available = chosen.clients.count + 1, launching.started_already()
+    if available and available < needed:
         raise ScenarioError(
-            f"{scenario}: expected {needed} processes, one for each of clients.count and one that counts, found {there}"
+            f"{scenario}: expected {needed} processes, one for each of clients.count and one that counts updates, "
+            f"found {available}"
         )
-    job = {"kind": "run", "scenario": chosen.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
     setup = prepare(chosen, "cpu")
     support.check(setup)
-    if not quiet and launching.speaks():
-        for line in support.left_out(setup):
-            say(line)
-    found = launching.take_part(job) if there else launching.launch([job], needed)
+    return setup, written.clients.count
+
+
+def _measure(setup: Setup, path: Path, compute: str, out: Path) -> str | None:
+    """Run live, and return the folder that was written; None in all processes but the one that reports."""
+    from simfl.live import launching
+
+    scenario = setup.scenario
+    needed = scenario.clients.count + 1
+    job = {"kind": "run", "scenario": scenario.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
+    found = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
     return None if found is None else str(found[0])
+
+
+def _predict(setup: Setup, out: Path, silent: bool) -> Run:
+    """Simulate the scenario."""
+    from simfl.cli.bars import progress_bar
+    from simfl.runs import runner
+    from simfl.runs.programs import compiled_in, folder_of
+
+    with compiled_in(folder_of(out)), progress_bar(f"{setup.scenario.name}, prediction", silent) as progress:
+        return runner.run(setup, out=out, device="cpu", progress=progress)
+
+
+def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out: Path, json: Path | None) -> None:
+    """Show both runs in a table and a figure, or write them as JSON, and exit with 1 if one of them failed."""
+    from simfl.cli.run import draw_comparison, result_of
+    from simfl.live.prediction import notes, quantities
+
+    found, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
+    rows = [{**vars(one), "error": one.error} for one in found]
+    runs = {"predicted": result_of(predicted), "measured": result_of(measured)}
+    write_json(json, {**runs, "quantities": rows, "notes": lines})
+    figure = draw_comparison([predicted, measured], out)
+    if not aside(json):
+        from simfl.cli import console
+
+        console.show_prediction(found, lines, console.output())
+        for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
+            print(f"{name}: {value}")
+    for run in (predicted, measured):
+        if run.status != "done" or not run.manifest.updates:
+            say(f"{run.folder}: {run.status}, {run.manifest.updates} updates; {run.manifest.reason}")
+    if any(run.status == "failed" or not run.manifest.updates for run in (predicted, measured)):
+        raise typer.Exit(RUN_FAILED)

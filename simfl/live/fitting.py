@@ -16,6 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+#: A fit is not to be trusted whose line misses a median by a larger share than this.
+MISFIT = 0.3
+#: One machine without other work has less jitter than this: the standard deviation of the logarithm of compute times.
+JITTER = 0.5
 #: Rounds in which speeds and the line they are relative to are fitted in turn.
 _TURNS = 20
 
@@ -90,15 +94,20 @@ def fit_pace(examples: ArrayLike, seconds: ArrayLike, clients: Sequence[int] | N
     logs = np.log(y / (line(x) * speeds[whose]))
     low, high = np.quantile(logs, (0.16, 0.84))
     sigma = float(high - low) / 2.0
-    sizes, medians = _medians(x, y / speeds[whose])
     above = math.exp(sigma**2 / 2.0)
     return Pace(
         line.fixed * above,
         line.slope * above,
         sigma,
         () if clients is None else tuple(speeds.tolist()),
-        float(np.abs(line(sizes) / medians - 1.0).max()),
+        misfit(line, x, y / speeds[whose]),
     )
+
+
+def misfit(line: Line, x: ArrayLike, y: ArrayLike) -> float:
+    """Return the largest relative distance of a median from a line; sizes x and seconds y as in `fit_line`."""
+    sizes, medians = _medians(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    return float(np.abs(line(sizes) / medians - 1.0).max())
 
 
 def _medians(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,8 +27,8 @@ ONE_THREAD = {
     "PJRT_NPROC": "1",
     "JAX_PLATFORMS": "cpu",
 }
-#: Files beside that of the jobs: a run has begun, it is to end, all have ended.
-BEGUN, STOP, DONE = ".begun", ".stop", ".done"
+#: Files beside that of the jobs: a run has begun, it is to end, all have ended; a FIFO that `launch` holds open.
+BEGUN, STOP, DONE, ALIVE = ".begun", ".stop", ".done", ".alive"
 #: How processes that mpirun or srun started know of each other.
 STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -78,7 +80,8 @@ def take_part(job: dict[str, Any]) -> list[Any] | None:
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
     """Do jobs in so many MPI processes, and return what came of each.
 
-    Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once.
+    Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once. If this
+    process is killed, nothing holds its end of a FIFO open any longer: the ranks then end (`end_with_parent`).
 
     Raises:
         ScenarioError: MPI is missing.
@@ -93,9 +96,12 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
         options = ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         program = [sys.executable, "-m", "simfl.live.rank", str(path)]
         # In a session of its own: Ctrl-C comes to this process alone, which says what it means.
+        os.mkfifo(path.with_suffix(ALIVE))
+        alive = os.open(path.with_suffix(ALIVE), os.O_RDWR)
         child = subprocess.Popen(
             [mpirun, *as_root, *options, "-n", str(processes), *program],
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD, "TMPDIR": name},  # what mpirun leaves behind is deleted with the folder
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -116,12 +122,55 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
         finally:
             if child.poll() is None:
                 child.kill()
+            os.close(alive)
         done = path.with_suffix(DONE)
         if asked and not done.exists():
             raise NothingToKeepError(f"live: {signals.describe(asked)} before anything could be written")
         if child.returncode or not done.exists():
-            lines = [line for line in errors.splitlines() if line.startswith("simfl live: ")]
-            said = lines[0].removeprefix("simfl live: ") if lines else (errors.strip().splitlines() or ["no word"])[-1]
-            raise RunError(f"live: the processes ended: {said}")
+            raise RunError(f"live: {why_ended(errors, child.returncode, jobs)}")
         found: list[Any] = json.loads(done.read_text(encoding="utf-8"))
         return found
+
+
+def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:
+    """Return in one line why the processes ended before their jobs were done.
+
+    Args:
+        errors: what mpirun wrote to stderr.
+        code: its exit code, negative if a signal ended it.
+        jobs: theirs.
+    """
+    if code < 0:
+        return f"mpirun was ended by {_name_of_signal(-code)}"
+    killed = re.search(r"process rank (\d+)\b.*?exited\s+on\s+signal\s+(\d+)", errors, re.DOTALL)
+    if killed is not None:
+        rank, number = int(killed[1]), int(killed[2])
+        clients = {int(job["processes"]) - 1 for job in jobs if job.get("kind") == "run"}
+        # In a run, rank k is client k; the last rank counts the updates, and is the server if there is one.
+        role = "" if len(clients) != 1 else f" (client {rank})" if rank < min(clients) else " (the coordinator)"
+        return f"rank {rank}{role} was ended by {_name_of_signal(number)}; mpirun ended the others"
+    lines = errors.splitlines()
+    own = [line.removeprefix("simfl live: ") for line in lines if line.startswith("simfl live: ")]
+    readable = [line.strip() for line in lines if any(map(str.isalnum, line))]  # mpirun draws rules around its text
+    return f"the processes ended: {own[0] if own else readable[-1] if readable else f'mpirun exited with code {code}'}"
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end_with_parent(path: Path) -> None:
+    """Wait until the process that called `launch` is gone, then delete its temporary folder and end this process.
+
+    Args:
+        path: the file of the jobs; the FIFO beside it has no writer once that process is gone.
+    """
+    with contextlib.suppress(OSError):
+        alive = os.open(path.with_suffix(ALIVE), os.O_RDONLY | os.O_NONBLOCK)  # or it would wait for a writer
+        os.set_blocking(alive, True)
+        os.read(alive, 1)
+    shutil.rmtree(path.parent, ignore_errors=True)
+    os._exit(1)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 import platform
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -26,13 +28,13 @@ from simfl.build.world import build_world
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
-from simfl.live.launching import BEGUN, DONE, STOP
+from simfl.live.launching import BEGUN, DONE, STOP, end_with_parent
 from simfl.live.measuring import measure_gradients
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Looked, Outcome, write
 from simfl.live.support import left_out
-from simfl.live.transport import Transport, wake_on_time
-from simfl.live.workers import STATISTICS, WORKERS, Mode
+from simfl.live.transport import POLL_S, SlowWire, Transport, wake_on_time
+from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Mode
 from simfl.scenario import from_mapping, loads
 from simfl.tape.executor import choose_device
 from simfl.tape.single import SingleClient
@@ -48,6 +50,7 @@ def main(path: Path) -> None:
         path.with_suffix(BEGUN).touch()  # who asks counts the updates of a run
         return path.with_suffix(STOP).exists()
 
+    threading.Thread(target=end_with_parent, args=(path,), daemon=True).start()
     results = take_part(json.loads(path.read_text(encoding="utf-8")), interrupted)
     if results is not None:
         path.with_suffix(DONE).write_text(json.dumps(results), encoding="utf-8")
@@ -92,30 +95,40 @@ def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> An
 
 
 def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str | None:
-    """Take part in a run; process 0 returns the folder that was written."""
+    """Take part in a run; process 0 returns the folder that was written.
+
+    A job with the key `link`, seconds of latency and bytes per second, emulates such links (`docs/check_reality.py`).
+    """
     started = time.monotonic()
     rank, mode = comm.Get_rank(), job["compute"]
     setup = assemble(loads(job["scenario"]))
     count = setup.scenario.clients.count
     offset_s = clock_offset_s(comm)
     transport = Transport(MpiWire(comm))
+    if job.get("link"):
+        latency_s, bytes_per_s = job["link"]
+        transport = Transport(SlowWire(MpiWire(comm), latency_s, bytes_per_s, UNSIMULATED), busy_poll_s=POLL_S)
     worker, coordinator = None, None
     options, together = setup.options, count if setup.scenario.algorithm.kind == "sync_sgd" else 1
+    # All is set up before the moment of the beginning is agreed on: setting up takes longer than the lead.
     if rank < count:
         arithmetic = SingleClient(setup.problem, rank, choose_device("cpu"))
         world = build_world(_unit(setup) if mode == "real" else setup)
         _warm(arithmetic, setup)
-    polite_barrier(comm)
-    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
-    if rank < count:
         kind = WORKERS[setup.scenario.algorithm.kind]
-        worker = kind(rank, world, setup.training, arithmetic, transport, begin, _mode(mode), **options)
-        worker.run()
-        transport.end()
+        worker = kind(rank, world, setup.training, arithmetic, transport, math.inf, _mode(mode), **options)
     else:
-        arguments = (setup.scenario, setup.training, transport, begin, together, interrupted)
+        arguments = (setup.scenario, setup.training, transport, math.inf, together, interrupted)
         served = setup.scenario.algorithm.kind == "fedasync"
         coordinator = Server(*arguments, options=options) if served else Coordinator(*arguments)
+    polite_barrier(comm)
+    begin = comm.bcast(time.monotonic() + LEAD_S if rank == 0 else None, root=0) - offset_s
+    if worker is not None:
+        worker.begin = begin
+        worker.run()
+        transport.end()
+    elif coordinator is not None:
+        coordinator.begin = begin
         coordinator.run()
         transport.end(STATISTICS)
     polite_barrier(comm)

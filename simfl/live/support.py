@@ -60,13 +60,17 @@ def left_out(setup: Setup) -> list[str]:
     values = setup.links.values(setup.streams, scenario.clients.count)
     of_server = server.seconds_per_update or server.uplink or server.downlink
     told = {
-        "links": (not values.free or setup.underlay is not None, "messages take what they take here"),
-        "server": (bool(of_server), "it takes what it takes here"),
-        "record.messages": (record.messages, "there is no such table"),
-        "record.timeline": (record.timeline, "there is no such table"),
-        "record.client_models": (record.client_models, "they are not kept"),
-        "evaluate.clients": (evaluate.clients, "only the mean is evaluated"),
-        "evaluate.gradients": (bool(evaluate.gradients), "they are not measured"),
-        "evaluate.metrics": (bool(evaluate.metrics), "they are not measured"),
+        "links": (
+            not values.free or setup.underlay is not None,
+            "the prediction has the links of the scenario, the measurement those between processes; "
+            "simfl calibrate --links measures them",
+        ),
+        "server": (bool(of_server), "the server takes the time that it takes on this machine"),
+        "record.messages": (record.messages, "the table is not written"),
+        "record.timeline": (record.timeline, "the table is not written"),
+        "record.client_models": (record.client_models, "the models are not kept"),
+        "evaluate.clients": (evaluate.clients, "only the mean of the models is evaluated"),
+        "evaluate.gradients": (bool(evaluate.gradients), "gradients are not measured"),
+        "evaluate.metrics": (bool(evaluate.metrics), "these metrics are not measured"),
     }
-    return [f"{key}: not in a live run: {instead}" for key, (is_asked, instead) in told.items() if is_asked]
+    return [f"{key}: not in a live run: {reason}" for key, (is_asked, reason) in told.items() if is_asked]

@@ -62,6 +62,51 @@ class Clock(Protocol):
         """Return when so many seconds have passed."""
 
 
+class SlowWire:
+    """Emulates slow links: a message leaves when it would have arrived over such a link.
+
+    delivery time = waiting for earlier messages to the same process + bytes / bandwidth + latency,
+
+    as in a simulated world whose links are all alike and carry one message at a time.
+
+    Args:
+        wire: carries the buffers at last.
+        latency_s: of every link.
+        bytes_per_s: bandwidth of every link.
+        exempt: kinds of messages that are not delayed, since the simulated world has no such messages.
+        clock: as the transport's.
+    """
+
+    def __init__(
+        self, wire: Wire, latency_s: float, bytes_per_s: float, exempt: Sequence[int] = (), clock: Clock = time
+    ) -> None:
+        self._wire, self._clock = wire, clock
+        self._latency_s, self._bytes_per_s, self._exempt = latency_s, bytes_per_s, frozenset(exempt)
+        self.rank, self.size = wire.rank, wire.size
+        self._free_s = dict.fromkeys(range(wire.size), -np.inf)
+
+    def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
+        """Hold a message back for as long as a slow link takes; return a function that tells whether it has left."""
+        if kind in self._exempt:
+            return self._wire.send(buffer, target, kind)
+        begin = max(self._clock.monotonic(), self._free_s[target])
+        self._free_s[target] = begin + (buffer.size - HEADER_BYTES) / self._bytes_per_s
+        due = self._free_s[target] + self._latency_s
+        has_left: Callable[[], bool] | None = None
+
+        def attempt() -> bool:
+            nonlocal has_left
+            if has_left is None and self._clock.monotonic() >= due:
+                has_left = self._wire.send(buffer, target, kind)
+            return has_left is not None and has_left()
+
+        return attempt
+
+    def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
+        """Return the next message that has come; None if there is none."""
+        return self._wire.receive()
+
+
 class Transport:
     """One process's end of all links.
 
@@ -69,12 +114,15 @@ class Transport:
         wire: carries buffers between those that take part.
         poll_s: how often it is looked for messages while nothing else is to be done.
         clock: by which it waits, and by which all that use it tell the time.
+        busy_poll_s: how often it is looked for messages while one of its own is under way.
     """
 
-    def __init__(self, wire: Wire, poll_s: float = POLL_S, clock: Clock = time) -> None:
+    def __init__(
+        self, wire: Wire, poll_s: float = POLL_S, clock: Clock = time, busy_poll_s: float = BUSY_POLL_S
+    ) -> None:
         self._wire, self.clock = wire, clock
         self.rank, self.size = wire.rank, wire.size
-        self.poll_s = poll_s
+        self.poll_s, self.busy_poll_s = poll_s, busy_poll_s
         #: What is done with a message, by its kind (an MPI tag > 1).
         self.handlers: dict[int, Handler] = {}
         #: Vectors sent, and their bytes: what a simulated run counts as messages.
@@ -116,7 +164,7 @@ class Transport:
             left = until - self.clock.monotonic()
             if left <= 0.0:
                 return False
-            self.clock.sleep(min(BUSY_POLL_S if self._pending else self.poll_s, left))
+            self.clock.sleep(min(self.busy_poll_s if self._pending else self.poll_s, left))
 
     def end(self, *kept: int) -> None:
         """Tell everybody that nothing more comes, and wait for everybody's word and for one's own messages to leave.

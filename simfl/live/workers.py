@@ -28,6 +28,8 @@ from simfl.world.compute import Draws
 
 # Kinds of messages, as MPI tags.
 ROW, SNAPSHOT, STOP, MODEL, ASK, ANSWER, REFUSAL, PART, UPDATE, REQUEST, STATISTICS = range(2, 13)
+#: Messages between clients and the coordinator that a simulated run does not send.
+UNSIMULATED = (ROW, SNAPSHOT, STOP)
 
 Mode = Literal["slept", "real"]
 

@@ -304,6 +304,19 @@ class OwnModel(AbstractModel):
         )
         return self.own.joined(sums[0]), sums[1]
 
+    def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
+        """Return the SHA-256 of what the user's functions compute, as JAX traces them for examples like these.
+
+        Values that are not trained are in it. Names, comments and the place of the code are not.
+        """
+
+        def everything(params: Array, x: Array, y: Array, weight: Array) -> Any:
+            gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.has_closed_form else ()
+            return self.losses(params, x, y), self.correct(params, x, y), self.metrics(params, x, y), gradient
+
+        text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()
+        return hashlib.sha256((self.own.digest() + text).encode()).hexdigest()
+
     @property
     def has_closed_form(self) -> bool:
         """Whether the user knows how to clip."""

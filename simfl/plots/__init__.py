@@ -3,10 +3,8 @@
 from simfl.plots.attacks import plot_inversion, plot_membership
 from simfl.plots.curves import (
     X_AXES,
-    Y_AXES,
     describe_noise,
     label_runs,
-    measure_label,
     plot,
     save,
     save_and_close,
@@ -16,6 +14,7 @@ from simfl.plots.groups import plot_groups
 from simfl.plots.network import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
 from simfl.plots.privacy import plot_claims, plot_client_epsilon
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
+from simfl.records.display import Y_AXES, measure_label
 
 __all__ = [
     "COLORS",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfl.plots.style import PALETTE, style
+from simfl.plots.style import PALETTE, line_of, style
 from simfl.records.attacks import FALSE_POSITIVE_RATES, SCORES, Inference, Inversion, Membership
 from simfl.records.claims import RELATIONS
 
@@ -42,21 +42,21 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
         _draw_roc(left, found, rows)
         distances = [one.distance for one in entries]
-        _draw_points(middle, distances, [one.auc for one in entries], PALETTE[0], "area under the curve")
+        _draw_points(middle, distances, [one.auc for one in entries], 0, "area under the curve")
         low, high = _means(entries, "auc_low"), _means(entries, "auc_high")
         middle.fill_between(
             list(low), list(low.values()), list(high.values()), color=PALETTE[0], alpha=0.15, linewidth=0
         )
         middle.axhline(0.5, color="#555555", linestyle=":", label="by chance")
         middle.set_ylabel(f"area under the curve\n(band: {100 * found.confidence:g} % of one pair, mean of its ends)")
-        _draw_points(right, distances, [one.lower_bound for one in entries], PALETTE[1], "lower bound, measured")
+        _draw_points(right, distances, [one.lower_bound for one in entries], 1, "lower bound, measured")
         accounts = [one.account for one in entries]
         if any(math.isfinite(account) for account in accounts):
-            _draw_points(right, distances, accounts, PALETTE[2], "certified")
+            _draw_points(right, distances, accounts, 2, "certified")
             right.set_yscale("symlog", linthresh=0.1)
         published = [one.published for one in entries]
         if any(math.isfinite(epsilon) for epsilon in published):
-            _draw_points(right, distances, published, PALETTE[3], "as published, not certified")
+            _draw_points(right, distances, published, 3, "as published, not certified")
         right.set_ylim(bottom=0)
         right.set_ylabel(f"ε at δ = {found.delta:g}, {RELATIONS[found.neighbors]}")
         for ax in (middle, right):
@@ -113,6 +113,7 @@ def _draw_roc(ax: Axes, found: Membership, rows: Sequence[int]) -> None:
             FALSE_POSITIVE_RATES,
             np.maximum(found.rates[some].mean(axis=0), 1e-9),
             color=PALETTE[position % len(PALETTE)],
+            linestyle=line_of(position),
             label=f"distance {distance:g}",
         )
     ax.plot((_LEAST_RATE, 1), (_LEAST_RATE, 1), color="#555555", linestyle=":", label="by chance")
@@ -122,14 +123,15 @@ def _draw_roc(ax: Axes, found: Membership, rows: Sequence[int]) -> None:
     ax.legend(loc="lower right")
 
 
-def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], color: str, label: str) -> None:
+def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], number: int, label: str) -> None:
     known = [(at, value) for at, value in zip(distances, values, strict=True) if math.isfinite(at + value)]
     if not known:
         return
+    color, marker = PALETTE[number], "os^D"[number]
     ax.scatter([at for at, _ in known], [value for _, value in known], color=color, alpha=0.25, s=12, linewidths=0)
     places = sorted({at for at, _ in known})
     means = [float(np.mean([value for at, value in known if at == place])) for place in places]
-    ax.plot(places, means, color=color, marker="o", label=label)
+    ax.plot(places, means, color=color, linestyle=line_of(number), marker=marker, label=label)
 
 
 def _means(entries: Sequence[Inference], name: str) -> dict[float, float]:

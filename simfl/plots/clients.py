@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from simfl.errors import ScenarioError
-from simfl.plots.groups import looks_of
-from simfl.plots.style import style
+from simfl.plots.groups import Look, looks_of
+from simfl.plots.style import SERVER_STEPS, percent, style
 from simfl.records import Run, read
 from simfl.records.display import show_time
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _MANY = 40
 
 
 def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw which share of its virtual time each client spent computing, communicating, waiting and offline.
+    """Draw which share of its time each client spent computing, communicating, waiting and offline.
 
     The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
     belongs to none of these: a client that has left for good, for example.
@@ -43,7 +44,6 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax: where to draw; new axes by default.
     """
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import PercentFormatter
 
     opened = run if isinstance(run, Run) else read(run)
     clients = opened.clients
@@ -65,8 +65,8 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
                 )  # fmt: skip
             left += widths
         ax.set_xlim(0, 1)
-        ax.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-        ax.set_xlabel(f"share of {show_time(whole)} of virtual time, in total")
+        ax.xaxis.set_major_formatter(percent(decimals=0))
+        ax.set_xlabel(f"share of {show_time(whole)} of {clock_of([opened])}, in total")
         ax.set_ylabel("clients, those that compute most first" if many else "client")
         step = max(1, len(clients) // 20)
         ax.set_yticks([] if many else places[::step], None if many else clients["client"].to_numpy()[::step])
@@ -77,45 +77,76 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw how stale gradients were when they were applied: the share of updates at each staleness, one line per group.
+    """Draw how stale gradients were when they were applied: the share of updates at each staleness, a line per group.
 
-    Staleness counts the updates of all clients between the read that a gradient was taken at and its application. The
-    share is over all runs of a group, on a logarithmic axis; there are at most some sixty bins, and what lies beyond
-    the last of them is in it.
+    Staleness counts what happened between the read that a gradient was taken at and its application: updates of all
+    clients, or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each. The share is over all
+    runs of a group, on a logarithmic axis with some sixty bins at most; a triangle at the right end is the share beyond
+    the last bin.
 
     Args:
         groups: from `open_groups`.
         among: all groups of the study, as in `looks_of`.
-        ax: where to draw; new axes by default.
+        ax: where to draw groups of one kind; new axes by default.
+
+    Returns:
+        The axes, those of the first panel.
+
+    Raises:
+        ScenarioError: `ax` is given, and the groups are of two kinds.
     """
     from matplotlib import pyplot as plt
 
-    found = [np.concatenate([run.updates["staleness"].to_numpy() for run in group.runs.values()]) for group in groups]
-    # The last thousandth would make the rest of the figure narrow; what lies beyond is in the last bin.
-    largest = max((int(np.quantile(values, 0.999)) if len(values) else 0 for values in found), default=0)
+    kinds = {
+        unit: [group for group in groups if (group.algorithm in SERVER_STEPS) == of_server]
+        for unit, of_server in (("updates of all clients", False), ("steps of the server", True))
+    }
+    panels = {unit: part for unit, part in kinds.items() if part}
+    if ax is not None and len(panels) > 1:
+        raise ScenarioError(
+            f"plot_staleness: ax: expected groups whose staleness counts one thing, found {' and '.join(panels)}; "
+            "leave ax out for a panel of each"
+        )
+    looks = {group.label: look for group, look in zip(groups, looks_of(groups, among), strict=True)}
+    with style():
+        size = (6.4 * max(1, len(panels)), 4.0 + 0.2 * len(groups))
+        axes: list[Axes] = (
+            list(plt.subplots(1, max(1, len(panels)), figsize=size, layout="constrained", squeeze=False)[1][0])
+            if ax is None
+            else [ax]
+        )
+        for panel, (unit, part) in zip(axes, panels.items(), strict=False):
+            _draw_staleness(panel, part, [looks[group.label] for group in part], unit)
+    return axes[0]
+
+
+def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], unit: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    each = [np.concatenate([run.updates["staleness"].to_numpy() for run in group.runs.values()]) for group in groups]
+    # The last thousandth would make the rest of the figure narrow.
+    largest = max((int(np.quantile(values, 0.999)) if len(values) else 0 for values in each), default=0)
     width = max(1, math.ceil((largest + 1) / 60))
     edges = np.arange(0, largest + 1 + width, width) - 0.5
-    with style():
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for values, look in zip(found, looks_of(groups, among), strict=True):
-            if not len(values):
-                continue
-            heights = np.histogram(np.minimum(values, edges[-1]), edges)[0] / len(values)
-            mean = f"{look.label} ({values.mean():.3g}, at most {values.max():,})"
-            ax.stairs(heights, edges, color=look.color, linestyle=look.line, linewidth=1.6, label=mean, baseline=None)
-        ax.set_xlabel("staleness (updates of all clients)")
-        ax.set_ylabel("share of updates" if width == 1 else f"share of updates in each bin of {width}")
-        ax.set_yscale("log")  # the few that are very stale are those that matter
-        ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
-        ax.set_xlim(edges[0], edges[-1])
-        ax.set_ylim(top=1.5)
-        if len(groups) <= 2:
-            ax.legend(loc="upper right", title="mean, largest", title_fontsize=9)
-        else:  # too many to lie over the curves
-            ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, title="mean, largest")
-            ax.figure.set_size_inches(9.0, 4.0)  # type: ignore[union-attr]
-    return ax
+    beyond = edges[-1] + 0.03 * (edges[-1] - edges[0])
+    overflow = False
+    for values, look in zip(each, looks, strict=True):
+        if not len(values):
+            continue
+        heights = np.histogram(values, edges)[0] / len(values)
+        label = f"{look.label} ({values.mean():.3g}, at most {values.max():,})"
+        ax.stairs(heights, edges, color=look.color, linestyle=look.line, linewidth=1.6, label=label, baseline=None)
+        if (share := float((values > edges[-1]).mean())) > 0.0:
+            overflow = True
+            ax.plot([beyond], [share], marker=">", markersize=6, color=look.color, clip_on=False)
+    ax.set_xlabel(f"staleness ({unit})" + (f"; ▸: more than {edges[-1]:.0f}" if overflow else ""))
+    ax.set_ylabel("share of updates" if width == 1 else f"share of updates in each bin of {width}")
+    ax.set_yscale("log")  # the few that are very stale are those that matter
+    ax.yaxis.set_major_formatter(lambda value, position: f"{100 * value:g}%")
+    ax.set_xlim(edges[0], beyond if overflow else edges[-1])
+    ax.set_ylim(top=1.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), title="mean, largest", title_fontsize=9, alignment="left")
 
 
 def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "speed", ax: Axes | None = None) -> Axes:
@@ -130,7 +161,6 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
     import networkx as nx
     from matplotlib import pyplot as plt
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.ticker import PercentFormatter
 
     opened = run if isinstance(run, Run) else read(run)
     graph, has_server = _graph(opened)
@@ -162,10 +192,7 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
             norm=norm, edgecolors="#333333", linewidths=0.6, zorder=3, plotnonfinite=True,
         )  # fmt: skip
         if has_server:
-            ax.scatter(
-                places[count][0], places[count][1], s=1.6 * size, marker="s", c="white", edgecolors="#333333", zorder=3
-            )
-            ax.annotate("server", places[count], ha="center", va="center", fontsize=7, zorder=4)
+            ax.annotate("server", places[count], ha="center", va="center", fontsize=7, zorder=4, bbox=box_of_server())
         if count <= 36:
             shades = np.ma.filled(dots.norm(values), 1.0)
             for k in range(count):
@@ -184,7 +211,7 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
         bar.set_label(label)
         bar.outline.set_visible(False)
         if color == "accuracy":
-            bar.ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
+            bar.ax.yaxis.set_major_formatter(percent())
         elif wide:
             from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -194,6 +221,11 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
         ax.set_aspect("equal")
         ax.axis("off")
     return ax
+
+
+def box_of_server(width: float = 0.6) -> dict[str, Any]:
+    """Return the box around the word `server`, as wide as the word; `width` is that of its line."""
+    return {"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "#333333", "linewidth": width}
 
 
 def _graph(run: Run) -> tuple[nx.Graph[int], bool]:

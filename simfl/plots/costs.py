@@ -11,8 +11,8 @@ import numpy as np
 from simfl.errors import ScenarioError
 from simfl.plots.curves import scale_of, with_unit
 from simfl.plots.groups import looks_of
-from simfl.plots.style import style
-from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of
+from simfl.plots.style import ROUNDS, percent, style
+from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of, target_in
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ def plot_costs(
     groups: Sequence[Group],
     columns: Sequence[str] = ("rounds", "bytes_sent"),
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     table: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw what every group needed until a test accuracy, one panel per cost, with 95% intervals over seeds.
+    """Draw what every group needed until a target, one panel per cost, with 95% intervals over seeds.
 
     Fewer than four seeds are drawn as points instead: an interval from so few would say little.
 
     Args:
         groups: from `open_groups`.
-        columns: some of `COSTS`.
-        target: the accuracy; by default the best that every run reached.
+        columns: some of `COSTS`; an algorithm without rounds has no bar of them.
+        target: an accuracy, or as `as_target` reads it; by default the best accuracy that every run reached.
         table: what `compare_groups` said of these groups, if it has been asked already.
 
     Returns:
@@ -45,7 +45,7 @@ def plot_costs(
     from matplotlib.ticker import EngFormatter
 
     table = compare_groups(groups, target) if table is None else table
-    wanted = float(table["target"].iloc[0])
+    wanted = target_in(table)
     looks = looks_of(groups)
     places = np.arange(len(groups))
     seeds = [[cost_of_accuracy(run, wanted) for run in group.good.values()] for group in groups]
@@ -56,6 +56,8 @@ def plot_costs(
         )  # fmt: skip
         for ax, column in zip(axes[0], columns, strict=True):
             means = table[f"to_target_{column}"].to_numpy(float)
+            without = [column == "rounds" and group.algorithm not in ROUNDS for group in groups]
+            means = np.where(without, math.nan, means)
             halves = (table[f"to_target_{column}_high"] - table[f"to_target_{column}_low"]).to_numpy(float) / 2
             largest = float(np.nanmax(means)) if np.isfinite(means).any() else 0.0
             scale = scale_of(column, largest)
@@ -70,9 +72,10 @@ def plot_costs(
                 means[known] / scale.divisor, places[known], xerr=halves[known] / scale.divisor, fmt="none",
                 ecolor="#222222", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
-            for place, mean in zip(places, means, strict=True):
+            for place, mean, lacks in zip(places, means, without, strict=True):
                 if math.isnan(mean):
-                    ax.text(0.0, float(place), " not reached by every run", va="center", fontsize=8, color="#666666")
+                    why = " has no rounds" if lacks else " not reached by every run"
+                    ax.text(0.0, float(place), why, va="center", fontsize=8, color="#666666")
             ax.set_xlabel(with_unit(COSTS[column], scale))
             furthest = [max((cost[column] for cost in costs), default=math.nan) for costs in seeds]
             reach = np.where(known, means + np.nan_to_num(halves), np.where(np.isfinite(means), furthest, math.nan))
@@ -83,7 +86,7 @@ def plot_costs(
             ax.locator_params(axis="x", nbins=5)
         axes[0][0].set_yticks(places, [look.label for look in looks])
         axes[0][0].set_ylim(len(groups) - 0.5, -0.5)  # also where a row has no bar: its words need the room
-        figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to a test accuracy of {wanted:.1%}")
+        figure.suptitle("no accuracy to be reached" if math.isnan(wanted) else f"to {wanted.words}")
     return figure
 
 
@@ -107,7 +110,6 @@ def plot_heatmap(
         ax: where to draw; new axes by default.
     """
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import PercentFormatter
 
     for axis in (x, y):
         if any(axis not in group.settings for group in groups):
@@ -142,7 +144,7 @@ def plot_heatmap(
         ax.set_ylabel(y.replace("_", " "))
         ax.grid(visible=False)
         ax.spines[:].set_visible(False)
-        bar: Any = plt.colorbar(image, ax=ax, format=PercentFormatter(xmax=1) if share else None)
+        bar: Any = plt.colorbar(image, ax=ax, format=percent() if share else None)
         bar.set_label(measure.replace("_", " ") + (" (numbers in %)" if share else ""))
         bar.outline.set_visible(False)
     return ax

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, ScenarioError, nearest
-from simfl.plots.style import LINE_STYLES, color_of, name_of, style
-from simfl.records import Run, read
+from simfl.plots.style import ROUNDS, color_of, line_of, marker_of, name_of, percent, style
+from simfl.records import Run, folders_of, read
 from simfl.records.claims import RELATIONS
-from simfl.records.display import Scale, scale_bytes, scale_time
-from simfl.records.sweeps import is_sweep, open_groups
+from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, scale_time, show_number, show_range
+from simfl.records.results import clock_of
+from simfl.records.sweeps import Sweep, is_sweep, open_groups
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
@@ -32,39 +33,6 @@ X_AXES = {
 }
 """Word -> (column of metrics, label)."""
 
-Y_AXES = {
-    "time_s": "virtual time",
-    "updates": "updates",
-    "epochs": "epochs",
-    "rounds": "rounds",
-    "train_loss": "training loss",
-    "test_loss": "test loss",
-    "test_accuracy": "test accuracy",
-    "consensus_distance": "consensus distance",
-    "bytes_sent": "data sent by all clients",
-    "messages": "messages",
-    "epsilon": "largest ε over clients",
-    "wall_s": "wall time",
-    "gradient_norm": "norm of the mean gradient, as clipped",
-    "clipped_share": "share of gradients that are clipped",
-    "clipping_norm": "clipping norm",
-    "macro_f1": "macro F1",
-    "balanced_accuracy": "balanced accuracy",
-    "auc": "area under the ROC curve",
-    "worst_decile": "accuracy on own data, worst tenth of clients",
-    "worst_decile_models": "accuracy of own models, worst tenth of clients",
-    "mae": "mean absolute error",
-    "rmse": "root mean square error",
-    "r2": "R²",
-}
-"""Column of metrics -> label."""
-
-
-def measure_label(y: str) -> str:
-    """Return the label of a column of metrics; those of a user's own model are called what they are."""
-    return Y_AXES.get(y, y.replace("_", " "))
-
-
 BOUND = "largest ε over clients, before the end an upper bound"
 """Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""
 
@@ -73,7 +41,7 @@ PNG_DPI = 200
 
 
 def plot(
-    runs: Run | str | Path | Sequence[Run | str | Path],
+    runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
     x: str = "time",
     y: str = "test_accuracy",
     ax: Axes | None = None,
@@ -81,11 +49,11 @@ def plot(
 ) -> Axes:
     """Draw one curve per run.
 
-    An algorithm has the same colour in every figure; several runs of one algorithm differ in the style of the line.
+    An algorithm has the same colour in every figure; the curves of a figure differ in the style of the line.
 
     Args:
-        runs: one or several runs, or their folders; with the folder of a sweep among them, the means of groups of runs
-            are drawn, as `plot_groups` does.
+        runs: one or several runs, or their folders; with a sweep among them, the means of groups of runs are drawn, as
+            `plot_groups` does.
         x: one of `X_AXES`.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
@@ -94,13 +62,13 @@ def plot(
     Returns:
         The axes, to be changed further or given to `save`.
     """
-    given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
-    folders = [run.folder if isinstance(run, Run) else Path(run) for run in given]
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
+    folders = folders_of(given)
     if labels is None and any(is_sweep(folder) for folder in folders):
         from simfl.plots.groups import plot_groups  # which is made of what is here
 
         return plot_groups(open_groups(folders)[0], x, y, ax=ax)
-    opened = [run if isinstance(run, Run) else read(run) for run in given]
+    opened = [one if isinstance(one, Run) else read(folder) for one, folder in zip(given, folders, strict=True)]
     if not opened:
         raise ScenarioError("plot: expected at least one run, found none")
     if x not in X_AXES:
@@ -110,35 +78,36 @@ def plot(
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")
     column, x_label = X_AXES[x]
     frames = [run.metrics for run in opened]
+    x_label = clock_of(opened) if column == "time_s" else x_label
     x_scale = scale_of(column, max((_largest(frame[column]) for frame in frames), default=0.0))
     y_scale = scale_of(y, max((_largest(frame[y]) for frame in frames), default=0.0))
-    seen: Counter[str] = Counter()
     with style():
         if ax is None:
             from matplotlib import pyplot as plt
 
             _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for run, frame, label in zip(opened, frames, labels or label_runs(opened), strict=True):
-            position = seen[run.algorithm]
-            seen[run.algorithm] += 1
+        named = zip(opened, frames, labels or label_runs(opened), strict=True)
+        for position, (run, frame, label) in enumerate(named):
             ax.plot(
                 frame[column] / x_scale.divisor,
                 frame[y] / y_scale.divisor,
                 color=color_of(run.algorithm),
-                linestyle=LINE_STYLES[position % len(LINE_STYLES)],
-                marker="o" if len(frame) == 1 else None,
+                linestyle=line_of(position),
+                marker="o" if len(frame) == 1 else marker_of(position),
+                markevery=0.1 if len(frame) > 1 else None,
                 label=label + (" (not certified)" if y == "epsilon" and frame[y].isna().all() else ""),
             )
-        ax.set_xlabel(describe_epsilon(opened) if column == "epsilon" else with_unit(x_label, x_scale))
-        ax.set_ylabel(describe_epsilon(opened) if y == "epsilon" else with_unit(measure_label(y), y_scale))
+        ax.set_xlabel(axis_label(column, x_label, x_scale, opened))
+        ax.set_ylabel(axis_label(y, measure_label(y), y_scale, opened))
         arrange(ax, y, [frame[y].dropna() for frame in frames])
     return ax
 
 
-def thumbnail(run: Run) -> bytes:
+def thumbnail(run: Run | str | Path) -> bytes:
     """Return a small figure of a run as PNG: its test accuracy, or its loss where there is none, over virtual time."""
     from matplotlib.figure import Figure
 
+    run = run if isinstance(run, Run) else read(run)
     with style():
         figure = Figure(figsize=(4.0, 2.4), layout="constrained")
         undefined = bool(run.metrics["test_accuracy"].isna().all())
@@ -149,24 +118,29 @@ def thumbnail(run: Run) -> bytes:
 
 
 def check_y(y: str, runs: Iterable[Run]) -> None:
-    """Refuse what is no column of metrics, and runs that lack one which is only there where it was asked for."""
+    """Reject a column of metrics that a run does not have, and name the columns that all of the runs have."""
     opened = list(runs)
-    known = dict.fromkeys([*Y_AXES, *(name for run in opened for name in run.measures)])
-    if y not in known:
-        raise ScenarioError(f"plot: y: expected one of {', '.join(known)}, found {y!r}{nearest(y, known)}")
+    shared = (
+        [name for name in opened[0].metrics.columns if all(name in run.metrics for run in opened)] if opened else []
+    )
+    if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
+        raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
     for run in opened:
         if y not in run.metrics.columns:
             how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
             how = how if y in Y_AXES else "its model has no such metric"
-            raise DataError(f"{run.folder}: this run measured no {measure_label(y)}; {how}")
+            raise DataError(
+                f"{run.folder}: this run measured no {measure_label(y)}; {how}, or choose one of {', '.join(shared)}"
+            )
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """Name runs by their algorithm, and by no more of noise, scenario, seed and folder than tells them apart."""
+    """Name runs by their algorithm, and by no more of noise, kind, scenario, seed and folder than tells them apart."""
     parts = [
         (
             name_of(run.algorithm, run.privacy is not None),
             describe_noise(run),
+            "live" if run.is_live else "simulated",
             run.name,
             f"seed {run.manifest.seed}",
             f"run {run.folder.name}",
@@ -224,19 +198,13 @@ def describe_noise(run: Run) -> str:
     privacy = run.privacy
     if privacy is None:
         return ""
-    if privacy.get("mechanism") == "gaussian_unclipped":
-        return f"noise {privacy.get('noise_std'):g}, unclipped"
-    parts = []
-    for name, letter, unit in (
-        ("noise_multiplier", "z", ""),
-        ("epsilon_per_release", "ε", " per release"),
-        ("clipping_norm", "C", ""),
-    ):
-        value = privacy.get(name)
-        if isinstance(value, list):
-            parts.append(f"{letter} = {min(value):g} to {max(value):g}{unit}")
-        elif value is not None:
-            parts.append(f"{letter} = {value:g}{unit}")
+    noise = run.noise
+    if "noise_std" in noise:
+        return f"noise {show_range(*noise['noise_std'])}, unclipped"
+    letters = {"noise_multiplier": ("z", ""), "epsilon_per_release": ("ε", " per release")}
+    parts = [f"{letters[name][0]} = {show_range(*ends)}{letters[name][1]}" for name, ends in noise.items()]
+    if privacy.get("clipping_norm") is not None:
+        parts.append(f"C = {show_number(privacy['clipping_norm'])}")
     return ", ".join(parts)
 
 
@@ -263,6 +231,15 @@ def _largest(values: Any) -> float:
     return largest if math.isfinite(largest) else 0.0
 
 
+def axis_label(column: str, label: str, scale: Scale, runs: Sequence[Run]) -> str:
+    """Return the label of an axis of a column of metrics of runs."""
+    if column == "epsilon":
+        return describe_epsilon(runs)
+    if column == "rounds" and any(run.algorithm not in ROUNDS for run in runs):
+        return f"{label} (without rounds: updates per client)"
+    return with_unit(label, scale)
+
+
 def with_unit(label: str, scale: Scale) -> str:
     """Return the label of an axis."""
     return f"{label} ({scale.unit})" if scale.unit else label
@@ -276,21 +253,21 @@ def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
 
 def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
     """Set limits, ticks and the legend."""
-    from matplotlib.ticker import EngFormatter, PercentFormatter
+    from matplotlib.ticker import EngFormatter
 
     ax.margins(x=0.01)
     ax.set_xlim(left=0)
     if y == "test_accuracy":
         ax.set_ylim(_floor_of_accuracy(curves), 1.005)
-        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        ax.yaxis.set_major_formatter(percent(decimals=0))
     for axis, is_count in (
-        (ax.xaxis, ax.get_xlabel() in {"updates", "rounds"}),
+        (ax.xaxis, ax.get_xlabel().split(" (")[0] in {"updates", "rounds"}),
         (ax.yaxis, y in {"updates", "messages"}),
     ):
         if is_count:
             axis.set_major_formatter(EngFormatter(sep=""))
     if all(curve.empty for curve in curves):
-        what = "certified ε" if y == "epsilon" else measure_label(y)
+        what = "ε" if y == "epsilon" else measure_label(y)
         ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])
     ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.plots.curves import X_AXES, arrange, check_y, describe_epsilon, measure_label, scale_of, with_unit
-from simfl.plots.style import LINE_STYLES, color_of, name_of, shade, style
+from simfl.plots.curves import X_AXES, arrange, axis_label, check_y, scale_of
+from simfl.plots.style import color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
+from simfl.records.display import measure_label
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group
+from simfl.records.targets import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +32,9 @@ Interpolation = Literal["linear", "step"]
 
 POINTS = 200
 """Places of the common grid."""
+
+ROUNDING = 1e-5
+"""Share of the largest consensus distance below which one is rounding: models that are averaged are equal then."""
 
 _LOWEST_SHADE = 0.5
 
@@ -54,10 +60,11 @@ class Band:
 
 @dataclass(frozen=True)
 class Look:
-    """How a group is drawn: its algorithm's colour, in a shade and a style of line of its own."""
+    """How a group is drawn: its algorithm's colour, in a shade, a style of line and a marker of its own."""
 
     color: str
     line: Any
+    marker: str | None
     label: str
 
 
@@ -75,8 +82,10 @@ def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear
 
     curves = []
     for run in group.good.values():
-        frame = run.metrics[[x, y]].dropna()
-        frame = frame[frame[y] > 0] if y == "consensus_distance" else frame
+        frame = run.metrics
+        if y == "consensus_distance":  # a zero, and rounding about it, has no place on a logarithmic axis
+            frame = frame[frame[y] > ROUNDING * frame[y].max()]
+        frame = frame[[x, y]].dropna()
         frame = frame.drop_duplicates(x, keep="last").sort_values(x)
         if len(frame):
             curves.append((frame[x].to_numpy(float), frame[y].to_numpy(float)))
@@ -105,7 +114,7 @@ def _at(
 
 
 def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> list[Look]:
-    """Return how each group is drawn: algorithms differ in colour, groups of one colour in shade and style of line.
+    """Return how each group is drawn: all differ in style of line, algorithms in color, groups of one in shade.
 
     Args:
         groups: those that are drawn.
@@ -117,11 +126,11 @@ def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> l
     colors = [color_of(group.algorithm) for group in groups]
     totals, seen = Counter(colors), Counter[str]()
     looks = []
-    for group, color in zip(groups, colors, strict=True):
-        position, total = seen[color], totals[color]
+    for position, (group, color) in enumerate(zip(groups, colors, strict=True)):
+        like, total = seen[color], totals[color]
         seen[color] += 1
-        strength = 1.0 - (1.0 - _LOWEST_SHADE) * position / max(1, total - 1) if total > 1 else 1.0
-        looks.append(Look(shade(color, strength), LINE_STYLES[position % len(LINE_STYLES)], label_of(group)))
+        strength = 1.0 - (1.0 - _LOWEST_SHADE) * like / max(1, total - 1) if total > 1 else 1.0
+        looks.append(Look(shade(color, strength), line_of(position), marker_of(position), label_of(group)))
     return looks
 
 
@@ -150,7 +159,7 @@ def plot_groups(
         x: one of `X_AXES`.
         y: a column of the metrics table; consensus distances are drawn on a logarithmic axis.
         interpolation: between evaluations, as `average` says.
-        target: an accuracy to be marked.
+        target: an accuracy, or a `Target` of another metric, to be marked.
         among: all groups of the study, as in `looks_of`.
         ax: where to draw; new axes by default.
 
@@ -163,12 +172,15 @@ def plot_groups(
     check_y(y, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
     if y == "consensus_distance":  # where there is one model, it is zero and has no place on a logarithmic axis
-        groups = [g for g in groups if any((run.metrics[y] > 0).any() for run in g.good.values())] or groups
+        largest = {group.label: _largest(group, y) for group in groups}
+        least = ROUNDING * max(largest.values(), default=0.0)
+        groups = [group for group in groups if largest[group.label] > least] or groups
     bands = [average(group, column, y, interpolation) for group in groups]
     known = [band for band in bands if band is not None]
     x_scale = scale_of(column, max((float(band.x[-1]) for band in known), default=0.0))
     y_scale = scale_of(y, max((float(np.nanmax(band.mean)) for band in known), default=0.0))
     runs = [run for group in groups for run in group.runs.values()]
+    x_label = clock_of(runs) if column == "time_s" else x_label
     with style():
         if ax is None:
             from matplotlib import pyplot as plt
@@ -189,14 +201,18 @@ def plot_groups(
             drawn = "steps-post" if interpolation == "step" else "default"
             ax.plot(
                 places, band.mean / y_scale.divisor, color=look.color, linestyle=look.line, label=look.label,
-                drawstyle=drawn,
+                drawstyle=drawn, marker=look.marker, markevery=0.1,
             )  # fmt: skip
-        ax.set_xlabel(describe_epsilon(runs) if column == "epsilon" else with_unit(x_label, x_scale))
-        ax.set_ylabel(describe_epsilon(runs) if y == "epsilon" else with_unit(measure_label(y), y_scale))
-        if target is not None and y == "test_accuracy" and math.isfinite(target):
+        ax.set_xlabel(axis_label(column, x_label, x_scale, runs))
+        ax.set_ylabel(axis_label(y, measure_label(y), y_scale, runs))
+        if target is not None and y == getattr(target, "metric", ACCURACY) and math.isfinite(target):
             ax.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1.5)
         _finish(ax, y, known)
     return ax
+
+
+def _largest(group: Group, y: str) -> float:
+    return max((float(run.metrics[y].max()) for run in group.good.values()), default=0.0)
 
 
 def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
@@ -213,7 +229,7 @@ def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
             ax.set_yscale("log")
             ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
             ax.yaxis.set_minor_formatter(lambda value, position: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-            ax.set_ylim(bottom=max(min(positive) / 2, max(float(band.mean.max()) for band in bands) * 1e-5))
+            ax.set_ylim(bottom=min(positive) / 1.5)
     handles = ax.get_legend_handles_labels()[0]
     if len(handles) > 6:  # too many to lie over the curves
         ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfl.plots.clients import layout
+from simfl.plots.clients import box_of_server, layout
 from simfl.plots.style import PALETTE, style
 from simfl.records.display import scale_time
 
@@ -158,11 +158,18 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
             dots = _dots(ax, places, finite, s=size, c=shades, cmap=_colors(), norm=norm)
             bare = [number for number, client in enumerate(clients) if values.get(client) == math.inf]
             _dots(ax, places, bare, s=size, c=_INFINITE, label="seen without noise (ε = ∞)")
-            rest = [number for number in numbers.values() if number not in {*finite, *bare, *watching}]
+            named = {numbers[name] for name in servers}
+            for name in servers:
+                box = box_of_server(1.6 if numbers[name] in watching else 0.6)
+                ax.annotate(name, places[numbers[name]], ha="center", va="center", fontsize=7, zorder=5, bbox=box)
+            seeing = [number for number in watching if number not in named]
+            rest = [number for number in numbers.values() if number not in {*finite, *bare, *watching, *named}]
             _dots(ax, places, rest, s=1.4 * size, c="white", marker="s")
-            _dots(ax, places, watching, s=2.2 * size, c="white", marker="*" if count > _MOST_NAMES else "h", lw=1.6)
+            _dots(ax, places, seeing, s=2.2 * size, c="white", marker="*" if count > _MOST_NAMES else "h", lw=1.6)
             if count <= _MOST_NAMES:
                 for name, number in numbers.items():
+                    if number in named:
+                        continue
                     value = values.get(clients[number], math.nan) if number < len(clients) else math.nan
                     ink = _ink(norm, value) if math.isfinite(value) else "black"
                     ax.annotate(
@@ -170,7 +177,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
                         places[number],
                         ha="center",
                         va="center",
-                        fontsize=7 if name.isdigit() else 5,
+                        fontsize=7,
                         zorder=5,
                         color=ink,
                     )

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simfl.plots.style import PALETTE, style
+from simfl.plots.style import PALETTE, line_of, style
 from simfl.records import Run, read
 from simfl.records.claims import RELATIONS, VIEWS, Check
 from simfl.records.display import scale_time, show_count, show_range
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: So many clients are told apart by colour; more are drawn as one bundle.
 _FEW = 8
 _GROUPS = 5
+HATCHES = ("", "///", "...", "\\\\\\", "xxx")
 
 
 def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
@@ -44,6 +45,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
                 own["epsilon"].clip(upper=last[client]),
                 color=PALETTE[position % len(PALETTE)] if few else PALETTE[0],
                 alpha=1.0 if few else max(0.15, 8 / len(clients)),
+                linestyle=line_of(position) if few else "-",
                 linewidth=1.4 if few else 0.9,
                 label=f"client {client}" if few else (f"each of {len(clients)} clients" if position == 0 else None),
             )
@@ -86,7 +88,8 @@ def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
         height = 0.8 / len(series)
         for position, (name, values) in enumerate(series.items()):
             places = [row + (position - (len(series) - 1) / 2) * height for row in range(len(findings))]
-            ax.barh(places, values, height=0.9 * height, color=colors[name], label=name)
+            hatch = HATCHES[position]
+            ax.barh(places, values, 0.9 * height, color=colors[name], label=name, hatch=hatch, edgecolor="white")
             for place, value in zip(places, values, strict=True):
                 shown = f" {value:.3g}" if math.isfinite(value) else " none"
                 ax.text(value if math.isfinite(value) else 0.0, place, shown, va="center", fontsize=8)

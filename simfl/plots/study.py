@@ -13,6 +13,8 @@ from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
 from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.curves import save_and_close
 from simfl.plots.groups import plot_groups
+from simfl.plots.style import ROUNDS
+from simfl.records.comparison import target_in
 from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def draw_study(
     """Draw whatever the runs allow, and return the paths.
 
     Curves of `y` (and, beside an accuracy, of the training loss) against each of `axes`, epochs and bytes; against
-    epsilon where it is certified; the consensus distance; rounds and bytes to the target; a heat map for two settings
+    epsilon where it is certified; the consensus distance; time, rounds (updates, where an
+    algorithm has no rounds) and bytes to the target; a heat map for two settings
     of several values each; staleness; and for the first run of each group where clients' time went and its graph.
 
     Args:
@@ -43,7 +46,7 @@ def draw_study(
         endings: png, pdf, svg.
     """
     written: list[Path] = []
-    target = float(table["target"].iloc[0])
+    target = target_in(table)
 
     def keep(figure: Any, name: str) -> None:
         written.extend(save_and_close(figure, *(out / f"{name}.{ending}" for ending in endings)))
@@ -61,7 +64,8 @@ def draw_study(
             keep(plot_groups(drawn, x, "train_loss", among=groups), f"train_loss-by-{x}")
     if any((run.metrics["consensus_distance"] > 0).any() for run in runs):
         keep(plot_groups(groups, axes[0], "consensus_distance"), f"consensus_distance-by-{axes[0]}")
-    costs = [name for name in ("time_s", "rounds", "bytes_sent") if table[f"to_target_{name}"].max() > 0]
+    steps = "rounds" if all(group.algorithm in ROUNDS for group in groups) else "updates"
+    costs = [name for name in ("time_s", steps, "bytes_sent") if table[f"to_target_{name}"].max() > 0]
     if costs:
         keep(plot_costs(groups, costs, table=table), "costs")
     for name, part, x, y_setting in _maps(groups):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterator
+from typing import Any
 
 # Okabe and Ito 2008, "Color universal design", https://jfly.uni-koeln.de/color/. Yellow is left out: too pale on white.
 _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -67,8 +69,17 @@ NAMES = {
 }
 """What papers call the algorithms."""
 
-LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
-"""Told apart by these: several runs of one algorithm, which share its colour."""
+ROUNDS = ("sync_sgd", "decentralized_sgd", "sgp", "fedavg", "fedprox", "fedbuff", "async_fl")
+"""Algorithms that have rounds; for all others the column `rounds` holds updates per client on average."""
+
+SERVER_STEPS = ("fedbuff", "async_fl")
+"""Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients."""
+
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))
+"""The curves of one figure differ in these, so that it can be read in grey."""
+
+MARKERS = (None, "o", "s", "^", "D", "v")
+"""More curves than there are line styles differ in these."""
 
 _RC = {
     "font.family": "sans-serif",
@@ -95,6 +106,7 @@ _RC = {
     "legend.fontsize": 9,
     "figure.dpi": 110,
     "pdf.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text: it can be searched, and edited
     "svg.hashsalt": "simfl",
 }
 
@@ -104,6 +116,27 @@ def color_of(algorithm: str) -> str:
     if algorithm in COLORS:
         return COLORS[algorithm]
     return _OTHERS[hashlib.blake2b(algorithm.encode(), digest_size=1).digest()[0] % len(_OTHERS)]
+
+
+def line_of(position: int) -> Any:
+    """Return the style of line of the n-th curve of a figure."""
+    return LINE_STYLES[position % len(LINE_STYLES)]
+
+
+def marker_of(position: int) -> str | None:
+    """Return the marker of the n-th curve of a figure; None for the first ones."""
+    return MARKERS[position // len(LINE_STYLES) % len(MARKERS)]
+
+
+def percent(decimals: int | None = None) -> Any:
+    """Return what writes shares on an axis as percentages, and a zero without a sign."""
+    from matplotlib.ticker import PercentFormatter
+
+    class Percent(PercentFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return re.sub(r"^[-\u2212](?=0(\.0*)?%$)", "", super().__call__(x, pos))
+
+    return Percent(xmax=1, decimals=decimals)
 
 
 def shade(color: str, strength: float) -> str:

@@ -265,7 +265,7 @@ class InTimeLedger(Ledger):
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon, exact, float [K]; NaN if not certified."""
-        if not self.certifies(releases):
+        if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
         found = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}

@@ -12,8 +12,8 @@ Views:
 - `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
   client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
   max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which
-  nobody can check from a scenario. It is reported because papers assume it, and every statement says so. A client's
-  own transcript tells no less, so that no client's epsilon is larger than in the other view.
+  nobody can check from a scenario. It is reported because papers assume it, and every statement says so; it is not
+  certified. A client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
 
 Shuffled data is accounted by passes: in every pass an example is in one batch, and nobody counts on not knowing in
 which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
@@ -167,9 +167,14 @@ class Ledger:
         return refusal(sampling, self.terms.neighbors, on_grid)
 
     @property
-    def certified(self) -> bool:
-        """Whether an epsilon holds for this run."""
+    def accounted(self) -> bool:
+        """Whether there is an epsilon under the terms, and what these suppose."""
         return self._refusal is None
+
+    @property
+    def certified(self) -> bool:
+        """Whether an epsilon holds whatever the clients' data are: not where the view supposes that they are alike."""
+        return self.accounted and not self._hides(None)
 
     @property
     def statement(self) -> str:
@@ -229,14 +234,18 @@ class Ledger:
         return batch if self.terms.amplification else f"{batch}, no amplification by sampling"
 
     def certifies(self, releases: Releases) -> bool:
-        """Whether an epsilon holds for these releases."""
+        """Whether an epsilon holds for these releases, whatever the clients' data are."""
         return self.certified and releases.refusal is None
+
+    def accounts_for(self, releases: Releases) -> bool:
+        """Whether there is an epsilon of these releases under the terms, and what these suppose."""
+        return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
         """One line that says what the epsilon of these releases means, or why there is none."""
-        if self.certified and releases.refusal is not None:
+        if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
-        uncounted = self.terms.uncounted if self.certified else None
+        uncounted = self.terms.uncounted if self.accounted else None
         return self.statement if uncounted is None else f"{self.statement}; not counting {uncounted}"
 
     # -- what was released ---------------------------------------------------------------------
@@ -376,17 +385,27 @@ class Ledger:
         epsilons = renyi_to_epsilon(self._table.orders, total, self.delta, drift)
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
-    def epsilon_of_views(self, views: Sequence[tuple[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
+    def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
         """Return epsilon of releases whose noise is not the clients' own, by the Renyi accountant at integer orders.
 
         Args:
-            views: (client, {(batch size, level): count}) each, as if this were all that somebody saw of the client.
+            views: {client: {(batch size, level): count}} each, the releases of all that hold an example.
         """
         other = copy.copy(self)
         other._table = self._views
-        compositions = [self._composition(int(self.sizes[client]), kinds) for client, kinds in views]
+        compositions = [
+            tuple(part for client, kinds in view.items() for part in self._composition(int(self.sizes[client]), kinds))
+            for view in views
+        ]
         found = other._renyi(compositions)
         return np.array([found[composition] for composition in compositions])
+
+    def epsilon_of_all(self, releases: Releases) -> float:
+        """Return epsilon of an example that every client holds, by the Renyi accountant; NaN if not certified."""
+        if not self.certifies(releases):
+            return math.nan
+        whole = tuple(part for one in self.compositions(releases, "local_transcript") for part in one)
+        return self._renyi([whole])[whole]
 
     def _tight(self, composition: Composition) -> float:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)
@@ -396,7 +415,7 @@ class Ledger:
 
         Of clients whose releases are of one kind, only the one with most of them is looked at.
         """
-        if not self.certifies(releases):
+        if not self.accounts_for(releases):
             return math.nan
         if self.terms.view == "local_transcript" and not releases.others and not self.by_passes:
             most: dict[tuple[int, float], int] = {}
@@ -426,7 +445,7 @@ class Ledger:
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""
-        if not self.certifies(releases):
+        if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         if self.terms.accountant == "pld":
@@ -443,7 +462,7 @@ class Ledger:
         releases differ from one another counts as if all of them were as dear as their dearest there, and one in
         between has the epsilon of the next larger number, if these are smaller than its own by Renyi divergence.
         """
-        if not self.certifies(releases):
+        if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         distinct = list(dict.fromkeys(compositions))

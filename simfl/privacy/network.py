@@ -21,7 +21,8 @@ repeats what u said gives v up to Delta/sigma. So there are two numbers:
 - `published`: of the view alone, as papers on gossip compute it. It takes gradients as fixed, and may be too small.
 
 Under Poisson sampling, or batches of fixed size, an example is in each mini-batch by chance, and mu counts as if it
-were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases.
+were in all. `View.precisions` makes noise levels of single releases of M, for an accountant of sampled releases: this
+is proved of `pairwise` only. Where several clients hold an example, P holds gradients of all of them.
 
 Both are at most the local mu, of an observer who sees each of u's gradients by itself: where every gradient has a noise
 of its own, M <= S^-2 with S their standard deviations, and the smaller of the two sums counts.
@@ -39,9 +40,12 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-#: A row that others make up but for so much of its norm says nothing more. What is sent are 32-bit numbers, whose last
-#: bit is 6e-8 of them; the forms are of 64-bit numbers.
+#: A row that others make up but for so much of its norm says nothing more, to an attack on 32-bit numbers, whose last
+#: bit is 6e-8 of them.
 DEPENDENT = 1e-12
+#: The same in a view that is accounted for: what rounding leaves of a row that others make up. A direction that this
+#: takes for none is found by its exact rank (`simfl.accounts.network.Network.resolved`).
+UNRESOLVED = 1e-14
 #: What is taken for rounding where exact arithmetic would give 0 or 1.
 ROUNDING = 1e-8
 
@@ -75,7 +79,9 @@ class View:
         #: Which gradients it sees something of without noise; bool [n].
         self.exposed: NDArray[np.bool_] = np.any(a[bare] != 0.0, axis=0)
         a, b = (one[~bare] / size[~bare, None] for one in (a, b))
-        _, triangle, order, rank = _decomposed(b)
+        _, triangle, order, rank = _decomposed(b, UNRESOLVED)
+        #: Of B, as far as rounding shows it.
+        self.rank = rank
         first, rest = order[:rank], order[rank:]
         #: W, f64 [rank, n].
         self.whitened: Matrix = scipy.linalg.solve_triangular(triangle[:rank, :rank], a[first], trans="T")
@@ -93,7 +99,8 @@ class View:
         view = cls.__new__(cls)
         heard = np.any(a != 0.0, axis=0)
         rows, _ = _different(a[:, heard] * std[heard], a[:, :0])
-        basis = row_space(rows)
+        basis = row_space(rows, UNRESOLVED)
+        view.rank = len(basis)
         view.exposed = np.zeros(a.shape[1], dtype=bool)
         view.whitened, view.std = np.zeros((len(basis), a.shape[1]), order="F"), std
         view.whitened[:, heard] = basis / std[heard]
@@ -105,7 +112,7 @@ class View:
         view = cls.__new__(cls)
         view.exposed = std == 0.0
         view.std = np.where(view.exposed, np.inf, std)
-        view.whitened = np.diag(1.0 / view.std)
+        view.whitened, view.rank = np.diag(1.0 / view.std), len(std)
         return view
 
     def m(self, columns: NDArray[np.int64] | slice = slice(None)) -> Matrix:
@@ -129,13 +136,46 @@ class View:
         if np.any(self.exposed[columns] & (deltas > 0.0)):
             return math.inf
         weighed = self.m(columns) * np.outer(deltas, deltas)
-        squared = _largest(np.abs(weighed), passes)
+        squared = _largest(np.abs(weighed), passes, passes)
         # Where contributions may point anywhere, entries of different signs cannot all count in full.
         if self.std is not None:
-            squared = min(squared, _largest(np.diag((deltas / self.std[columns]) ** 2), passes))
+            squared = min(squared, _largest(np.diag((deltas / self.std[columns]) ** 2), passes, passes))
         elif passes is None:
             squared = min(squared, len(columns) * float(np.linalg.eigvalsh(weighed)[-1]))
         return math.sqrt(squared)
+
+    def mus_of_holders(
+        self,
+        columns: Sequence[NDArray[np.int64]],
+        deltas: Matrix,
+        passes: Sequence[Sequence[NDArray[np.int64]] | None],
+        holders: NDArray[np.bool_],
+    ) -> Matrix:
+        """Return mu of each client where several clients hold an example: the largest of its examples, f64 [K].
+
+        Args:
+            columns: the gradients of each client.
+            deltas: by how much an example changes each gradient at most, [n].
+            passes: of each client, as in `mu`.
+            holders: the sets of clients that hold one example, [s, K].
+        """
+        clients, held = range(len(columns)), holders.astype(np.float64)
+        between = np.zeros((len(columns), len(columns)))
+        for one in clients:
+            mine = columns[one]
+            for other in range(one + 1):
+                its = columns[other]
+                weighed = np.abs(self.whitened[:, mine].T @ self.whitened[:, its]) * np.outer(deltas[mine], deltas[its])
+                between[one, other] = between[other, one] = _largest(weighed, passes[one], passes[other])
+        squared = ((held @ between) * held).sum(axis=1)
+        if self.std is not None:
+            alone = [np.diag((deltas[own] / self.std[own]) ** 2) for own in columns]
+            local = np.array([_largest(alone[one], passes[one], passes[one]) for one in clients])
+            squared = np.minimum(squared, held @ local)
+        bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
+        squared[holders[:, bare].any(axis=1)] = math.inf
+        found: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
+        return found
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
         """Return d with M <= diag(d) for some gradients, f64 [k]; infinite for what is seen without noise.
@@ -149,27 +189,61 @@ class View:
         return np.where(self.exposed[columns], np.inf, sums)
 
 
-def _largest(weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None) -> float:
-    """Return the largest sum of entries i, j over sets with one member of each pass; over all without passes."""
-    if passes is None:
+def _largest(
+    weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None, others: Sequence[NDArray[np.int64]] | None
+) -> float:
+    """Return the largest sum of entries i, j, one i of each of `passes`, one j of each of `others`; None: of all."""
+    if passes is None or others is None or not weighed.size:
         return float(weighed.sum())
     rows = np.stack([weighed[one].max(axis=0) for one in passes])
-    return float(sum(rows[:, other].max(axis=1).sum() for other in passes))
+    return float(sum(rows[:, other].max(axis=1).sum() for other in others))
 
 
-def row_space(rows: Matrix) -> Matrix:
-    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone."""
+def row_space(rows: Matrix, dependent: float = DEPENDENT) -> Matrix:
+    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone.
+
+    Args:
+        rows: f64 [r, n].
+        dependent: the share of a row that others leave over, at which it counts as made up by them.
+    """
     size = np.linalg.norm(rows, axis=1)
-    basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None])
+    basis, _, _, rank = _decomposed(rows[size > 0.0] / size[size > 0.0, None], dependent)
     return basis[:, :rank].T
 
 
-def _decomposed(rows: Matrix) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
+def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
     """Return Q [n, k], R [k, r], the order of the rows and their rank: rows[order] = (Q R)^T, R's diagonal falling."""
     tall, square = np.linalg.qr(rows.T)  # in blocks, and fast; what follows is small
     small, triangle, order = scipy.linalg.qr(square, mode="economic", pivoting=True)
-    rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > DEPENDENT))
+    rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > dependent))
     return tall @ small, triangle, order, rank
+
+
+def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows are no linear form of those seen before them, bool [t]; what is less than rounding counts not.
+
+    Args:
+        seen: in the order in which they came, f64 [r, n].
+        made: f64 [t, n].
+        before: how many of `seen` came before each row that was made, int [t].
+    """
+    count, width = seen.shape
+    basis, used = np.zeros((min(count, width), width)), np.zeros(count + 1, dtype=np.int64)
+    for number, row in enumerate(seen):
+        found, size = basis[: used[number]], np.linalg.norm(row)
+        rest = row / size if size else row
+        for _ in range(2):
+            rest = rest - (found @ rest) @ found
+        left = np.linalg.norm(rest)
+        used[number + 1] = used[number]
+        if left > DEPENDENT and used[number] < len(basis):
+            basis[used[number]] = rest / left
+            used[number + 1] += 1
+    mask, rest = np.arange(len(basis)) < used[before][:, None], made
+    for _ in range(2):
+        rest = rest - np.where(mask, rest @ basis.T, 0.0) @ basis
+    result: NDArray[np.bool_] = np.abs(rest).max(axis=1, initial=0.0) > ROUNDING * np.abs(made).max(axis=1, initial=0.0)
+    return result
 
 
 def recovered(a: Matrix) -> NDArray[np.bool_]:

@@ -243,7 +243,12 @@ class Tally(Releases):
         elif not batch:
             self.refuse(
                 f"client {client} releases mini-batch {promise.draw} of {promise.examples} examples, and it is not "
-                "known at which rate they were drawn; use self.gradient, or say how many were expected"
+                "known at which rate they were drawn; use whole promises of self.gradient or self.tape.gradient"
+            )
+        elif self.ledger.sampling == "without_replacement" and batch > self.ledger.sizes[client]:
+            self.refuse(
+                f"client {client} releases mini-batch {promise.draw} of {batch} examples, and has "
+                f"{self.ledger.sizes[client]}: one would be in it several times"
             )
         elif norm is not None and norm > self._norm * 1e9:
             self.refuse(f"client {client} releases mini-batch {promise.draw} without clipping")

@@ -184,13 +184,14 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
     found: Counter[int] = Counter()
-    if len(sizes) == 1 and max(sizes) <= n:
-        chain = max(sizes) // math.gcd(n, max(sizes))
+    only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
+    if 0 < only <= n:
+        chain = only // math.gcd(n, only)
         pairs = (left // chain) * (chain // 2) + left % chain // 2
         return +Counter({1: left - 2 * pairs, 2: pairs})
     most = {size: (size - 2) // n + 2 if size > 1 else 1 for size in sizes}
-    if len(sizes) == 1 and max(sizes) % n == 0:
-        most = {size: size // n for size in sizes}
+    if only and only % n == 0:
+        most = {only: only // n}
     if additive:  # as in `Passes.copies`: the long ones in full, beside the others
         for size in [size for size in sizes if most[size] > 2]:
             found[most[size]] += sizes.pop(size)

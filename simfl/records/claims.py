@@ -43,8 +43,8 @@ class Finding:
         clients: who they are; the first one's numbers stand for all, nobody spent more.
         releases: the fewest and the most that one of them made.
         claimed: what is claimed, None without a claim.
-        certified: (view, neighbors) -> epsilon that the accountant certifies at the claim's delta; NaN where it
-            certifies nothing.
+        certified: (view, neighbors) -> epsilon that the accountant finds at the claim's delta, which is certified in
+            the view `local_transcript`; NaN where there is none.
         view: the scenario's.
         by_server: whether the server adds the noise, and what is certified holds for its models.
     """
@@ -63,14 +63,19 @@ class Finding:
 
     @property
     def account(self) -> float:
-        """The certified epsilon that the claim is held against: the scenario's view, the claim's neighbors."""
+        """The epsilon that the claim is held against: the scenario's view, the claim's neighbors."""
         if self.claimed is None:
             return math.nan
         return self.certified.get((self.view, self.claimed.neighbors), math.nan)
 
     @property
+    def certain(self) -> bool:
+        """Whether the account is certified: hidden senders suppose more than a scenario establishes."""
+        return self.view == "local_transcript"
+
+    @property
     def ratio(self) -> float:
-        """Claimed over certified epsilon: below 1 the claim says too little. NaN where one of them is missing."""
+        """Claimed epsilon over the account's: below 1 the claim says too little. NaN where one of them is missing."""
         if self.claimed is None or not self.account > 0:
             return math.nan
         return self.claimed.epsilon / self.account

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfl.errors import ScenarioError, nearest
-from simfl.records.display import show_share
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.errors import ScenarioError, nearest, to_path
 from simfl.records.results import Run
 from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
+from simfl.records.targets import ACCURACY, Target, as_target
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from simfl.records.readable import Comparison
 
 CONFIDENCE = 0.95
 
@@ -45,8 +50,13 @@ FINAL = ("test_accuracy", "test_loss", "epsilon")
 
 def common_accuracy(runs: Sequence[Run]) -> float:
     """Return the best test accuracy that every one of the runs reached, NaN where one has none."""
-    best = [run.metrics["test_accuracy"].max() for run in runs]
+    best = [_largest(run.evaluations["test_accuracy"]) for run in runs]
     return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    """Return the largest value that is one, NaN where there is none."""
+    return float(np.fmax.reduce(values, initial=math.nan))
 
 
 def shared_measures(runs: Sequence[Run]) -> list[str]:
@@ -55,51 +65,66 @@ def shared_measures(runs: Sequence[Run]) -> list[str]:
 
 
 def time_to_accuracy(run: Run, accuracy: float) -> float:
-    """Return the virtual seconds until the test accuracy was reached, as `cost_of_accuracy` does."""
+    """Return the virtual seconds until a target was reached, as `cost_of_accuracy` does."""
     return cost_of_accuracy(run, accuracy)["time_s"]
 
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
-    """Return which evaluation, counted from 0, first showed at least this test accuracy; None if none did."""
-    reached = (run.metrics["test_accuracy"] >= accuracy).to_numpy()
+    """Return which evaluation, counted from 0, first showed a target; None if none did.
+
+    Args:
+        run: of which the metrics are read.
+        accuracy: a test accuracy, or a `Target` of another metric.
+    """
+    target = accuracy if isinstance(accuracy, Target) else Target(accuracy)
+    reached = target.reached(run.evaluations)
     return int(reached.argmax()) if reached.any() else None
 
 
 def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
-    """Return each of `COSTS` where the test accuracy was reached, NaN if it never was.
+    """Return each of `COSTS` where a target was reached, NaN if it never was.
 
     That is between the first evaluation that shows it and the one before: on the line through both. An epsilon is not
     interpolated: up to the later of the two, no more than that has been spent.
+
+    Args:
+        run: of which the metrics are read.
+        accuracy: a test accuracy, or a `Target` of another metric.
     """
-    metrics = run.metrics
+    name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
     first = evaluations_until(run, accuracy)
     if first is None:
         return dict.fromkeys(COSTS, math.nan)
-    after, before = metrics.iloc[first], metrics.iloc[max(first - 1, 0)]
-    rise = float(after["test_accuracy"] - before["test_accuracy"])
-    share = (accuracy - float(before["test_accuracy"])) / rise if rise > 0 else 1.0  # NaN before: only what is measured
+    after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
+    change = float(after[name] - before[name])
+    # NaN before: only what is measured.
+    share = (float(accuracy) - float(before[name])) / change if abs(change) > 0 else 1.0
     between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
     return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
 
 
 def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path]) -> list[Path]:
     """Return the folders of runs and sweeps, of one or several."""
-    given = [runs] if isinstance(runs, Run | Sweep | str | Path) else list(runs)
-    return [one.folder if isinstance(one, Run | Sweep) else Path(one) for one in given]
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
+    expected = "the folders of runs or of a sweep"
+    return [one.folder if isinstance(one, Run | Sweep) else to_path(one, expected) for one in given]
 
 
 def compare(
     runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     baseline: str | None = None,
-) -> pd.DataFrame:
+) -> Comparison:
     """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
+
+    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
+    and `latex()` as LaTeX.
 
     Args:
         runs: a sweep, or runs, or their folders.
-        target: the test accuracy whose cost is compared; by default that of the study, or the best that every run
-            reached.
+        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
         baseline: the label of a group, or of one setting; by default that of the study.
 
     Returns:
@@ -111,7 +136,9 @@ def compare(
     groups, usual = open_groups(folders)
     if target is None and len(folders) == 1 and is_sweep(folders[0]):
         target = read_sweep(folders[0]).study["compare"]["target"]
-    return compare_groups(groups, target, usual if baseline is None else baseline)
+    from simfl.records.readable import Comparison
+
+    return Comparison(compare_groups(groups, target, usual if baseline is None else baseline))
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:
@@ -204,17 +231,17 @@ def speed_up_of(row: pd.Series[Any]) -> Interval:
 def explain(table: pd.DataFrame) -> list[str]:
     """Say what the numbers of a comparison are, and where they are not worth much: one line each."""
     lines = []
-    target = float(table["target"].iloc[0])
+    target = target_in(table)
     if math.isnan(target):
         lines.append("no target: there is no test accuracy that runs could be compared at")
     else:
         reached, runs = int(table["reached"].sum()), int((table["runs"] - table["diverged"]).sum())
         by = "that every run reached" if reached == runs else f"that {reached} of {runs} runs reached"
-        lines.append(f"target: a test accuracy of {show_share(target)}, {by}; read off between two evaluations")
+        lines.append(f"target: {target.words}, {by}; read off between two evaluations")
         if table["evaluations"].min() < COARSE:
             lines.append(
                 "coarse: the target was reached within the first evaluations of some runs; evaluate more often "
-                "(evaluate.every), or name a higher --target"
+                "(evaluate.every), or name a --target that takes longer"
             )
     if table["runs"].max() > 1:
         lines.append("mean ± half of the 95% interval over seeds (Student's t)")
@@ -238,23 +265,32 @@ def target_of(groups: Sequence[Group]) -> float:
     return common_accuracy([run for group in groups for run in group.good.values()])
 
 
-def compare_groups(groups: Sequence[Group], target: float | None = None, baseline: str | None = None) -> pd.DataFrame:
+def target_in(table: pd.DataFrame) -> Target:
+    """Return the target of a comparison; NaN where there is none."""
+    first = table.iloc[0]
+    return Target(float(first["target"]), str(first["target_metric"]), bool(first["target_at_most"]))
+
+
+def compare_groups(
+    groups: Sequence[Group], target: float | str | None = None, baseline: str | None = None
+) -> pd.DataFrame:
     """Return one row per group of runs that differ in their seeds alone.
 
     Args:
         groups: from `open_groups`.
-        target: the test accuracy whose cost is compared; by default the best that every run reached.
+        target: the test accuracy whose cost is compared, or another metric as `as_target` reads it; by default the best
+            accuracy that every run reached.
         baseline: the label of a group, or the label of one setting: then each group is compared with that which has it
             and is like it otherwise.
 
     Returns:
         label, the settings, `runs`, `diverged`; for each x of `FINAL`, and of the further measures that all runs have,
-        the columns x, x_low, x_high; `target`, `reached` (runs that did), `evaluations` (how many it took, from the
-        start to the first that shows the target, least over runs: of few of them the costs are read off coarsely), and
-        for each cost x: to_target_x, _low, _high, NaN unless every run reached it. With a baseline also `baseline`,
-        `pairs` (seeds that both have), `speedup` (how many times less virtual time to the target; with _least and _most
-        the smallest and largest of a pair), `byte_saving`, and `accuracy_difference`, each with _low and _high, over
-        pairs of equal seeds.
+        the columns x, x_low, x_high; `target` with its metric and whether that is to fall to it, `reached` (runs that
+        did), `evaluations` (how many it took, from the start to the first that shows the target, least over runs: of
+        few of them the costs are read off coarsely), and for each cost x: to_target_x, _low, _high, NaN unless every
+        run reached it. With a baseline also `baseline`, `pairs` (seeds that both have), `speedup` (how many times less
+        virtual time to the target; with _least and _most the smallest and largest of a pair), `byte_saving`, and
+        `accuracy_difference`, each with _low and _high, over pairs of equal seeds.
 
     Raises:
         ScenarioError: no group has the baseline's label.
@@ -263,10 +299,11 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
 
     if not groups:
         raise ValueError("compare_groups: expected at least one group, found none")
-    wanted = target_of(groups) if target is None else target
+    wanted = as_target(target) or Target(target_of(groups))
+    good = [run for group in groups for run in group.good.values()]
+    wanted.check(good)
     costs = {group.label: {seed: cost_of_accuracy(run, wanted) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
-    good = [run for group in groups for run in group.good.values()]
     further = shared_measures(good)
     rows = []
     for group in groups:
@@ -278,7 +315,8 @@ def compare_groups(groups: Sequence[Group], target: float | None = None, baselin
         for column in (*FINAL, *further):
             _put(row, column, interval_of([values[column] for values in last]))
         taken = [count for run in group.good.values() if (count := evaluations_until(run, wanted)) is not None]
-        row |= {"target": wanted, "reached": reached, "evaluations": min(taken, default=math.nan)}
+        row |= {"target": float(wanted), "target_metric": wanted.metric, "target_at_most": wanted.at_most}
+        row |= {"reached": reached, "evaluations": min(taken, default=math.nan)}
         for column in COSTS:
             _put(row, f"to_target_{column}", interval_of([cost[column] for cost in own.values()]))
         if baseline is not None:
@@ -318,7 +356,7 @@ def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
 
 
 def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
-    last = run.metrics.iloc[-1]
+    last = run.evaluations.row(-1)
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 

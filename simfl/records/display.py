@@ -17,6 +17,39 @@ NOTHING = "–"
 _ROUNDING = 1e-9  # relative to the mean; half an interval below it is rounding
 
 
+Y_AXES = {
+    "time_s": "virtual time",
+    "updates": "updates",
+    "epochs": "epochs",
+    "rounds": "rounds",
+    "train_loss": "training loss",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "consensus_distance": "consensus distance",
+    "bytes_sent": "data sent by all clients",
+    "messages": "messages",
+    "epsilon": "largest ε over clients",
+    "wall_s": "wall time",
+    "gradient_norm": "norm of the mean gradient, as clipped",
+    "clipped_share": "share of gradients that are clipped",
+    "clipping_norm": "clipping norm",
+    "macro_f1": "macro F1",
+    "balanced_accuracy": "balanced accuracy",
+    "auc": "area under the ROC curve",
+    "worst_decile": "accuracy on own data, worst tenth of clients",
+    "worst_decile_models": "accuracy of own models, worst tenth of clients",
+    "mae": "mean absolute error",
+    "rmse": "root mean square error",
+    "r2": "R²",
+}
+"""Column of metrics -> label."""
+
+
+def measure_label(y: str) -> str:
+    """Return the label of a column of metrics; those of a user's own model are called what they are."""
+    return Y_AXES.get(y, y.replace("_", " "))
+
+
 @dataclass(frozen=True)
 class Scale:
     """How a quantity is shown: values are divided by `divisor`, and the axis says `unit`."""

@@ -26,7 +26,7 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import SCHEMAS, UNDIGESTED, digest_table
-from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, stream_of
+from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, regular, stream_of
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
@@ -105,12 +105,18 @@ def _checked(manifest: Manifest) -> Manifest:
             for names in (tables, versions_)
         ),
         "compiled": isinstance(manifest.compiled, bool),
-        "extra": isinstance(extra, dict),
+        "extra": isinstance(extra, dict) and _is_noise(extra.get("noise", {})),
     }
     wrong = [name for name, is_right in right.items() if not is_right]
     if wrong:
         raise ValueError(f"{wrong[0]}: found something else than a run writes")
     return manifest
+
+
+def _is_noise(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(ends, list) and len(ends) == 2 and all(map(_measures, ends)) for ends in value.values()
+    )
 
 
 def _counts(value: object, below: int) -> bool:
@@ -254,7 +260,7 @@ class RunFolder:
 
     def _written_manifest(self) -> Manifest:
         try:
-            values = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            values = json.loads(regular(self.manifest_path).read_text(encoding="utf-8"))
             known = {entry.name for entry in dataclasses.fields(Manifest)}
             return _checked(Manifest(**{name: value for name, value in values.items() if name in known}))
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -265,7 +271,10 @@ class RunFolder:
         """Whether scenario, tables and models are those that a manifest speaks of."""
         try:
             scenario = manifest.extra.get("scenario_text")
-            if scenario is not None and digest_text(self.scenario_path.read_text(encoding="utf-8")) != scenario:
+            if (
+                scenario is not None
+                and digest_text(regular(self.scenario_path).read_text(encoding="utf-8")) != scenario
+            ):
                 return False
             models = manifest.extra.get("models") or {}
             return self.digests() == manifest.tables and all(
@@ -289,8 +298,10 @@ def combine_digests(digests: dict[str, str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, "" where it cannot be read."""
+    """Return the SHA-256 of a file, "" where there is none, or it cannot be read."""
     try:
+        if not path.is_file():  # reading a pipe would never end
+            return ""
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:

@@ -59,7 +59,7 @@ def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
 def is_held(path: Path) -> bool | None:
     """Return whether a living process holds a lock file; None where that cannot be told."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for a writer
     except FileNotFoundError:
         return False
     except OSError:

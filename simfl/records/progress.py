@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from simfl.records.display import show_clock, show_time
+
+RECENT_S = 3.0
+"""Host seconds over which speed is measured."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Progress:
         fraction: how far the run is towards the stop rule that it will meet first, 0 to 1.
         wall_s: host seconds since the run began.
         updates_per_s: updates per host second.
+        compiled: whether the programs are compiled; the host time before says nothing about the time left.
     """
 
     time_s: float
@@ -28,6 +33,7 @@ class Progress:
     fraction: float
     wall_s: float
     updates_per_s: float
+    compiled: bool = True
 
     def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
         """Return updates per host second since an earlier report, and the host seconds still to go at that pace.
@@ -38,6 +44,21 @@ class Progress:
         if wall_s <= 0:
             return None
         return (self.updates - earlier.updates) / wall_s, (1.0 - self.fraction) * wall_s / way if way > 0 else None
+
+
+class Recent:
+    """The reports of the last seconds since the programs were compiled, over which speed is measured."""
+
+    def __init__(self) -> None:
+        self._reports: deque[Progress] = deque()
+
+    def since(self, report: Progress) -> Progress | None:
+        """Add a report, and return the one that its speed is measured from; None before there is one."""
+        if report.compiled:
+            self._reports.append(report)
+        while len(self._reports) > 2 and report.wall_s - self._reports[1].wall_s >= RECENT_S:
+            self._reports.popleft()
+        return self._reports[0] if self._reports else None
 
 
 def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:

@@ -7,20 +7,24 @@ import dataclasses
 import functools
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.errors import DataError, ScenarioError
+from simfl.errors import DataError, ScenarioError, to_path
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
-from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, read_table
+from simfl.records.tables import GRADIENTS, MOST_EDGES, SCHEMAS, UNDIGESTED, Columns, read_table
+from simfl.records.writer import regular
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _HOW_TO_RECORD = {
     "updates": "set record.updates: true",
@@ -39,6 +43,9 @@ UNFINISHED = ("killed", "running")
 
 ALWAYS = ("metrics", "clients")
 """Tables that every run has; until something is flushed they are empty."""
+
+NOISE = ("noise_multiplier", "epsilon_per_release", "noise_std")
+"""Fields of a privacy section that say how much noise a client adds."""
 
 ACCOUNTS = ("releases", "uses")
 """Tables that are nothing unless they are whole: a part of an account says too little."""
@@ -64,7 +71,7 @@ class Run:
         folder = RunFolder(self.folder)
         path = folder.scenario_path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = regular(path).read_text(encoding="utf-8")
             if folder.read_manifest().extra.get("scenario_text", digest := digest_text(text)) != digest:
                 raise ValueError("it is not what the run wrote")
             values = read_yaml(text, path.name).content
@@ -77,7 +84,12 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The scenario, and whether it was simulated or ran live: what tells runs apart in comparisons."""
-        return {**self.scenario, "run": "live" if "live" in self.manifest.extra else "simulated"}
+        return {**self.scenario, "run": "live" if self.is_live else "simulated"}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether real processes ran it (`simfl live`): its times are wall time, not virtual time."""
+        return "live" in self.manifest.extra
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -89,7 +101,7 @@ class Run:
         if manifest.status not in UNFINISHED:
             return manifest
         try:
-            last = self.metrics.iloc[-1]
+            last = self.evaluations.row(-1)
         except (DataError, IndexError):
             return manifest
         time_s, updates, wall_s = float(last["time_s"]), int(last["updates"]), float(last["wall_s"])
@@ -100,11 +112,16 @@ class Run:
         """One row per evaluation of the average model."""
         return self._table("metrics")
 
+    @functools.cached_property
+    def evaluations(self) -> Columns:
+        """The table of `metrics`, of which only the columns are read that are asked for."""
+        return self._read("metrics", Columns)
+
     @property
     def measures(self) -> list[str]:
         """Columns of `metrics` that were asked for, or are the model's own, but for those about gradients."""
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
-        return [name for name in self.metrics.columns if name not in usual]
+        return [name for name in self.evaluations.names if name not in usual]
 
     @functools.cached_property
     def updates(self) -> pd.DataFrame:
@@ -203,6 +220,15 @@ class Run:
         privacy = self.scenario.get("privacy")
         return privacy if isinstance(privacy, dict) else None
 
+    @property
+    def noise(self) -> dict[str, tuple[float, float]]:
+        """The least and the most noise of a client as it was used, by its field of the privacy section."""
+        privacy, written = self.privacy or {}, self.manifest.extra.get("noise")
+        found = {name: privacy.get(name) for name in NOISE}
+        found |= written if isinstance(written, dict) else {}  # what a budget amounts to
+        each = {name: np.asarray(value, dtype=float) for name, value in found.items() if value is not None}
+        return {name: (float(values.min()), float(values.max())) for name, values in each.items()}
+
     def summary(self) -> pd.DataFrame:
         """Return one row: what was run, how it ended, and the last of every measure."""
         import pandas as pd
@@ -210,6 +236,7 @@ class Run:
         manifest, metrics = self.manifest, self.metrics
         last = metrics.iloc[-1] if len(metrics) else None
         epsilon, delta = self.epsilon_and_delta()
+        least, most = self.noise.get("noise_multiplier", (math.nan, math.nan))
         row = {
             "name": self.name,
             "run": self.folder.name,
@@ -224,6 +251,8 @@ class Run:
             "bytes_sent": 0 if last is None else int(last["bytes_sent"]),
             "epsilon": epsilon,
             "delta": delta,
+            "noise_multiplier_least": least,
+            "noise_multiplier_most": most,
             "wall_s": manifest.wall_s,
             "updates_per_s": manifest.updates_per_s,
         }
@@ -239,7 +268,7 @@ class Run:
 
     def __repr__(self) -> str:
         manifest = self.manifest
-        ending = f"{manifest.updates:,} updates in {manifest.time_s:.6g} s of virtual time"
+        ending = f"{manifest.updates:,} updates in {manifest.time_s:.6g} s of {clock_of([self])}"
         if len(self.metrics):
             accuracy = self.metrics["test_accuracy"].iloc[-1]
             loss = self.metrics["test_loss"].iloc[-1]
@@ -250,7 +279,7 @@ class Run:
         """Show in notebooks the summary as a table, and how the run went as a small figure."""
         import simfl
 
-        table = str(self.summary().to_html(index=False, float_format="{:.6g}".format))
+        table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
         if len(self.metrics) < 2:
             return table
         picture = base64.b64encode(simfl.thumbnail(self)).decode()
@@ -267,6 +296,11 @@ class Run:
         return parts
 
     def _table(self, name: str) -> pd.DataFrame:
+        rows: pd.DataFrame = self._read(name, read_table).to_pandas()
+        return rows
+
+    def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
+        """Return a table as `reader` makes it of its path, columns and digest."""
         folder = RunFolder(self.folder)
         path, manifest = folder.table_path(name), folder.read_manifest()
         # What was spent is never read from a part of the account.
@@ -276,8 +310,7 @@ class Run:
             if manifest.status in UNFINISHED:
                 advice = f"it is {manifest.status}: such a table is written at the end"
             raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
-        rows: pd.DataFrame = read_table(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, "")).to_pandas()
-        return rows
+        return reader(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, ""))
 
 
 def read(folder: str | Path, **given: Any) -> Run:
@@ -290,7 +323,7 @@ def read(folder: str | Path, **given: Any) -> Run:
     Raises:
         DataError: no such folder, or not one of a run.
     """
-    path = Path(folder)
+    path = to_path(folder, "the folder of a run")
     if not path.is_dir():
         raise DataError(f"{path}: expected the folder of a run, found {'a file' if path.exists() else 'nothing there'}")
     if not RunFolder(path).manifest_path.exists():
@@ -300,3 +333,9 @@ def read(folder: str | Path, **given: Any) -> Run:
     run = Run(path, given)
     _ = run.manifest, run.scenario  # a damaged folder is better found now than at the first plot
     return run
+
+
+def clock_of(runs: Iterable[Run]) -> str:
+    """Return what the times of runs are, in words: virtual time, of live runs wall time."""
+    kinds = {run.is_live for run in runs}
+    return "virtual and wall time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"

@@ -21,6 +21,7 @@ from simfl.errors import DataError
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
 from simfl.records.results import UNFINISHED, Run, read
+from simfl.records.writer import regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,9 @@ NONE = "null"
 
 _KINDS = ("kind", "set", "mechanism")
 """The keys by which a section says which of several it is."""
+
+SIDE_BY_SIDE = 8
+"""Runs that have a column each in a notebook; more have a row each."""
 
 _LONGEST = 60
 """Characters of a label."""
@@ -150,7 +154,12 @@ class Sweep:
     def _repr_html_(self) -> str:
         """Show in notebooks how far it is, and the table of what has finished."""
         state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
-        return f"<p>{state}</p>" + str(self.table().to_html(index=False, float_format="{:.6g}".format, max_rows=40))
+        table = self.table()
+        few = len(table) <= SIDE_BY_SIDE  # then a column for each run is easier to read
+        shown = (table.set_index("label").T if few else table).to_html(
+            index=few, float_format="{:.6g}".format, max_rows=None if few else 40
+        )
+        return f"<p>{state}</p>{shown}"
 
     def __repr__(self) -> str:
         return f"<Sweep {self.name}: {len(self.finished)} of {len(self.runs)} runs; {self.folder}>"
@@ -170,7 +179,7 @@ def read_sweep(folder: str | Path) -> Sweep:
     """
     path = Path(folder) / "sweep.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(regular(path).read_text(encoding="utf-8"))
         values["runs"] = tuple(SweepRun(**run) for run in values["runs"])
         return _checked(Sweep(folder=Path(folder), **values))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -281,7 +290,7 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
     for folder in folders:
         try:
             run = read(folder)
-            count, _ = len(run.metrics), run.clients
+            count, _ = len(run.evaluations), run.clients
         except DataError as error:
             problems.append(str(error))
             continue

@@ -6,6 +6,7 @@ a regression, the epsilon of a run without noise.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from simfl.errors import DataError, printable
-from simfl.records.writer import ROWS_PER_CHUNK, read_flushed, stream_of
+from simfl.records.writer import ROWS_PER_CHUNK, read_flushed, regular, stream_of
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -177,15 +179,112 @@ def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
     if not path.exists():
         return _whole(path, schema, list(read_flushed(stream_of(path))))
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(regular(path)) as file:
             rows = file.read()
     except Exception as error:  # pyarrow raises a dozen kinds, and names none of them in its reference
         raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
     _check_columns(path, rows.schema, schema)
     rows = _whole(path, schema, rows.to_batches())
     if digest and digest_batches(rows.schema, rows.to_batches(ROWS_PER_CHUNK)) != digest:
-        raise DataError(f"{path}: the table is damaged: it is not what the run wrote; run it again")
+        raise _damaged(path)
     return rows
+
+
+class Columns:
+    """A table that is read a column at a time, as it is asked for: a long one need not fit into memory.
+
+    One of up to `ROWS_PER_CHUNK` rows, or one that was not completed, is read at once.
+
+    Args:
+        path, schema, digest: see `read_table`.
+
+    Raises:
+        DataError: see `read_table`.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, digest: str = "") -> None:
+        self._path = path
+        self._whole: pa.Table | None = None
+        self._rows = 0
+        if path.exists():
+            with self._file() as file:
+                self._rows, self._schema = file.metadata.num_rows, file.schema_arrow
+        if self._rows <= ROWS_PER_CHUNK:
+            self._whole = read_table(path, schema, digest)
+            self._rows, self._schema = len(self._whole), self._whole.schema
+            return
+        _check_columns(path, self._schema, schema)
+        with self._file():
+            if digest and digest_table(path) != digest:
+                raise _damaged(path)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, in their order."""
+        return list(self._schema.names)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Read one column."""
+        if self._whole is not None:
+            return np.asarray(self._whole[name])
+        values = np.empty(self._rows, self._schema.field(name).type.to_pandas_dtype())
+        begin = 0
+        with self._file() as file:
+            for group in range(file.num_row_groups):
+                part = file.read_row_group(group, columns=[name], use_threads=False)
+                if part[name].null_count:
+                    raise DataError(f"{self._path}: the table lacks values in the columns {name}; run it again")
+                values[begin : begin + len(part)] = part[name]
+                begin += len(part)
+        return values
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one row, by its number; -1 is the last.
+
+        Raises:
+            IndexError: there is none.
+        """
+        at = range(self._rows)[index]
+        if self._whole is not None:
+            rows = self._whole.slice(at, 1)
+        else:
+            with self._file() as file:
+                ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+                group = int(np.searchsorted(ends, at, side="right"))
+                rows = file.read_row_group(group).slice(at - ends[group] + file.metadata.row_group(group).num_rows, 1)
+        values: dict[str, Any] = rows.to_pylist()[0]
+        return values
+
+    def thinned(self) -> dict[str, NDArray[Any]]:
+        """Return all columns of every k-th row, and of the last row; of all rows up to `ROWS_PER_CHUNK` of them."""
+        if self._whole is not None:
+            return {name: self[name] for name in self.names}
+        step = -(-self._rows // ROWS_PER_CHUNK)
+        chosen = np.unique(np.append(np.arange(0, self._rows, step), self._rows - 1))
+        parts, begin = [], 0
+        with self._file() as file:
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, use_threads=False)
+                parts.append(rows.take(chosen[(chosen >= begin) & (chosen < begin + len(rows))] - begin))
+                begin += len(rows)
+        return {name: np.asarray(column) for name, column in zip(self.names, pa.concat_tables(parts), strict=True)}
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[pq.ParquetFile]:
+        try:
+            with pq.ParquetFile(regular(self._path)) as file:
+                yield file
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(f"{self._path}: cannot read the table: {_one_line(error)}") from error
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path}: the table is damaged: it is not what the run wrote; run it again")
 
 
 def read_between(
@@ -212,7 +311,7 @@ def _between(
     path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
 ) -> Iterator[pa.RecordBatch]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(regular(path)) as file:
             _check_columns(path, file.schema_arrow, schema)
             names = file.schema_arrow.names
             for group in range(file.num_row_groups):
@@ -264,9 +363,10 @@ def digest_table(path: Path, skip: Iterable[str] = WALL_CLOCK_COLUMNS) -> str:
         path: a Parquet file of numbers and texts.
         skip: columns left out, by default those that tell the host's time.
     """
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(regular(path)) as file:
         names = [name for name in file.schema_arrow.names if name not in set(skip)]
-        return digest_batches(file.schema_arrow, file.iter_batches(batch_size=ROWS_PER_CHUNK, columns=names), skip)
+        batches = file.iter_batches(ROWS_PER_CHUNK, columns=names, use_threads=False)
+        return digest_batches(file.schema_arrow, batches, skip)
 
 
 def digest_batches(

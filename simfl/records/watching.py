@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from simfl.records.progress import Progress, describe
+from simfl.records.progress import Progress, Recent, describe
 
 Watch = Callable[[Progress], None]
 
@@ -87,11 +87,10 @@ def watching(label: str, wanted: bool | Watch | None) -> Iterator[Watch | None]:
         if tell is None:
             yield None
             return
-        first: Progress | None = None
+        recent = Recent()
 
         def report(progress: Progress) -> None:
-            nonlocal first
-            since = first = first or progress
+            since = recent.since(progress)
             tell(progress.fraction, lambda: describe(progress, since))
 
         yield report

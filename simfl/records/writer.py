@@ -26,8 +26,8 @@ ROWS_PER_CHUNK = 65_536
 STREAM = ".arrows"
 """How the stream of a table that is not complete yet is named, instead of .parquet."""
 
-Amend = tuple[str, Callable[[dict[str, np.ndarray]], np.ndarray]]
-"""A column, and its values from those of all columns of some rows: what is known only when a table is completed."""
+Amend = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""Returns columns with their final values, given all columns of some rows: what is known only at the end."""
 
 _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -97,7 +97,7 @@ class TableWriter:
         """Complete the table and move it to its place; further calls do nothing.
 
         Args:
-            amend: a column whose values are known at the end only, and what gives them.
+            amend: gives the columns whose values are known only at the end.
 
         Raises:
             RunError: the disk does not take it. What was flushed stays in the stream.
@@ -115,7 +115,7 @@ class TableWriter:
                 use_dictionary=False,  # zstd alone is smaller and five times faster on these columns
             ) as writer:
                 for chunk in self._chunks():
-                    whole = chunk if amend is None else _amended(chunk, *amend)
+                    whole = chunk if amend is None else _amended(chunk, amend)
                     writer.write_table(whole, row_group_size=self.rows_per_chunk)
             with open(partial, "rb") as file:
                 os.fsync(file.fileno())
@@ -261,21 +261,33 @@ def stream_of(path: Path) -> Path:
     return path.with_suffix(STREAM)
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file that is about to be read; refuse devices and pipes, which may never end.
+
+    Raises:
+        ValueError: it is one of these.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("found a device or a pipe, expected a file")
+    return path
+
+
 def read_flushed(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield the complete batches of a stream, up to where its writer was stopped or the file is damaged."""
     try:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        with pa.OSFile(str(regular(path))) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
                 batch.validate()
                 yield batch
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         return
 
 
-def _amended(rows: pa.Table, name: str, values: Callable[[dict[str, np.ndarray]], np.ndarray]) -> pa.Table:
-    field = rows.schema.field(name)
-    found = values({column: rows[column].to_numpy() for column in rows.column_names})
-    return rows.set_column(rows.schema.get_field_index(name), field, pa.array(found, field.type))
+def _amended(rows: pa.Table, amend: Amend) -> pa.Table:
+    for name, values in amend({column: rows[column].to_numpy() for column in rows.column_names}).items():
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, pa.array(values, field.type))
+    return rows
 
 
 def remove(path: Path) -> None:

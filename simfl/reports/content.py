@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from simfl.errors import SimflError
-from simfl.plots.curves import BOUND, X_AXES, describe_noise, measure_label
+from simfl.plots.curves import BOUND, X_AXES, describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check
@@ -29,8 +29,10 @@ from simfl.records.comparison import (
     target_of,
 )
 from simfl.records.differences import ABSENT, describe_differences
-from simfl.records.display import show_ending, show_range, show_share, show_time
+from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
+from simfl.records.results import clock_of
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
+from simfl.records.targets import Target, as_target
 from simfl.scenario.syntax import write
 
 POINTS = 90
@@ -44,7 +46,7 @@ TIMES = ("compute", "communicate", "wait", "offline")
 _EQUALS = "\u00a0=\u00a0"  # a line may not break in "z = 2"
 
 #: Dashes as SVG writes them, in the order of LINE_STYLES.
-_DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "2 5")
+_DASHES = ("", "7 4", "7 3 2 3", "2 3", "7 2 2 2 2 2", "14 4")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Part:
         group: its runs.
         label: names it.
         color: that of its algorithm in all figures.
-        dash: tells groups of one algorithm apart, as SVG writes dashes.
+        dash: tells groups apart, as SVG writes dashes.
         curves: x axis -> measure -> rows [x, mean, low, high].
         measures: what the table shows: means with their 95 % intervals over seeds.
         times: share of the clients' time by activity.
@@ -87,6 +89,7 @@ class Privacy:
     Attributes:
         label: of the group.
         statement: the ledger's words.
+        noise: that was used, over clients.
         check: claim against account of one run; None where it could not be made.
         problem: why not.
         spent: the smallest and the largest epsilon of a client, NaN where nothing is certified.
@@ -94,6 +97,7 @@ class Privacy:
 
     label: str
     statement: str
+    noise: str
     check: Check | None
     problem: str
     spent: tuple[float, float]
@@ -107,7 +111,7 @@ class Content:
         title: the study's or scenario's name.
         question: its description.
         parts: the groups of runs.
-        target: the accuracy that times are compared at, NaN if there is none.
+        target: what times are compared at, NaN if there is nothing.
         baseline: the label of what others are held against, empty if there is none.
         differing: key path -> the value of each part, where they differ.
         findings: sentences.
@@ -122,7 +126,7 @@ class Content:
     title: str
     question: str
     parts: list[Part]
-    target: float
+    target: Target
     baseline: str
     differing: dict[str, list[str]]
     findings: list[str]
@@ -137,7 +141,7 @@ class Content:
 def gather(
     paths: Sequence[str | Path],
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     baseline: str | None = None,
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
@@ -146,8 +150,8 @@ def gather(
 
     Args:
         paths: folders of runs and sweeps.
-        target: the test accuracy at which times are compared; by default that of the study, or the best that every run
-            reached.
+        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
         baseline: label of what the others are held against; by default that of the study.
         check: holds the claim of a run against its account.
         tell: told in a line of every run that is left out, or is not whole.
@@ -167,10 +171,11 @@ def gather(
     runs = [(group.label, run) for group in groups for run in group.runs.values()]
     if target is None and sweep is not None:
         target = sweep.study["compare"]["target"]
-    target = target_of(groups) if target is None else target
+    wanted = as_target(target) or Target(target_of(groups))
+    wanted.check(run for _, run in runs)
     labels = labels if sweep is None else [group.label for group in groups]
-    parts = _parts(groups, target, labels)
-    explained = _hold_against(parts, target, baseline)
+    parts = _parts(groups, wanted, labels)
+    explained = _hold_against(parts, wanted, baseline)
     first = runs[0][1]
     names = list(dict.fromkeys(run.name for _, run in runs))
     if sweep is not None:
@@ -182,10 +187,10 @@ def gather(
         title=title,
         question=question,
         parts=parts,
-        target=target,
+        target=wanted,
         baseline=next((part.label for part in parts if part.group.label == baseline), baseline or ""),
         differing=_differing(parts),
-        findings=_findings(parts, target, baseline),
+        findings=_findings(parts, wanted, baseline),
         explained=explained,
         privacy=[_privacy(part, check) for part in parts if part.group.private],
         failed=_failed(sweep, runs),
@@ -221,12 +226,9 @@ def _labels(groups: Sequence[Group]) -> list[str]:
     return labels if len(set(labels)) == len(labels) else [group.label for group in groups]
 
 
-def _parts(groups: Sequence[Group], target: float, labels: Sequence[str]) -> list[Part]:
-    seen: Counter[str] = Counter()
+def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> list[Part]:
     parts = []
-    for group, label in zip(groups, labels, strict=True):
-        position = seen[group.algorithm]
-        seen[group.algorithm] += 1
+    for position, (group, label) in enumerate(zip(groups, labels, strict=True)):
         parts.append(
             Part(
                 group=group,
@@ -241,7 +243,7 @@ def _parts(groups: Sequence[Group], target: float, labels: Sequence[str]) -> lis
     return parts
 
 
-def _hold_against(parts: Sequence[Part], target: float, baseline: str | None) -> list[str]:
+def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
     """Add to the measures how much faster each part is than the baseline; return what the numbers are, in words."""
     table = compare_groups([part.group for part in parts], target, baseline)
     if baseline is not None:
@@ -251,12 +253,12 @@ def _hold_against(parts: Sequence[Part], target: float, baseline: str | None) ->
     return explain(table) if len(parts) > 1 else []
 
 
-def _measures(runs: Sequence[Run], target: float) -> dict[str, Interval]:
+def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
     found: dict[str, list[float]] = {
         name: [] for name in ("accuracy", "loss", "time_s", "updates", "bytes", "epsilon", "to_target_s")
     }
     for run in runs:
-        last = run.metrics.iloc[-1] if len(run.metrics) else None
+        last = run.evaluations.row(-1) if len(run.evaluations) else None
         if last is not None:
             found["accuracy"].append(float(last["test_accuracy"]))
             found["loss"].append(float(last["test_loss"]))
@@ -279,18 +281,21 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     """Return every measure against every axis, where all seeds have it: their mean with its 95 % interval.
 
-    With fewer than four seeds, the smallest and the largest of them take the interval's place.
+    With fewer than four seeds, the smallest and the largest of them take the interval's place. Of a run with more
+    evaluations than `ROWS_PER_CHUNK`, every k-th counts, and the last.
     """
+    evaluations = [run.evaluations.thinned() for run in runs]
     found: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
         for measure in (*MEASURES, *shared_measures(runs)):
             if measure == column:
                 continue
             curves = []
-            for run in runs:
-                frame = run.metrics[[column, measure]].replace([math.inf, -math.inf], math.nan).dropna()
-                if len(frame):
-                    curves.append((frame[column].to_numpy(float), frame[measure].to_numpy(float)))
+            for values in evaluations:
+                x, y = values[column].astype(float), values[measure].astype(float)
+                there = np.isfinite(x) & np.isfinite(y)
+                if there.any():
+                    curves.append((x[there], y[there]))
             if curves and len(curves) == len(runs):
                 found.setdefault(axis, {})[measure] = _band(curves)
     return found
@@ -321,7 +326,7 @@ def _short(value: float) -> float:
 # -- words -------------------------------------------------------------------------------------
 
 
-def _findings(parts: Sequence[Part], target: float, baseline: str | None) -> list[str]:
+def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
     """Say who was best, who was fast, and what was spent, as far as the runs tell."""
     found = []
     if len(parts) < 2:
@@ -350,18 +355,19 @@ def _findings(parts: Sequence[Part], target: float, baseline: str | None) -> lis
             named = [part for part in reached if part is not fast and part.group.label == baseline]
             other = named[0] if named else max(others, key=lambda part: part.measures["to_target_s"].mean)
             times = [part.measures["to_target_s"].mean for part in (fast, other)]
-            by_all = target <= target_of([part.group for part in parts])
+            runs = [run for part in parts for run in part.group.good.values()]
+            by_all = all(target.reached(run.evaluations).any() for run in runs)
+            what = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
             found.append(
-                f"{show_share(target)}{', which every run reached,' if by_all else ''} took {show_time(times[0])} of "
-                f"virtual time with {_quoted(fast)}, and {show_time(times[1])} with {_quoted(other)}"
-                f"{_times_faster(fast, other, target)}."
+                f"{what} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
+                f"with {_quoted(other)}{_times_faster(fast, other, target)}."
             )
     spent = [part for part in parts if part.group.private]
     certified = [part for part in spent if not math.isnan(part.measures["epsilon"].mean)]
     if certified:
         epsilons = [part.measures["epsilon"].mean for part in certified]
         much = show_range(min(epsilons), max(epsilons))
-        found.append(f"The client that spent most has spent a certified epsilon of {much}; see Privacy for its terms.")
+        found.append(f"The client that spent most has spent an epsilon of {much}; see Privacy for its terms.")
     if len(certified) < len(spent):
         labels = ", ".join(_quoted(part) for part in spent if part not in certified)
         found.append(f"Noise of which nothing can be certified: {labels}.")
@@ -374,7 +380,7 @@ def _quoted(part: Part) -> str:
     return f"“{part.label}”" if own else part.label
 
 
-def _times_faster(fast: Part, other: Part, target: float) -> str:
+def _times_faster(fast: Part, other: Part, target: Target) -> str:
     table = compare_groups([fast.group, other.group], target, other.group.label)
     found = speed_up_of(table.iloc[0])
     if not math.isfinite(found.mean) or found.mean <= 1.0:
@@ -404,7 +410,8 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
             found = check(run)
         except (SimflError, ValueError) as error:
             problem = str(error).splitlines()[0]
-    return Privacy(part.label, statement or (found.statement if found else ""), found, problem, spent)
+    words = statement or (found.statement if found else "")
+    return Privacy(part.label, words, describe_noise(run), found, problem, spent)
 
 
 # -- doing it again ----------------------------------------------------------------------------
@@ -433,8 +440,9 @@ def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:
 
 def axis_labels(content: Content) -> dict[str, dict[str, str]]:
     """Return the names of axes and measures, for the page's menus."""
+    runs = [run for part in content.parts for run in part.group.runs.values()]
     drawn = [measure for part in content.parts for curves in part.curves.values() for measure in curves]
     return {
-        "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"epsilon": BOUND},
+        "x": {axis: label for axis, (_, label) in X_AXES.items()} | {"time": clock_of(runs), "epsilon": BOUND},
         "y": {measure: measure_label(measure) for measure in dict.fromkeys([*MEASURES, *drawn])} | {"epsilon": BOUND},
     }

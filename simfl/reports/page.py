@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, to_path
 from simfl.plots.style import name_of
 from simfl.records import Run
 from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
@@ -28,7 +28,7 @@ def write_report(
     paths: Sequence[str | Path],
     out: str | Path,
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     baseline: str | None = None,
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
@@ -38,8 +38,8 @@ def write_report(
     Args:
         paths: folders of runs and sweeps.
         out: the HTML file.
-        target: the test accuracy at which times are compared; by default that of the study, or the best that every run
-            reached.
+        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
         baseline: label of what the others are held against; by default that of the study.
         check: holds the claim of a run against its account, such as `simfl.accounts.check.check_run`.
         tell: told in a line of every run that is left out, or is not whole.
@@ -48,7 +48,7 @@ def write_report(
         DataError: a folder that is no run and no sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
-    place = Path(out)
+    place = to_path(out, "out: the path of an HTML file")
     text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
     partial = place.with_name(place.name + ".partial")
     try:
@@ -138,7 +138,7 @@ def _data(content: Content) -> dict[str, Any]:
 
 def _numbers(content: Content) -> dict[str, Any]:
     """Return the headings of the table of measures, and its rows: a part with (text, whether it is the best) each."""
-    to_target = f"virtual time to {show_share(content.target)}"
+    to_target = f"virtual time to {content.target.short}"
     columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
         ("loss", "test loss", show_number),

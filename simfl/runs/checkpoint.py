@@ -31,13 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.build.setup import Setup
-from simfl.build.world import files_of, speeds
+from simfl.build.world import speeds
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError
+from simfl.models.own import OwnModel
+from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
-from simfl.records.writer import cannot_write
-from simfl.scenario.own_code import modules_of, source_digests, source_of
+from simfl.records.writer import cannot_write, regular
+from simfl.scenario.fields import world_files
+from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
 from simfl.tape.executor import Evaluation
@@ -50,6 +53,8 @@ FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
 
 FORMAT = 3
+UNKNOWN = "unknown"
+"""Stands in a fingerprint for what cannot be compared: a run of it is never resumed."""
 REST = 32
 """The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
 
@@ -103,10 +108,22 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),
         "data": _digest(*map(np.ascontiguousarray, arrays), *data.scaling.arrays),
         "topology and speeds": _digest(*map(np.ascontiguousarray, world)),
-        "files of the world": _digest(*(path.read_bytes() for path in files_of(setup.scenario))),
+        "files of the world": _digest(*(Path(path).read_bytes() for path in world_files(setup.scenario))),
         "initial model": _digest(setup.training.initial if setup.start is None else setup.start.params),
-        "source of the user's own modules": _digest(json.dumps(own).encode()),
+        "model that was given from Python": _digest_of_object(setup),
+        "source of the user's own modules": _digest(json.dumps(own).encode()) if is_known(own) else UNKNOWN,
     }
+
+
+def _digest_of_object(setup: Setup) -> str:
+    """Return the digest of what a model that was given from Python computes, "none" where there is none."""
+    if setup.own.model is None:
+        return "none"
+    model, data = setup.model, setup.dataset
+    if not isinstance(model, OwnModel):  # one of simfl's own
+        return _digest(repr(model).encode())
+    x, y = data.train_x[:EXAMPLES], data.train_y[:EXAMPLES]
+    return model.program_digest(x.astype(np.int32) if model.tokens else data.scaling(x), y)
 
 
 def _digest(*parts: Any) -> str:
@@ -171,8 +188,8 @@ class Checkpoint:
         Raises:
             DataError: something that they depend on has changed.
         """
-        for name, taken in self.print.items():
-            if (now := found.get(name)) == taken:
+        for name, now in found.items():
+            if (taken := self.print.get(name, UNKNOWN)) == now != UNKNOWN:
                 continue
             what = f"found {now}" if len(taken) < 64 else "it has changed"
             raise DataError(
@@ -197,7 +214,7 @@ def read(path: Path) -> Checkpoint:
         DataError: there is none, it is damaged, or of another version of simfl.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular(path)) as archive:
             if archive.testzip() is not None:
                 raise ValueError("a checksum is wrong")
             about = json.loads(archive.read("about.json"))

@@ -20,18 +20,19 @@ from typing import Any
 import numpy as np
 
 from simfl import signals
-from simfl.build.assembly import assemble, build_algorithm
+from simfl.build.assembly import algorithm_in_one_line, assemble, build_algorithm
 from simfl.build.data import sources_of
 from simfl.build.own import opened
+from simfl.build.privacy import annotated, noise_of
 from simfl.build.setup import Own, Setup
 from simfl.build.world import build_world
 from simfl.callbacks import Audience, Callback
 from simfl.compiled import is_compiled
-from simfl.errors import DataError, RunError, ScenarioError, SimflError
+from simfl.errors import DataError, RunError, ScenarioError, SimflError, raised, to_path
 from simfl.models.own import OwnModel
 from simfl.privacy.releases import Releases, Tally
 from simfl.records import Manifest, Progress, Run, RunFolder, TableWriter, read
-from simfl.records.folder import combine_digests, digest_text
+from simfl.records.folder import combine_digests, digest_of_file, digest_text
 from simfl.records.models import write_models
 from simfl.records.sweeps import FINISHED
 from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
@@ -41,10 +42,12 @@ from simfl.runs import CHECKPOINT_EVERY
 from simfl.runs.checkpoint import FILE, Checkpoint, Keeper, fingerprint, parse_interval
 from simfl.runs.checkpoint import read as read_checkpoint
 from simfl.runs.endings import NEVER, ended_by, last_update, why_over
+from simfl.runs.memory import give_back
 from simfl.runs.timeline import Timeline
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
+from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import look_beside, source_digests
 from simfl.tape import Executor, Tape
 from simfl.tape.executor import Evaluation, automatic_width, choose_device, choose_devices, tuned_interpreter
@@ -113,6 +116,7 @@ def run(
         RunError: the run failed; what was measured until then is in its folder.
     """
     every_s = parse_interval(checkpoint_every)
+    root = to_path("results" if out is None else out, "out: a folder")
     chosen = choose_device(device)
     if isinstance(scenario, Setup) and Own(model, data):
         raise ScenarioError("run: model and data: expected none beside what prepare returned; give them to prepare")
@@ -121,7 +125,7 @@ def run(
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, callbacks=callbacks)
         try:
-            folder = RunFolder.create(Path("results") if out is None else Path(out), setup.scenario.name, run_id)
+            folder = RunFolder.create(root, setup.scenario.name, run_id)
             return simulation.run(folder)
         finally:
             simulation.release()
@@ -156,8 +160,9 @@ def resume(
     """
     every_s = parse_interval(checkpoint_every)
     # Who was killed when it had just begun to be resumed has no manifest.
-    begun = (Path(folder) / FILE).exists() and not RunFolder(Path(folder)).manifest_path.exists()
-    found = Run(Path(folder)) if begun else read(folder)
+    path = to_path(folder, "the folder of a run")
+    begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
+    found = Run(path) if begun else read(path)
     if not begun and found.status in FINISHED:
         raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
     since = read_checkpoint(found.folder / FILE)
@@ -219,11 +224,11 @@ class Simulation:
             **problem.recorded,
         )
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
-        self.width = (
-            automatic_width(problem.model, self.algorithm.chains, platform)
-            if execution.width == "auto"
-            else execution.width
-        )
+        asked = scenario.evaluate.clients or scenario.record.client_models
+        with algorithm_in_one_line(setup):
+            own = asked and len(self.algorithm.client_models()) >= count
+            chains = self.algorithm.chains
+        self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
         if execution.width == "auto":  # every device has as many lanes
             self.width = -(-self.width // execution.devices) * execution.devices
         combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
@@ -245,8 +250,6 @@ class Simulation:
         self.reason = ""
         self.warnings = list(setup.warnings)
         #: Whether models of clients are evaluated, and kept: there must be some.
-        asked = scenario.evaluate.clients or scenario.record.client_models
-        own = asked and len(self.algorithm.client_models()) >= count
         self._each_client, self._keeps_each = scenario.evaluate.clients and own, scenario.record.client_models and own
         lost = {
             "evaluate.clients": (scenario.evaluate.clients, "table client_metrics"),
@@ -268,6 +271,7 @@ class Simulation:
         self._scenario_text = ""
         self._own_code = source_digests(scenario.resolved())
         self._data = sources_of(scenario, setup.dataset)
+        self._world_files = {path: digest_of_file(Path(path)) for path in world_files(scenario)}
         #: What rows learn at the end, by table.
         self._amendments: dict[str, Amend] = {}
         self._started = 0.0
@@ -297,14 +301,12 @@ class Simulation:
         found = Run(folder.path, self.setup.own.given)
         self.audience.ended(found)
         if failure is not None:
-            if isinstance(failure, SimflError | KeyboardInterrupt):
-                raise failure
-            raise RunError(f"{self.setup.scenario.name}: {type(failure).__name__}: {failure}") from failure
+            raise failure
         return found
 
-    def _simulate(self, folder: RunFolder) -> BaseException | None:
+    def _simulate(self, folder: RunFolder) -> SimflError | None:
         """Let the world run and take down what happens; return what went wrong."""
-        failure: BaseException | None = None
+        failure: SimflError | None = None
         try:
             self._begin(folder)
             with tuned_interpreter():
@@ -315,25 +317,35 @@ class Simulation:
                 if not self.journal.replaying:
                     self._count_zeroed()
                     self._models = self.write_models(folder)
-        except KeyboardInterrupt:
-            self.status, self.reason = "interrupted", "interrupted a second time"
         except BaseException as error:
-            failure = error
-            self.status, self.reason = "failed", str(error)
+            if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:
+                self.status, self.reason = "interrupted", "interrupted a second time"
+            else:  # a Ctrl-C that no signal told of was raised by a user's own code
+                failure = self._failed(error)
         self._closing = True  # from here on a signal changes nothing
         try:
             self._collect(wait=False)
             if self._tables:
                 self._write_clients()
         except BaseException as error:
-            failure = failure or error
-            self.status, self.reason = "failed", str(failure)
+            failure = failure or self._failed(error)
+        return failure
+
+    def _failed(self, error: BaseException) -> SimflError:
+        """Take down that the run failed, and return what to raise: one line."""
+        self.status = "failed"
+        if isinstance(error, SimflError):
+            self.reason = str(error)
+            return error
+        self.reason = raised(error)
+        failure = RunError(f"{self.setup.scenario.name}: {self.reason}")
+        failure.__cause__ = error
         return failure
 
     def _begin(self, folder: RunFolder) -> None:
         """Write what is known before anything happens, and open the tables."""
         setup = self.setup
-        text = setup.scenario.to_yaml()
+        text = annotated(setup)
         self._scenario_text = digest_text(text)
         folder.write_scenario(text)
         folder.write_manifest(self._manifest("running"))
@@ -343,7 +355,7 @@ class Simulation:
         names += ["client_metrics"] * self._each_client
         if setup.ledger is not None:
             names += ["releases"] + ["uses"] * setup.ledger.by_passes
-            names += ["client_epsilon"] * (setup.ledger.certified and record.epsilon)
+            names += ["client_epsilon"] * (setup.ledger.accounted and record.epsilon)
         measured = setup.problem.measured
         named = (*setup.model.metric_names, *measured.further)
         further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
@@ -396,13 +408,14 @@ class Simulation:
         return found
 
     def release(self) -> None:
-        """Stop the executor's thread and let go of the data.
+        """Stop the executor's thread, let go of the data, and give memory that is free back to the system.
 
         What is left of a run refers to itself in circles, which the garbage collector finds late.
         """
         with contextlib.suppress(RunError):
             self.executor.close()
         del self.setup
+        give_back()
 
     def _arm(self) -> None:
         """Set the marks at which the run is evaluated or ends, and start the processes."""
@@ -543,7 +556,7 @@ class Simulation:
         if seen is None or ledger is None:
             return own
         found = seen.compare(own)
-        if ledger.certified and found.refusal is not None and not self._refused:
+        if ledger.accounted and found.refusal is not None and not self._refused:
             self._refused = True
             self._warn(f"privacy: epsilon is not certified: {found.refusal}")
         return found
@@ -576,23 +589,34 @@ class Simulation:
             }
         )
 
-    def _finalise(self, final: np.ndarray) -> None:
-        """Let rows that were taken at the end have the final epsilons, float [K].
+    def _finalise(self, final: np.ndarray | None) -> None:
+        """Let rows that were taken at the end have the counts of the end, and the final epsilons, float [K] or None.
 
-        What was released before is a part of that: rows of earlier times are no larger.
+        An evaluation that ends the run is taken within an event, which goes on and may send a message. What was
+        released before is a part of the final epsilons: rows of earlier times are no larger.
         """
-        now, updates, largest = self.world.clock.now, self.algorithm.updates, float(final.max())
+        now, updates, network = self.world.clock.now, self.algorithm.updates, self.world.network
+        counts = {"rounds": self.algorithm.rounds, "bytes_sent": network.bytes_sent, "messages": network.messages}
+
+        def metrics(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            last = (rows["time_s"] == now) & (rows["updates"] == updates)
+            amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
+            if final is not None:
+                largest = float(final.max())
+                amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
+            return amended
+
+        self._amendments = {"metrics": metrics}
+        if final is None:
+            return
         releases = np.array([self.algorithm.releases.total(k) for k in range(len(final))], dtype=np.int64)
 
-        def metrics(rows: dict[str, np.ndarray]) -> np.ndarray:
-            last = (rows["time_s"] == now) & (rows["updates"] == updates)
-            return np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
-
-        def clients(rows: dict[str, np.ndarray]) -> np.ndarray:
+        def clients(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
-            return np.where(last, final[rows["client"]], rows["epsilon"])
+            own = final[rows["client"]]
+            return {"epsilon": np.where(last | (rows["epsilon"] > own), own, rows["epsilon"])}
 
-        self._amendments = {"metrics": ("epsilon", metrics), "client_epsilon": ("epsilon", clients)}
+        self._amendments["client_epsilon"] = clients
 
     def _collect_one(self) -> tuple[Evaluation, dict[str, float]]:
         """Wait for the oldest evaluation and write its row; return it by column, too."""
@@ -666,7 +690,7 @@ class Simulation:
             if "uses" in self._tables:
                 self._tables["uses"].extend(ledger.copies(account))
             epsilon = ledger.final_epsilon(account)
-            self._finalise(epsilon)
+        self._finalise(None if ledger is None else epsilon)
         table = self._tables["clients"]
         table.extend_columns(
             {
@@ -700,6 +724,8 @@ class Simulation:
             extra["own_code"] = self._own_code
         if self._data:
             extra["data"] = self._data
+        if self._world_files:
+            extra["world_files"] = self._world_files
         if isinstance(model := self.setup.model, OwnModel):
             extra["own_model"] = {"parameters": len(model.layout), "digest": model.own.digest()}
         if self._models:
@@ -712,6 +738,7 @@ class Simulation:
             extra["resumed"] = self._resumed
         if self.setup.ledger is not None:
             extra["privacy"] = self.setup.ledger.statement_of(self.account())
+            extra["noise"] = noise_of(self.setup)
         return Manifest(
             status=status,  # type: ignore[arg-type]
             seed=scenario.seed,
@@ -756,6 +783,7 @@ class Simulation:
                 fraction=min(1.0, fraction),
                 wall_s=wall_s,
                 updates_per_s=algorithm.updates / wall_s,
+                compiled=self.executor.compiled,
             )
         )
 

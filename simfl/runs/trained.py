@@ -1,7 +1,7 @@
 """A run's model put to use: what it predicts, and how good it is on other data.
 
 The data set of the run is loaded again, as its scenario says: what was fitted on it (principal axes, means) is fitted
-again, bit for bit, and other examples go the same way.
+again, bit for bit with the same version on the same device, and other examples go the same way.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfl.build.data import load_data, model_of
 from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
-from simfl.errors import DataError, ScenarioError, nearest
+from simfl.errors import DataError, ScenarioError, nearest, to_path
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel
-from simfl.records import Run, RunFolder
+from simfl.records import Run, RunFolder, read
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.data import RealData
 from simfl.streams import Streams
@@ -45,12 +45,13 @@ class Trained:
     """
 
     def __init__(self, run: Run, device: str | None = None) -> None:
+        chosen = choose_device(device)
         self.file = RunFolder(run.folder).models_path("model")
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
         self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed), run.given.get("data"))
         self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
-        self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
+        self._evaluator = Evaluator(self.model, chosen, self.dataset.scaling)
         try:
             self.params = self.model.joined(parts)
         except ValueError as error:
@@ -96,7 +97,7 @@ class Trained:
             return (own.test_x, own.test_y) if data == "test" else (own.train_x, own.train_y)
         if isinstance(data, tuple):
             return self._numbered("data", *data)
-        path = Path(data)
+        path = to_path(data, "data: test, train, a file, or (x, y)")
         if path.suffix in (".csv", ".parquet"):
             config = self.scenario.data
             apart = (getattr(config.partition, "column", None), getattr(config, "owner", None))
@@ -144,19 +145,20 @@ def _opened(folder: Path, written_ns: int) -> Trained:
     return Trained(Run(folder))
 
 
-def open_trained(run: Run) -> Trained:
+def open_trained(run: Run | str | Path) -> Trained:
     """Return a run's model with its data set, which are kept for the next call."""
+    run = run if isinstance(run, Run) else read(run)
     file = RunFolder(run.folder).models_path("model")
     if run.given or not file.exists():
         return Trained(run)
     return _opened(run.folder.absolute(), file.stat().st_mtime_ns)
 
 
-def predict(run: Run, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
+def predict(run: Run | str | Path, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
     """Return what the model of a run says about examples.
 
     Args:
-        run: a run that kept its model.
+        run: a run that kept its model, or its folder.
         x: [n, ...], as the loader of the run's data set gives examples before `normalize` and `pca`: pixels from 0 to 1
             of digits, MNIST and CIFAR-10, the values of a file as they are. What was fitted on the training data is
             applied to them. An example may also be flat.
@@ -169,7 +171,7 @@ def predict(run: Run, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
 
 
 def evaluate(
-    run: Run,
+    run: Run | str | Path,
     data: str | Path | tuple[ArrayLike, ArrayLike] = "test",
     *,
     metrics: Sequence[str] = (),
@@ -178,7 +180,7 @@ def evaluate(
     """Return how good the model of a run is on its own test set, or on other data.
 
     Args:
-        run: a run that kept its model.
+        run: a run that kept its model, or its folder.
         data: "test" or "train", the parts of the run's own data set; an .npz file with x_test and y_test or x and y, a
             .csv file; or (x, y). Features are as in `predict`, labels as they stand in the run's data.
         metrics: further measures, of classifiers: macro_f1, balanced_accuracy, auc; of regressions: mae, rmse, r2.

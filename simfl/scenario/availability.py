@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from simfl.scenario.clients import exactly_one
 from simfl.scenario.distributions import Duration
-from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, RegionNames, Seconds, Share, Text
+from simfl.scenario.fields import Clients, Config, Flag, PositiveSeconds, RegionNames, Seconds, Share, WorldFile
 from simfl.scenario.problems import InvalidValueError, Path, Problem, show
 from simfl.scenario.units import format_time, parse_time
 
@@ -68,7 +68,7 @@ class Crash(Config):
 class PresenceTrace(Config):
     """Times in which clients are there, from a file; at all others they are offline."""
 
-    path: Text = Field(description="a file, relative to the current folder")
+    path: WorldFile = Field(description="a file, relative to the current folder")
     layout: Literal["plain", "fedscale"] = Field(
         default="plain",
         description="plain: CSV with the columns client, from and to (empty: for ever), times in seconds or with a "

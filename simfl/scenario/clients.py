@@ -7,7 +7,17 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from simfl.scenario.distributions import ConstantFactor, Jitter, Speed
-from simfl.scenario.fields import Clients, Config, Count, Positive, PositiveSeconds, RegionNames, Seconds, Share, Text
+from simfl.scenario.fields import (
+    Clients,
+    Config,
+    Count,
+    Positive,
+    PositiveSeconds,
+    RegionNames,
+    Seconds,
+    Share,
+    WorldFile,
+)
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_time
 
@@ -15,7 +25,7 @@ from simfl.scenario.units import format_time
 class SpeedTrace(Config):
     """Factors on compute times over time: each mini-batch takes that of the moment at which it begins."""
 
-    path: Text = Field(
+    path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), "
         "client (a number, or all; all where there is no such column) and factor: a line says from when on it holds; "
         "before its first line a client has 1"
@@ -35,7 +45,7 @@ class Population(Config):
     seconds_per_batch: Seconds = Field(
         default=0.0, description="time that every mini-batch takes beside that, however small it is"
     )
-    devices: Text | None = Field(
+    devices: WorldFile | None = Field(
         default=None,
         description="CSV file of devices, relative to the current folder, of which each client draws one: a line for "
         "each with name and seconds_per_example, and perhaps seconds_per_batch, memory, uplink, downlink and share (of "

@@ -7,14 +7,27 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Config, Count, Flag, Index, Number, Positive, PositiveSeconds, Share, Text, Within
+from simfl.scenario.fields import (
+    Config,
+    ContentFile,
+    Count,
+    Flag,
+    Index,
+    Number,
+    Positive,
+    PositiveSeconds,
+    Share,
+    Short,
+    Text,
+    Within,
+)
 from simfl.scenario.problems import InvalidValueError, Problem, one_of, show, suggestion
 
 
 class Init(Config):
     """A model to go on from."""
 
-    source: Text = Field(
+    source: ContentFile = Field(
         alias="from", description="folder of a run, or an .npz file with arrays of the names and shapes of the model"
     )
 
@@ -97,7 +110,9 @@ OF_REGRESSIONS = ("mae", "rmse", "r2")
 class Evaluate(Config):
     """When loss and accuracy are measured, and of which models."""
 
-    every: Every = Field(default=Every(epochs=1.0), description="how often the average model is evaluated")
+    every: Annotated[Every, Short("time", text=True)] = Field(
+        default=Every(epochs=1.0), description="how often the average model is evaluated"
+    )
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
     gradients: Index = Field(
         default=0,

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from simfl.scenario.fields import (
     Config,
+    ContentFile,
     Count,
     Flag,
     Index,
@@ -152,7 +153,9 @@ class Mnist(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["mnist"] = variant("mnist")
-    path: Text | None = Field(default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA")
+    path: ContentFile | None = Field(
+        default=None, description="folder of the IDX files; null means 'mnist' below SIMFL_DATA"
+    )
 
 
 class Cifar10(RealData):
@@ -163,7 +166,9 @@ class Cifar10(RealData):
     images: ClassVar[bool | None] = True
 
     set: Literal["cifar10"] = variant("cifar10")
-    path: Text | None = Field(default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA")
+    path: ContentFile | None = Field(
+        default=None, description="archive or folder; null means 'cifar10' below SIMFL_DATA"
+    )
 
 
 class Libsvm(SplitData):
@@ -172,8 +177,8 @@ class Libsvm(SplitData):
     images: ClassVar[bool | None] = None
 
     set: Literal["libsvm"] = variant("libsvm")
-    path: Text = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name such as a9a in 'libsvm' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None,
         description="file of the test part; null means the bare name with .t if there is one, else test_fraction",
     )
@@ -189,8 +194,8 @@ class Npz(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["npz"] = variant("npz")
-    path: Text = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="archive, or a bare name in 'npz' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="archive of the test part; null if the same archive has one"
     )
     scale: PositiveFraction | None = Field(default=None, description=_SCALE)
@@ -202,8 +207,8 @@ class Csv(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["csv"] = variant("csv")
-    path: Text = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="file of the test part with the same columns; null means test_fraction"
     )
     label: Text = Field(default="label", description="the column of labels, or of targets of a regression")
@@ -216,8 +221,8 @@ class Table(SplitData):
     columns: ClassVar[bool] = True
 
     set: Literal["table"] = variant("table")
-    path: Text = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
-    test_path: Text | None = Field(
+    path: ContentFile = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
+    test_path: ContentFile | None = Field(
         default=None, description="file of the test part with the same columns; null means test_fraction"
     )
     target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
@@ -238,7 +243,7 @@ class Leaf(SplitData):
     images: ClassVar[bool | None] = None
 
     set: Literal["leaf"] = variant("leaf")
-    path: Text = Field(
+    path: ContentFile = Field(
         description="folder with train/*.json and perhaps test/*.json, or its name in 'leaf' below SIMFL_DATA"
     )
 
@@ -270,7 +275,7 @@ class TextData(DataConfig):
     task: ClassVar[TargetKind] = "tokens"
 
     set: Literal["text"] = variant("text")
-    path: Text | None = Field(
+    path: ContentFile | None = Field(
         default=None, description="file in UTF-8, or a bare name in 'text' below SIMFL_DATA; null: generated text"
     )
     owners: Literal["speaker", "paragraph", "none"] = Field(

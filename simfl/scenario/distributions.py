@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.fields import ByKind, Config, Positive, PositiveSeconds, Seconds, Sigma, Text, variant
+from simfl.scenario.fields import ByKind, Config, Positive, PositiveSeconds, Seconds, Sigma, Text, WorldFile, variant
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_time
 
@@ -57,7 +57,7 @@ class TracedFactors(Config):
     """Factors drawn from a measured column of a CSV file, for example of device benchmarks."""
 
     kind: Literal["trace"] = variant("trace")
-    path: Text = Field(description="CSV file with a header line, relative to the current folder")
+    path: WorldFile = Field(description="CSV file with a header line, relative to the current folder")
     column: Text = Field(description="name of the column that holds the factors")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -25,6 +25,7 @@ from pydantic import (
     Strict,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -54,6 +55,17 @@ class Config(BaseModel):
 @dataclass(frozen=True)
 class _Settled:
     """Marks an option that the class which the section names does not get: it is settled on the way to a run."""
+
+
+@dataclass(frozen=True)
+class NamesFile:
+    """Marks a text that names a file.
+
+    Args:
+        of_world: the world is read from it; False: data or a model.
+    """
+
+    of_world: bool
 
 
 SETTLED = _Settled()
@@ -135,6 +147,58 @@ class ByKind:
             advice = suggestion(kind, kinds, "choose one of them")
             raise InvalidValueError(Problem(one_of(valid), show(kind), advice, (self.key,)))
         return {**data, self.key: kind}
+
+
+def file_marks(field: FieldInfo) -> list[NamesFile]:
+    """Return how a field marks that it names files: `[]` unless its type is `WorldFile` or `ContentFile`, or has it."""
+    marks, types = list(field.metadata), [field.annotation]
+    while types:
+        one = types.pop()
+        marks += getattr(one, "__metadata__", ())
+        types += get_args(one)
+    return [mark for mark in marks if isinstance(mark, NamesFile)]
+
+
+def world_files(section: Any) -> Iterator[str]:
+    """Yield the path of every file of the world that a section or those below it name, in the order of the schema."""
+    return _named_files(section, of_world=True)
+
+
+def content_files(section: Any) -> Iterator[str]:
+    """Yield the path of every file of data, or of a model, that a section or those below it name."""
+    return _named_files(section, of_world=False)
+
+
+def _named_files(section: Any, of_world: bool) -> Iterator[str]:
+    if isinstance(section, tuple):
+        for item in section:
+            yield from _named_files(item, of_world)
+    elif isinstance(section, Config):
+        for name, field in type(section).model_fields.items():
+            value = getattr(section, name)
+            if isinstance(value, str) and NamesFile(of_world) in file_marks(field):
+                yield value
+            yield from _named_files(value, of_world)
+
+
+@dataclass(frozen=True)
+class Short:
+    """Marks a section that a plain value stands for: `clients: 4` is `clients: {count: 4}`.
+
+    Args:
+        key: the key whose value it is.
+        text: whether it is a text such as "1 s"; else a number.
+    """
+
+    key: str
+    text: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def prepare(data: object) -> object:
+            plain = isinstance(data, str) if self.text else isinstance(data, int | float) and not isinstance(data, bool)
+            return {self.key: data} if plain else data
+
+        return core_schema.no_info_before_validator_function(prepare, handler(source))
 
 
 def members_of(annotation: Any) -> tuple[type[Config], ...]:
@@ -332,6 +396,10 @@ Loss = Annotated[float, Within(at_least=0, at_most=0.9999)]
 Sigma = Annotated[float, Within(at_least=0, at_most=5)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, BeforeValidator(_word)]
+WorldFile = Annotated[Text, NamesFile(of_world=True)]
+"""The path of a file that the world is read from: `world_files` finds it, checkpoints and sweeps compare its bytes."""
+ContentFile = Annotated[Text, NamesFile(of_world=False)]
+"""The path of data or of a model: checkpoints and sweeps compare what was read from it."""
 Letters = Annotated[str, BeforeValidator(_letters)]
 Clients = Annotated[tuple[Index, ...], _distinct("client", "list clients by number, the first is 0")]
 RegionNames = Annotated[tuple[Text, ...], _distinct("region", "list some of regions.names")]

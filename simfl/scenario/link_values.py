@@ -7,7 +7,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from simfl.scenario.distributions import ConstantTime, ExponentialTime, LognormalTime, UniformTime
-from simfl.scenario.fields import Bandwidth, ByKind, Config, Loss, PositiveSeconds, Probability, Sigma, Text, variant
+from simfl.scenario.fields import (
+    Bandwidth,
+    ByKind,
+    Config,
+    Loss,
+    PositiveSeconds,
+    Probability,
+    Sigma,
+    Text,
+    WorldFile,
+    variant,
+)
 from simfl.scenario.problems import InvalidValueError, Problem
 from simfl.scenario.units import format_bandwidth
 
@@ -37,7 +48,7 @@ class Trace(Config):
     """Measured values of a CSV file, from each time on until the next; before the first, and for others: as without."""
 
     kind: Literal["trace"] = variant("trace")
-    path: Text = Field(
+    path: WorldFile = Field(
         description="CSV file with columns time and value, and client, or source and target, or neither for everybody"
     )
     unit: Text | None = Field(default=None, description="of plain numbers in the column value; null: they have theirs")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -265,3 +266,23 @@ class Links(Config):
         description="times in which groups of clients do not reach each other; a message across is lost where it is "
         "under way, and waits for the end",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_files(cls, data: Any) -> Any:
+        """Refuse a file where one value for all links stands, and say where files are read."""
+        given = data if isinstance(data, Mapping) else {}
+        problems = [
+            Problem(
+                "a value for all links",
+                "a file",
+                f"a column {key} of topology: {{kind: edge_list, path: ...}} gives each link its own; links.rules with "
+                "kind: trace gives values over time",
+                (key,),
+            )
+            for key in ("latency", "bandwidth", "loss")
+            if isinstance(given.get(key), Mapping) and "path" in given[key]
+        ]
+        if problems:
+            raise InvalidValueError(*problems)
+        return data

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, to_path
 from simfl.scenario.overrides import apply_override, parse_override
 from simfl.scenario.problems import Problem, show, suggestion
 from simfl.scenario.scenario import Scenario, name_from, validated
@@ -27,7 +27,7 @@ def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
     """
     if isinstance(path, Mapping):
         return from_mapping(path, overrides=overrides)
-    file = FilePath(path)
+    file = to_path(path, "the path of a scenario, or a mapping of what would stand in it")
     return _load_text(file_text(file), str(path), file.stem, overrides)
 
 
@@ -57,7 +57,7 @@ def content_of(path: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ScenarioError: it cannot be read, or holds something else.
     """
-    content: dict[str, Any] = _document(file_text(FilePath(path)), str(path)).content
+    content: dict[str, Any] = _document(file_text(to_path(path, "the path of a scenario")), str(path)).content
     return content
 
 

@@ -16,8 +16,8 @@ from simfl.scenario.fields import (
     Probability,
     Seconds,
     Share,
-    Text,
     Within,
+    WorldFile,
     variant,
 )
 from simfl.scenario.problems import InvalidValueError, Problem
@@ -226,14 +226,14 @@ class GraphMl(TopologyConfig):
     """Any connected graph from a GraphML file."""
 
     kind: Literal["graphml"] = variant("graphml")
-    path: Text = Field(description="GraphML file with one node per client, relative to the current folder")
+    path: WorldFile = Field(description="GraphML file with one node per client, relative to the current folder")
 
 
 class EdgeList(TopologyConfig):
     """Any connected graph from a text file with one link 'a b' per line."""
 
     kind: Literal["edge_list"] = variant("edge_list")
-    path: Text = Field(description="text file with one link per line, relative to the current folder")
+    path: WorldFile = Field(description="text file with one link per line, relative to the current folder")
 
 
 def _fewer(count: int) -> str:
@@ -355,7 +355,7 @@ class Contacts(ChangingTopology):
     equal_degrees: ClassVar[bool | None] = False
 
     kind: Literal["contacts"] = variant("contacts")
-    path: Text = Field(
+    path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
         "unit), a and b (clients by number)"
     )

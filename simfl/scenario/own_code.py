@@ -6,7 +6,8 @@ do: who validates or runs somebody's scenario trusts them and the folder. Result
 loads nothing (`nothing_loaded`).
 
 Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
-source of the modules that it names (`source_digests`); one that was changed since it was imported is imported anew.
+source of the modules that it names, and of the user's modules that these import (`source_digests`). A module that
+changed since it was imported is imported again.
 
 What is given from Python (`simfl.run(scenario, model=net)`) has no module that could be found again. It stands in the
 scenario of the run as `object:NAME`, and nothing can be loaded by such a name.
@@ -14,21 +15,22 @@ scenario of the run as `object:NAME`, and nothing can be loaded by such a name.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import importlib
 import inspect
+import os
 import re
 import sys
 import sysconfig
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from simfl.errors import ScenarioError, SimflError, nearest
+from simfl.errors import ScenarioError, SimflError, libraries, nearest, place_of, raised
 
 T = TypeVar("T", bound=type)  # a type of types: a base may be abstract
 
@@ -38,13 +40,12 @@ OBJECT = "object"
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """How own code is named: module, colon, name."""
 
-#: Characters of what own code raised.
-_LONGEST = 240
 _may_load = ContextVar("_may_load", default=True)
 _PACKAGE = Path(__file__).parents[1]
 _OTHERS = tuple({str(_PACKAGE), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
-#: Digests of the sources that modules were imported from.
+#: Digests of the sources that modules were imported from: of each module, and of all that a named one uses.
 _imported: dict[str, str] = {}
+_used: dict[str, dict[str, str]] = {}
 
 
 def look_beside(paths: Iterable[Path]) -> None:
@@ -55,6 +56,12 @@ def look_beside(paths: Iterable[Path]) -> None:
     for folder in dict.fromkeys(["", *(str(path.parent.absolute()) for path in paths)]):
         if folder not in sys.path:
             sys.path.append(folder)
+
+
+def _places() -> str:
+    """Return in words where modules are looked for: folders of one's own, and what is installed."""
+    own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
+    return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
@@ -82,13 +89,16 @@ def load(name: str, where: str) -> Any:
     try:
         found = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
+        looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
         raise ScenarioError(
             f"{where}: cannot load {name!r} ({error}){place_of(error)}, expected module:name of an importable module"
+            f"{looked}"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ScenarioError(
-            f"{where}: cannot load {name!r}: importing the module {module!r} raised {_reason(error)}{place_of(error)}; "
-            "correct the module"
+            f"{where}: cannot load {name!r}: importing the module {module!r} raised {raised(error)}; correct the module"
         ) from error
     try:
         return getattr(found, wanted)
@@ -142,10 +152,10 @@ def in_one_line(where: str, what: str) -> Iterator[None]:
     """Turn whatever a user's code raises within a block into one line, with their file and line number."""
     try:
         yield
-    except SimflError:
+    except (SimflError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise ScenarioError(f"{where}: {what} raised {_reason(error)}{place_of(error)}") from error
+    except BaseException as error:
+        raise ScenarioError(f"{where}: {what} raised {raised(error)}") from error
 
 
 @contextlib.contextmanager
@@ -165,83 +175,122 @@ def named_object(value: object) -> str:
 
 def modules_of(scenario: Any) -> list[str]:
     """Return the modules of own code that a resolved scenario, plain values, names; sorted."""
-    if isinstance(scenario, Mapping):
-        own = {
-            value.partition(":")[0]
-            for key, value in scenario.items()
-            if key in ("kind", "set") and isinstance(value, str) and NAME.fullmatch(value)
-        }
-        found = own.union(*(modules_of(value) for key, value in scenario.items() if key != "options"))
-    else:
-        found = set().union(*map(modules_of, scenario)) if isinstance(scenario, list | tuple) else set()
-    return sorted(found - {OBJECT})
+    return sorted(_named(scenario) - {OBJECT})
+
+
+def has_objects(scenario: Any) -> bool:
+    """Return whether a resolved scenario, plain values, stands for a run that was given objects from Python."""
+    return OBJECT in _named(scenario)
+
+
+def _named(scenario: Any) -> set[str]:
+    if isinstance(scenario, list | tuple):
+        return set().union(*map(_named, scenario))
+    if not isinstance(scenario, Mapping):
+        return set()
+    modules = {
+        value.partition(":")[0]
+        for key, value in scenario.items()
+        if key in ("kind", "set") and isinstance(value, str) and NAME.fullmatch(value)
+    }
+    return modules.union(*(_named(value) for key, value in scenario.items() if key != "options"))
 
 
 def source_of(module: str) -> Path | None:
-    """Return the file of a module without importing it; None where there is none, or it is not Python."""
+    """Return the file of a module without importing it, None where there is none."""
     path, found = None, None
     for depth in range(module.count(".") + 1):
-        try:
-            found = PathFinder.find_spec(".".join(module.split(".")[: depth + 1]), path)
-        except (ImportError, ValueError):
-            return None
+        found = _spec(".".join(module.split(".")[: depth + 1]), path)
         if found is None:
             return None
         path = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
     return Path(found.origin).absolute() if found is not None and found.has_location and found.origin else None
 
 
-def source_digests(scenario: Any) -> dict[str, str]:
-    """Return the SHA-256 of the source of each module of own code that a resolved scenario names, where it is there.
+def _spec(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Ask every finder for a module: an editable installation adds a finder of its own."""
+    for finder in sys.meta_path:
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            if (found := finder.find_spec(module, path)) is not None:
+                return found
+    return None
 
-    What these modules import in their turn is not among it.
-    """
+
+def source_digests(scenario: Any) -> dict[str, str]:
+    """Return the SHA-256 of the source of each module of own code that a resolved scenario uses; see `digests_of`."""
     return digests_of(modules_of(scenario))
 
 
 def digests_of(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the source of each of these modules whose file is there."""
-    return {module: digest for module in modules if (digest := _source_digest(module))}
+    """Return the SHA-256 of the source of each of these modules and of the user's modules that they import.
+
+    Nothing is imported: `import` statements are read in the sources, and followed unless they lead to simfl, Python's
+    library or installed packages. A module of `modules` without a file that can be read has the digest "", which
+    `is_known` refuses: whether it has changed cannot be told.
+    """
+    importlib.invalidate_caches()
+    digests: dict[str, str] = {}
+    for module in modules:
+        _follow(module, digests)
+        digests.setdefault(module, "")
+    return digests
 
 
-def _source_digest(module: str) -> str:
-    """Return the SHA-256 of a module's file, "" where it cannot be read."""
-    path = source_of(module)
+def is_known(digests: Mapping[str, str]) -> bool:
+    """Return whether the source of every module could be read."""
+    return all(digests.values())
+
+
+def _follow(module: str, digests: dict[str, str]) -> None:
+    """Add the digests of a module and of what it imports, imported modules first."""
+    if module in digests or (path := source_of(module)) is None:
+        return
     try:
-        return "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+        source = path.read_bytes()
     except OSError:
-        return ""
+        return
+    digests[module] = ""  # modules may import each other
+    installed: set[str] = set()
+    for name in _imports(source, module, path) if path.suffix == ".py" else ():
+        package = name.partition(".")[0]
+        if name in digests or package in installed or (file := source_of(name)) is None:
+            continue
+        if str(file).startswith(_OTHERS):
+            installed.add(package)
+        else:
+            _follow(name, digests)
+    del digests[module]
+    digests[module] = hashlib.sha256(source).hexdigest()
+
+
+def _imports(source: bytes, module: str, path: Path) -> list[str]:
+    """Return the names of all modules that a source may import, packages before what is in them."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return []  # importing it says what is wrong
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    names = [package]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            above = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
+            whole = ".".join(filter(None, (above, node.module)))
+            names += [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
+    parts = [name.split(".") for name in names if name]
+    return list(dict.fromkeys(".".join(part[:count]) for part in parts for count in range(1, len(part) + 1)))
 
 
 def _import(module: str) -> Any:
-    """Import a module; anew, if its file is another than it was."""
-    importlib.invalidate_caches()
-    digest = _source_digest(module)
-    loaded = sys.modules.get(module)
-    if loaded is not None and _imported.get(module, digest) != digest:
-        loaded = importlib.reload(loaded)
-    else:
-        loaded = importlib.import_module(module)
-    _imported[module] = digest
+    """Import a module; again, with the user's modules that it imports, if one of their files has changed."""
+    digests = digests_of([module])
+    if _used.get(module, digests) != digests or any(_imported.get(name, now) != now for name, now in digests.items()):
+        for name in digests:  # imported modules first
+            if name in sys.modules:
+                importlib.reload(sys.modules[name])
+    loaded = importlib.import_module(module)
+    _used[module] = digests
+    _imported.update(digests)
     return loaded
-
-
-def _reason(error: BaseException) -> str:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
-
-
-def place_of(error: BaseException) -> str:
-    """Return where in the user's own code an error arose, nothing where it did not get that far.
-
-    Not where a library that they call noticed it.
-    """
-    if isinstance(error, SyntaxError):
-        return f" in {error.filename}:{error.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and not frame.filename.startswith(str(_PACKAGE))
-    ]
-    own = [frame for frame in frames if not frame.filename.startswith(_OTHERS)]
-    return next((f" in {frame.filename}:{frame.lineno}" for frame in reversed(own or frames)), "")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from simfl.scenario.clients import exactly_one
-from simfl.scenario.fields import Bandwidth, ByKind, Config, Flag, Index, Probability, Seconds, Text, variant
+from simfl.scenario.fields import Bandwidth, ByKind, Config, Flag, Index, Probability, Seconds, Text, WorldFile, variant
 from simfl.scenario.problems import InvalidValueError, Problem, one_each, show, suggestion
 
 
@@ -32,7 +32,9 @@ class Matrix(Config):
 class _Table(Matrix):
     """A CSV file with a matrix."""
 
-    path: Text = Field(description="CSV file: a header of names, then for each region its name and a row of values")
+    path: WorldFile = Field(
+        description="CSV file: a header of names, then for each region its name and a row of values"
+    )
     unit: Text | None = Field(default=None, description="of plain numbers in the file; null: they have theirs")
 
 
@@ -79,7 +81,7 @@ class Regions(Config):
         default=None, description="share of all clients in each region, drawn once"
     )
     clients: tuple[Text, ...] | None = Field(default=None, description="name of the region of each client")
-    path: Text | None = Field(default=None, description="CSV file with a row for each client")
+    path: WorldFile | None = Field(default=None, description="CSV file with a row for each client")
     column: Text = Field(default="region", description="column of that file with the name of the client's region")
     latency: Annotated[LatencyMatrix | LatencyTable, ByKind(listed="matrix")] | None = Field(
         default=None, description="of messages from one region to another; a list of lists is short for a matrix"

@@ -21,7 +21,7 @@ from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
 from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
-from simfl.scenario.fields import DISCRIMINATORS, Config, Within, kind_of, members_of
+from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Softmax
 from simfl.scenario.network import Ring
@@ -64,7 +64,7 @@ class Scenario(Config):
     init: Init | None = Field(
         default=None, description="the model that is begun with; null: as `model` draws it, from the seed"
     )
-    clients: Population = Field(
+    clients: Annotated[Population, Short("count")] = Field(
         default=Population(), description="how many clients there are and how fast they compute"
     )
     slowdowns: tuple[Slowdown, ...] = Field(

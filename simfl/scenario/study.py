@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from simfl.errors import ScenarioError
+from simfl.errors import ScenarioError, to_path
 from simfl.scenario.errors import MAX_LINES, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within
 from simfl.scenario.loading import file_text
@@ -214,7 +214,7 @@ def load_study(
         given = {**path, "base": base.given()} if isinstance(base, Scenario) else path
         file, document = FilePath("study"), Document(dict(given), {})
     else:
-        file = FilePath(path)
+        file = to_path(path, "the path of a study, or a mapping of what would stand in it")
         document = read(file_text(file, "study"), str(path))
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, variant
+from simfl.scenario.fields import Bandwidth, ByKind, Config, Count, Seconds, Text, Within, WorldFile, variant
 from simfl.scenario.network import FixedTopology, Ring, once
 from simfl.scenario.problems import InvalidValueError, Problem, show
 
@@ -133,7 +133,7 @@ class FromGraphMl(UnderlayConfig):
     """A connected graph from a GraphML file; edges may have attributes `latency` and `bandwidth`, with their units."""
 
     kind: Literal["graphml"] = variant("graphml")
-    path: Text = Field(description="GraphML file, relative to the current folder")
+    path: WorldFile = Field(description="GraphML file, relative to the current folder")
 
 
 Underlay = Annotated[StarOfSwitches | TwoLevelTree | FatTree | Generated | FromGraphMl, ByKind(default=None)]

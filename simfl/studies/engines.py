@@ -6,6 +6,7 @@ Every engine takes tasks and yields (task, outcome) as they end, in any order. W
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import signal
 import sys
@@ -167,6 +168,7 @@ class Cluster:
                 f"{problem}; start one, or leave --cluster out"
             ) from error
         self._stopped = False
+        self._address = address
         self._check()
         self.jobs = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
 
@@ -184,7 +186,11 @@ class Cluster:
                 )
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Run the tasks, in whatever order the cluster chooses; each runs once, and again if its worker is lost."""
+        """Run the tasks, in whatever order the cluster chooses; each runs once, and again if its worker is lost.
+
+        Raises:
+            RunError: the scheduler is gone.
+        """
         from distributed import wait as wait_for
 
         futures = {self._client.submit(run_elsewhere, task, pure=False): task for task in tasks}
@@ -195,12 +201,35 @@ class Cluster:
                         done = wait_for(list(futures), timeout=0.5, return_when="FIRST_COMPLETED").done
                 except TimeoutError:  # often enough to notice a call of `stop`
                     continue
+                except Exception as error:  # dask raises several kinds when the connection is lost
+                    raise self._lost(len(futures), error) from error
                 for future in done:
+                    if future.cancelled():
+                        raise self._lost(len(futures), None)
                     task = futures.pop(future)
                     yield task, self._outcome(task, future)
         finally:
-            self._client.cancel(list(futures))
-            self._client.close()
+            self._let_go(list(futures))
+
+    def _let_go(self, futures: list[Any]) -> None:
+        """Drop what is left and close the connection, without a word if the scheduler is gone: dask logs tracebacks."""
+        logger = logging.getLogger("distributed.client")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL + 1)
+        try:
+            for end in (lambda: self._client.cancel(futures), self._client.close):
+                with contextlib.suppress(Exception):
+                    end()
+        finally:
+            logger.setLevel(level)
+
+    def _lost(self, left: int, error: Exception | None) -> RunError:
+        runs = "1 run is" if left == 1 else f"{left} runs are"
+        reason = "" if error is None else f" ({type(error).__name__})"
+        return RunError(
+            f"--cluster: lost the connection to the scheduler at {self._address}{reason}; {runs} missing, all others "
+            "are kept; start a scheduler and workers, and give the same command again"
+        )
 
     def _outcome(self, task: RunTask, future: Any) -> RunOutcome:
         try:

@@ -16,7 +16,7 @@ def report(
     runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
     out: str | Path = "report.html",
     *,
-    target: float | None = None,
+    target: float | str | None = None,
     baseline: str | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Path:
@@ -25,8 +25,8 @@ def report(
     Args:
         runs: a run, a sweep, or several of them, or their folders.
         out: the HTML file.
-        target: the test accuracy at which times are compared; by default that of the study, or the best that every run
-            reached.
+        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
         baseline: label of what the others are held against; by default that of the study.
         tell: told in a line of every run that is left out, or is not whole.
 

@@ -1,7 +1,8 @@
 """Run a study: everything is checked first, what is there already is kept, the rest is computed.
 
 A run's key is the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
-is run again, from its last checkpoint if it has one; one that is done, or diverged, never is.
+is run again, from its last checkpoint if it has one. One that is done, or diverged, is run again only if what it
+depends on beside its scenario (own code, data, files of the world, the model that it began with) is not the same.
 
 This module is not called `sweep`, because `simfl.studies.sweep` is the function.
 """
@@ -9,24 +10,28 @@ This module is not called `sweep`, because `simfl.studies.sweep` is the function
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from simfl import signals
-from simfl.errors import DataError, RunError, ScenarioError
+from simfl.errors import DataError, RunError, ScenarioError, to_path
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import digest_of_file
-from simfl.records.locks import HeldError, held, is_held
+from simfl.records.locks import HeldError, held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.sweeps import FINISHED, Sweep, SweepRun
 from simfl.records.watching import bar
+from simfl.records.writer import STREAM
 from simfl.runs import CHECKPOINT_EVERY, programs
-from simfl.scenario.own_code import digests_of, look_beside
+from simfl.scenario import Scenario
+from simfl.scenario.fields import world_files
+from simfl.scenario.own_code import digests_of, has_objects, is_known, look_beside, modules_of
 from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
 from simfl.studies.engines import Engine, choose_engine
 from simfl.studies.tasks import RunOutcome, RunTask
@@ -67,8 +72,8 @@ def sweep(
     overrides: Iterable[str] = (),
     seeds: int | Sequence[int] | None = None,
     keep_compiled: bool = True,
-    surveyed: Sweep | None = None,
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
+    surveyed: Callable[[Sweep], None] | None = None,
     tell: Callable[[Report], None] | None = None,
 ) -> Sweep:
     """Run what is missing of a study and return the sweep.
@@ -84,9 +89,9 @@ def sweep(
         overrides: changes to every run, `key.path=value`; not with what `load_study` returned.
         seeds: instead of the study's; likewise.
         keep_compiled: let processes share compiled programs through a folder.
-        surveyed: what `survey` returned a moment ago, which need not be found out again.
         checkpoint_every: host time between the checkpoints of a run, from which the same sweep goes on later: "5 min",
             seconds, or "never". On a cluster there are none.
+        surveyed: called once with the sweep as it is found, before anything is checked or run.
         tell: called when a run has ended, and in between while scenarios are checked; by default a notebook shows a
             bar, and nothing else anything.
 
@@ -95,6 +100,7 @@ def sweep(
 
     Raises:
         ScenarioError, DataError: bad input, before anything runs; one line per problem.
+        RunError: the disk or the cluster failed; what is done stays done.
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
@@ -102,14 +108,13 @@ def sweep(
 
     every_s = parse_interval(checkpoint_every)
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
-    look_beside(plan.beside)
-    root = Path(out)
-    lock = root / plan.study.name / LOCK
-    if is_held(lock):
-        raise ScenarioError(_held_by(lock.parent, "another process"))
-    state = surveyed or survey(plan, root)
-    missing = [run for run, known in zip(plan.runs, state.runs, strict=True) if not known.finished]
-    with bar(plan.study.name, None if tell is None else False) as shown:
+    root = to_path(out, "out: a folder")
+    with _alone_in(root / plan.study.name), bar(plan.study.name, None if tell is None else False) as shown:
+        state = survey(plan, root)
+        _tidy(state.folder)
+        if surveyed is not None:
+            surveyed(state)
+        missing = [run for run, known in zip(plan.runs, state.runs, strict=True) if not known.finished]
         report = tell or _into(shown)
         check(
             plan,
@@ -125,11 +130,14 @@ def sweep(
             RunTask(run.scenario.resolved(), str(root.absolute()), run.folder, device, beside, compiled, every_s)
             for run in missing
         ]
-        with _alone_in(state.folder):
+        try:
             state.write()
             with signals.handled(stop):
                 state = _run(engine, tasks, state, report)
-            state.write_table()
+        except OSError as error:
+            raise RunError(f"{state.folder}: cannot write the sweep's files: {error.strerror or error}") from error
+        finally:
+            _tidy(state.folder)
     return state
 
 
@@ -146,76 +154,130 @@ def _into(shown: Callable[[float, Callable[[], str]], None] | None) -> Callable[
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Be the only sweep that writes into a folder, which is made if need be.
+    """Be the only sweep that writes into a folder, which is made if need be, and removed if it stays empty.
 
     Raises:
-        ScenarioError: another sweep does, or nobody can.
-        RunError: the disk does not take what a sweep writes about itself.
+        ScenarioError: another sweep writes into it, or the folder cannot be made.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            stack.callback(_remove_empty, made)
             stack.enter_context(held(folder / LOCK))
         except HeldError as error:
-            raise ScenarioError(_held_by(folder, str(error))) from None
+            raise ScenarioError(
+                f"{folder}: {error} is sweeping into this folder; wait until it is done, or choose another --out"
+            ) from None
         except OSError as error:
             raise ScenarioError(
                 f"{folder}: cannot make a folder for results: {error.strerror}; choose --out"
             ) from error
-        try:
-            yield
-        except OSError as error:
-            raise RunError(f"{folder}: cannot write the sweep's files: {error.strerror or error}") from error
+        yield
 
 
-def _held_by(folder: Path, who: str) -> str:
-    return f"{folder}: {who} is sweeping into this folder; wait until it is done, or choose another --out"
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, innermost first, up to the first that is not empty."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what killed processes left in a sweep's folder: locks, and streams and checkpoints of runs that are over.
+
+    Only the sweep that holds the folder's lock may call this.
+    """
+    from simfl.runs.checkpoint import FILE
+
+    for lock in folder.glob("*/run.lock"):
+        with contextlib.suppress(HeldError, OSError), held(lock):
+            pass  # letting go removes it
+    for path in folder.glob("*/manifest.json"):
+        with contextlib.suppress(DataError, OSError):
+            if RunFolder(path.parent).read_manifest().status in FINISHED:
+                for pattern in (f"*{STREAM}", "*.partial", FILE):
+                    for left in path.parent.glob(pattern):
+                        left.unlink()
 
 
 def survey(plan: StudyPlan, root: Path) -> Sweep:
-    """Return the sweep of a plan, with the runs that are there already."""
-    study = plan.study
-    folder = root / study.name
-    there = _runs_in(folder)
-    runs = []
-    for run in plan.runs:
-        name, status, reason, wall_s = there.get(run.key, (run.folder, "missing", "", 0.0))
-        runs.append(SweepRun(name, run.label, run.settings, run.changes, run.seed, run.key, status, reason, wall_s))
+    """Return the sweep of a plan, with the runs that are there already.
+
+    A run is there if its files are those that its manifest speaks of, and if code, data, files of the world and the
+    model that it began with have the digests that they had. A digest that cannot be computed is no match.
+
+    Raises:
+        ScenarioError, DataError: a user's own function, which has to be called to compare its data, fails.
+    """
+    from simfl.build.data import shared_data
+
+    study, folder = plan.study, root / plan.study.name
+    look_beside(plan.beside)
+    there = _runs_in(folder, {run.key for run in plan.runs})
+    is_same, runs = _Comparison(), []
+    with shared_data():
+        for run in plan.runs:
+            found = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
+            for name, was in there.get(run.key, ()):
+                if is_same(run.scenario, was):
+                    found = replace(found, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
+                    break
+            runs.append(found)
     axes = {name: list(labels) for name, labels in plan.axes.items()}
     resolved = study.model_dump(by_alias=True, mode="json")
     return Sweep(folder, study.name, study.description, __version__, resolved, axes, tuple(runs), study.baseline)
 
 
-def _runs_in(folder: Path) -> dict[str, tuple[str, str, str, float]]:
-    """Return folder, status, reason and host seconds of the finished runs in a folder, by their key.
-
-    A run whose files are not those that its manifest speaks of is none, nor is one that went on from a model, or ran
-    own code, that is another by now.
-    """
-    found: dict[str, tuple[str, str, str, float]] = {}
-    for path in sorted(folder.glob("*/manifest.json")):
+def _runs_in(folder: Path, keys: Collection[str]) -> dict[str, list[tuple[str, Manifest]]]:
+    """Return names and manifests of the finished, undamaged runs in a folder that have one of these keys, by key."""
+    found: dict[str, list[tuple[str, Manifest]]] = {}
+    for path in sorted(folder.glob("*/manifest.json"), reverse=True):
         with contextlib.suppress(DataError):  # damaged: as good as missing
             there = RunFolder(path.parent)
             manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
-            if manifest.status in FINISHED and there.is_whole(manifest) and not _otherwise(manifest):
-                found[key] = path.parent.name, manifest.status, manifest.reason, manifest.wall_s
+            if key in keys and manifest.status in FINISHED and there.is_whole(manifest):
+                found.setdefault(key, []).append((path.parent.name, manifest))
     return found
 
 
-def _otherwise(manifest: Manifest) -> bool:
-    """Whether the model that a run went on from is there, and not what it was; or own code that it ran."""
-    code = manifest.extra.get("own_code")
-    if isinstance(code, dict) and any(now != code[module] for module, now in digests_of(code).items()):
+class _Comparison:
+    """Compares what finished runs depended on, beside their scenarios, with what is there now; each file once."""
+
+    def __init__(self) -> None:
+        self._digest_of = functools.cache(digest_of_file)
+        self._code_of = functools.cache(lambda modules: digests_of(modules))
+
+    def __call__(self, scenario: Scenario, manifest: Manifest) -> bool:
+        """Return whether all of it is the same; False where that cannot be told."""
+        from simfl.build.data import is_same_data
+
+        return (
+            self._same_code(scenario.resolved(), manifest.extra.get("own_code", {}))
+            and self._same_files(list(world_files(scenario)), manifest.extra.get("world_files", {}))
+            and _same_start(scenario, manifest.extra.get("init"))
+            and is_same_data(scenario, manifest.extra.get("data"), self._digest_of)
+        )
+
+    def _same_code(self, scenario: dict[str, Any], was: object) -> bool:
+        now = self._code_of(tuple(modules_of(scenario)))
+        return is_known(now) and now == was and not has_objects(scenario)
+
+    def _same_files(self, paths: list[str], was: object) -> bool:
+        now = {path: self._digest_of(Path(path)) for path in paths}
+        return all(now.values()) and now == was
+
+
+def _same_start(scenario: Scenario, was: object) -> bool:
+    """Return whether the model that a scenario goes on from, if it names one, is the one that a run went on from."""
+    from simfl.build.data import start_file
+
+    if scenario.init is None:
         return True
-    data = manifest.extra.get("data")
-    files = data.get("files") if isinstance(data, dict) else None
-    if isinstance(files, dict) and any(digest_of_file(Path(path)) not in ("", now) for path, now in files.items()):
-        return True
-    begun = manifest.extra.get("init")
-    if not isinstance(begun, dict) or not (path := Path(str(begun.get("from")))).exists():
-        return False
-    return digest_parts(read_models(path)) != begun.get("digest")
+    with contextlib.suppress(DataError):
+        return isinstance(was, dict) and digest_parts(read_models(start_file(scenario.init))) == was.get("digest")
+    return False
 
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
@@ -274,6 +336,7 @@ def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[
     finally:
         state = state.with_runs(runs.values())
         state.write()
+        state.write_table()
     return state
 
 

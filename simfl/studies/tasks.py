@@ -8,12 +8,15 @@ import shutil
 import signal
 import tempfile
 import threading
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfl import signals
 from simfl.errors import DataError, SimflError
+from simfl.records.locks import HeldError, held
 
 if TYPE_CHECKING:
     from ctypes import c_int
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 _stop: c_int | None = None  # shared with the parent: the signal that asks for an end, 0 for none yet
 _alone = threading.Lock()
+_TEMPORARY = "simfl-run-"
 _serving = contextlib.ExitStack()  # what a process keeps for as long as it lives
 
 
@@ -159,12 +163,31 @@ def run_elsewhere(task: RunTask) -> RunOutcome:
 
     One at a time in a process, whatever the number of its threads: a run tunes the interpreter for itself.
     """
-    with _alone, tempfile.TemporaryDirectory(prefix="simfl-") as folder:
+    with _alone, _own_folder() as folder:
         # The folder of programs is of another machine, and a checkpoint would be gone with this one.
         moved = replace(task, root=folder, compiled=None, checkpoint_s=None)
         outcome = run_task(moved)
         files = {path.name: path.read_bytes() for path in sorted(moved.folder.glob("*"))}
         return replace(outcome, files=files)
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[str]:
+    """Make a temporary folder for one run; those of workers that were killed on this machine are removed first.
+
+    Its lock, a file beside it, is held from before the folder is there until after it is gone.
+    """
+    root = Path(tempfile.gettempdir())
+    for left in root.glob(f"{_TEMPORARY}*.lock"):
+        with contextlib.suppress(HeldError, OSError), held(left):
+            shutil.rmtree(left.with_suffix(""), ignore_errors=True)
+    name = root / f"{_TEMPORARY}{uuid.uuid4().hex}"
+    with held(name.with_suffix(".lock")):
+        name.mkdir(mode=0o700)
+        try:
+            yield str(name)
+        finally:
+            shutil.rmtree(name, ignore_errors=True)
 
 
 class _Interruption:

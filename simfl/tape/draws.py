@@ -3,7 +3,13 @@
 No permutation is stored: the position of an example in a client's shuffled data is computed by a
 swap-or-not network (Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card
 shuffle"), which permutes 0..n-1 for any n and vectorises. It orders data; it keeps no secret.
-The noise of a release is named in the same way: see `simfl.privacy.noise`.
+
+A permutation is named by 32 bits: `mix` of a client's number plus that of the mini-batch (or of the pass). `mix` is a
+bijection, so that the mini-batches of a client have different keys up to 2^32 of them, and clients begin at different
+numbers. Two clients that draw T batches each share keys with a probability of about 2T / 2^32; docs/privacy.md says
+what that means for an account.
+
+The noise of a release is named by the same numbers, under keys of 64 bits: see `simfl.privacy.noise`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import xla_client  # JAX itself makes devices of a CPU only once in a process
 from numpy.typing import NDArray
 
-from simfl.errors import RunError, ScenarioError
+from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.tape import kernels, measures
 from simfl.tape.evaluation import Evaluator
@@ -60,8 +60,34 @@ def configure_jax() -> None:
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
+#: Whether this process has computed, and whether it was forked from one that had.
+_computed = _forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _forked or _computed
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def choose_device(kind: str | None) -> jax.Device:
-    """Return the device to run on: the first of `kind` ("cpu", "gpu"), or JAX's default."""
+    """Return the device to run on: the first of `kind` ("cpu", "gpu"), or JAX's default.
+
+    Raises:
+        ScenarioError: there is none of this kind.
+        RunError: this process was forked from one that had computed: JAX's threads are not here, and it would wait for
+            them for ever.
+    """
+    global _computed
+    if _forked:
+        raise RunError(
+            "this process was forked from one that had computed with simfl before, and JAX does not work in it; start "
+            "processes with multiprocessing.get_context('spawn'), or use simfl.sweep"
+        )
+    _computed = True
     configure_jax()
     try:
         return jax.devices(kind)[0] if kind else jax.devices()[0]
@@ -197,6 +223,8 @@ class Executor:
         self._rows_bank = put(np.zeros((self.bank.capacity + 1, model.size), dtype=np.float32))
         self._counted = put(np.int32(0))
         #: Forms whose mean an evaluation has computed since anything was written, and that mean.
+        #: Whether a window has been computed, so that its program is compiled.
+        self.compiled = False
         self._evaluated: tuple[NDArray[np.int32], NDArray[np.float32], jax.Array] | None = None
         self._zeroed = 0
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
@@ -353,7 +381,7 @@ class Executor:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise RunError(f"the executor failed: {self._failure}") from self._failure
+            raise RunError(f"the executor failed: {raised(self._failure)}") from self._failure
 
     # -- in the thread -----------------------------------------------------------------------
 
@@ -398,6 +426,7 @@ class Executor:
         serial = self._serial(steps)
         for at in range(0, steps.count, self.steps):
             self._call(steps, at, min(self.steps, steps.count - at), serial)
+        self.compiled = True
 
     def _count(self) -> int:
         """Take over what the device counted, and return the whole."""

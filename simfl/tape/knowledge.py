@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import Correlation, noise_matrix
+from simfl.privacy.exact import PRIME, Residues, residues
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Entries of the matrices that are held at a time: two gigabytes of them.
@@ -65,6 +66,7 @@ class Sight:
         source: whose message; -1 for what a node made of all that came to it in a round.
         target: who saw it.
         row: what it was.
+        sent, came: numbers of these two events among all that were noted, in their order; -1 for what never came.
     """
 
     sent_s: float
@@ -72,6 +74,23 @@ class Sight:
     source: int
     target: int
     row: int
+    sent: int = 0
+    came: int = -1
+
+
+@dataclass(frozen=True)
+class Read:
+    """A model at which a node began to compute.
+
+    Attributes:
+        client: as of `Batch`.
+        row: the model.
+        read: the number of this event, as in `Sight`.
+    """
+
+    client: int
+    row: int
+    read: int
 
 
 class Knowledge:
@@ -85,6 +104,7 @@ class Knowledge:
         correlation: what the noise of a release is made of, whose normals then are the columns of B.
         messages: what was sent, in the order of sending.
         merged: what nodes made of a round's messages, in the order of making.
+        reads: the models at which nodes began to compute, what was lost later included.
     """
 
     def __init__(self) -> None:
@@ -93,6 +113,8 @@ class Knowledge:
         self.noises: list[tuple[int, int]] = []
         self.messages: list[Sight] = []
         self.merged: list[Sight] = []
+        self.reads: list[Read] = []
+        self._events = 0
         self._known: dict[tuple[int, int, int], Batch | None] = {}
         self._batch_of: dict[tuple[int, int, int], int] = {}
         self._noise_of: dict[tuple[int, int], int] = {}
@@ -106,6 +128,11 @@ class Knowledge:
         return len(self._ends)
 
     # -- recording ---------------------------------------------------------------------------
+
+    def event(self) -> int:
+        """Return the number of an event that happens now."""
+        self._events += 1
+        return self._events - 1
 
     def add(
         self,
@@ -137,6 +164,7 @@ class Knowledge:
             promise.own_norm,
             promise.model.rows[0].number,
         )
+        self.reads.append(Read(promise.client, batch.read, self.event()))
         for number, part in enumerate(parts or (promise,)):
             self._known[part.client, part.draw, part.first] = None if number else batch
 
@@ -188,10 +216,9 @@ class Knowledge:
         Raises:
             ScenarioError: they would not fit into memory.
         """
-        columns = len(self.batches)
+        columns, widest = len(self.batches), self.width(noises)
         width = columns + noises * len(self.noises)
         made = noise_matrix(self.correlation, self.noises)[0] if noises and self.correlation is not None else None
-        widest = width if made is None else columns + max(made.shape)
         if len(rows) * widest > MOST_ENTRIES:
             raise ScenarioError(
                 f"privacy network: expected at most {MOST_ENTRIES:,} coefficients, found {len(rows):,} messages of "
@@ -206,26 +233,56 @@ class Knowledge:
         a, b = result[:, :columns], result[:, columns:]
         return a, b if made is None else (made.T @ b.T).T
 
-    def walk(self, rows: Collection[int], noises: bool = False) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    def residues(self, rows: Collection[int], noises: bool = True) -> tuple[list[int], Residues, Residues]:
+        """Return the different rows in rising order, and their A and B as `matrices`, exactly, modulo `PRIME`."""
+        wanted = sorted(set(rows))
+        columns, result = len(self.batches), np.zeros((len(wanted), self.width(noises)), dtype=np.int64)
+        width = columns + noises * len(self.noises)
+        for place, (_, values) in enumerate(self.walk(wanted, noises, exact=True)):
+            result[place, :width] = values
+        a, b = result[:, :columns], result[:, columns:width]
+        if noises and self.correlation is not None:
+            made = noise_matrix(self.correlation, self.noises)[0]
+            made.data = residues(made.data)  # of few products each, which int64 holds
+            b = (made.T @ b.T).T % PRIME
+        return wanted, a, b
+
+    def width(self, noises: bool) -> int:
+        """Return the coefficients of a row of the matrices while they are made."""
+        columns = len(self.batches)
+        if not noises or self.correlation is None:
+            return columns + noises * len(self.noises)
+        return columns + max(map(int, noise_matrix(self.correlation, self.noises)[0].shape))
+
+    def walk(
+        self, rows: Collection[int], noises: bool = False, exact: bool = False
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield some rows in rising order, and what is in each: f64 [batches], with the noises behind these if wanted.
 
-        What is held at a time are the rows that some later one reads.
+        What is held at a time are the rows that some later one reads. Exact: int64, residues modulo `PRIME`.
         """
         columns, count = len(self.batches), max(rows, default=-1) + 1
-        last = self._last_reads(count)
-        alive: dict[int, NDArray[np.float64]] = {}
+        last, kept = self._last_reads(count), set(rows)
+        coefs, gains, shares = (
+            residues(np.array(one)).tolist() if exact else one for one in (self._coefs, self._gain, self._share)
+        )
+        alive: dict[int, NDArray[Any]] = {}
         begin = 0
         for row in range(count):
             end = self._ends[row]
-            if last[row] > row or row in rows:
-                values = np.zeros(columns + noises * len(self.noises))
+            if last[row] > row or row in kept:
+                values: NDArray[Any] = np.zeros(
+                    columns + noises * len(self.noises), dtype=np.int64 if exact else np.float64
+                )
                 for at in range(begin, end):
-                    values += self._coefs[at] * alive[self._terms[at]]
+                    values += coefs[at] * alive[self._terms[at]]
                 if self._batch[row] >= 0:
-                    values[self._batch[row]] += self._gain[row]
+                    values[self._batch[row]] += gains[row]
                 if noises and self._noise[row] >= 0:
-                    values[columns + self._noise[row]] += self._share[row]
-                if row in rows:
+                    values[columns + self._noise[row]] += shares[row]
+                if exact:
+                    values %= PRIME
+                if row in kept:
                     yield row, values
                 if last[row] > row:
                     alive[row] = values
@@ -379,21 +436,23 @@ class Listener:
     ) -> Callable[[], None]:
         """Note a message that sets out, and when it arrives."""
         messages, row = self._knowledge.messages, self._knowledge.row_of(content)
-        number, sent_s = len(messages), self._now()
-        messages.append(Sight(sent_s, math.inf, source, target, row))
+        number, sight = len(messages), Sight(self._now(), math.inf, source, target, row, self._knowledge.event())
+        messages.append(sight)
 
         def arrived() -> None:
-            messages[number] = Sight(sent_s, self._now(), source, target, row)
+            messages[number] = replace(sight, came_s=self._now(), came=self._knowledge.event())
             deliver()
 
         return arrived
 
     def shown(self, source: int, target: int, content: Model | Gradient) -> None:
         """Note a message that arrives as it is sent."""
-        self._knowledge.messages.append(
-            Sight(self._now(), self._now(), source, target, self._knowledge.row_of(content))
-        )
+        self._knowledge.messages.append(self._at_once(source, target, content))
 
     def merged(self, node: int, content: Model) -> None:
         """Note what a node has made of a round."""
-        self._knowledge.merged.append(Sight(self._now(), self._now(), -1, node, self._knowledge.row_of(content)))
+        self._knowledge.merged.append(self._at_once(-1, node, content))
+
+    def _at_once(self, source: int, target: int, content: Model | Gradient) -> Sight:
+        known, now = self._knowledge, self._now()
+        return Sight(now, now, source, target, known.row_of(content), known.event(), known.event())

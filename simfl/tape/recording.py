@@ -22,6 +22,9 @@ row that nobody can mention any more is released at the next flush and its place
 
 from __future__ import annotations
 
+import math
+import operator
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,6 +39,9 @@ from simfl.privacy.releases import Tally
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 """What somebody makes of models f32 [k, d] and their losses f32 [k, m]; the world sees its answer alone."""
+
+DrawSize = Callable[[int, int, int], int]
+"""Draws how many examples a Poisson batch has, given its client, its number, and how many it has on average."""
 
 _ONE = (1.0,)
 _USED = -1  # size of a gradient that was consumed
@@ -86,7 +92,7 @@ class Gradient:
         size: number of examples in the batch.
         noise_scale: what multiplies the mechanism's noise of unit scale, which is added to the sum; its standard
             deviation where that is Gaussian.
-        expected: number of examples that were to be expected, where `size` was drawn; 0 if nobody says.
+        expected: number of examples that the batch has on average, where the tape drew `size`; else 0.
         released: whether the tape's tally has counted it.
         heard: whether somebody who listens to the tape has heard it.
     """
@@ -152,8 +158,6 @@ class GradientInPieces(Gradient):
         super().__init__(pieces[0].model, pieces[0].client, draw, _IN_PIECES, noise_scale, expected)
         self._examples = examples
         self.pieces = pieces
-        for piece in pieces:
-            piece.released = True  # with the whole
 
     @property
     def examples(self) -> int:
@@ -370,6 +374,8 @@ class Tape:
         self.releases = releases
         self.whole = whole
         self.serial_steps = serial_steps
+        #: Draws the sizes of mini-batches, with Poisson sampling; None where a batch has the size that is asked for.
+        self.draw_size: DrawSize | None = None
         self._transforms = state_rows is not None and not serial_steps
         self._serial_transforms = state_rows is not None and serial_steps
         self._state_rows = 0 if state_rows is None else state_rows
@@ -418,13 +424,49 @@ class Tape:
         size: Integer,
         noise_scale: Number = 0.0,
         clipping_norm: Number | None = None,
-        expected: Integer = 0,
     ) -> Gradient:
-        """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`."""
-        assert not self.local, "this tape records rounds"
-        assert self.own_clipping == (clipping_norm is not None), (
-            "all gradients have clipping norms of their own, or none"
-        )
+        """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`.
+
+        Args:
+            model: what the gradients are taken at.
+            client: whose data.
+            draw: number of the mini-batch, larger than that of the client's last one.
+            size: examples of the batch; with Poisson sampling on average, and the tape draws how many there are.
+            noise_scale: what multiplies the unit noise.
+            clipping_norm: of each example's gradient, where each gradient has a norm of its own.
+
+        Raises:
+            ValueError: one of these cannot be.
+        """
+        if (
+            draw.__class__ is not int
+            or size.__class__ is not int
+            or not (client >= 0 and draw >= 0 and size >= 0 and 0.0 <= noise_scale < math.inf)
+        ):
+            client, draw, size = _checked(client, draw, size, noise_scale)
+        expected = 0
+        if self.draw_size is not None:
+            expected, size = size, self.draw_size(client, draw, size)
+        return self._promise(model, client, draw, size, noise_scale, expected, clipping_norm)
+
+    def _promise(
+        self,
+        model: Model,
+        client: Integer,
+        draw: Integer,
+        size: Integer,
+        noise_scale: Number,
+        expected: Integer = 0,
+        clipping_norm: Number | None = None,
+    ) -> Gradient:
+        """Promise a gradient of a batch whose size is known."""
+        if self.local:
+            raise ValueError("a tape of rounds: expected train, found gradient")
+        if self.own_clipping != (clipping_norm is not None) or not (clipping_norm is None or clipping_norm > 0.0):
+            raise ValueError(
+                f"client {client}: clipping_norm: expected {'a number > 0' if self.own_clipping else 'None'}, as the "
+                f"algorithm's own_clipping says, found {clipping_norm}"
+            )
         if self.whole and size > self.max_batch:
             raise RunError(
                 f"client {client}: expected a mini-batch of at most {self.max_batch} examples, found {size}: noise "
@@ -452,27 +494,32 @@ class Tape:
         draw: Integer,
         size: Integer,
         noise_scale: Number = 0.0,
-        expected: Integer = 0,
         start: tuple[int, int] | None = None,
     ) -> Gradient:
         """Promise the gradient of a batch of any size, in pieces that one operation each can process, side by side.
 
         Args:
-            model, client, draw, size, noise_scale, expected: as in `gradient`.
+            model, client, draw, size, noise_scale: as in `gradient`.
             start: where a shuffled batch begins, (draw, first example of it), where batches have other sizes than the
                 nominal; the noise then has an operation of its own.
         """
         self._refuse_parts("a batch in pieces")
+        client, draw, size = _checked(client, draw, size, noise_scale)
+        expected = 0
+        if self.draw_size is not None:
+            if start is not None:
+                raise ValueError(f"client {client}: start: expected None with sampling poisson, found {start}")
+            expected, size = size, self.draw_size(client, draw, size)
         scale, pieces, first = noise_scale, [], 0
         name = draw
         if start is not None:
             if scale:
-                pieces.append(self.gradient(model, client, NOISE_DRAWS + draw, 0, scale))
+                pieces.append(self._promise(model, client, NOISE_DRAWS + draw, 0, scale))
                 scale = 0.0
             name, first = start
         left = size
         while left or not pieces:
-            piece = self.gradient(model, client, name, min(left, self.max_batch), scale)
+            piece = self._promise(model, client, name, min(left, self.max_batch), scale)
             piece.first = first
             pieces.append(piece)
             first, left, scale = first + piece.size, left - piece.size, 0.0
@@ -493,7 +540,8 @@ class Tape:
 
         `expected` is the number of examples of a round that takes several operations.
         """
-        assert self.local, "this tape records gradients"
+        if not self.local:
+            raise ValueError("a tape of gradients: expected gradient, found train")
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         change = Round(model, client, draw, steps, size, step, noise_scale, expected)
@@ -629,6 +677,8 @@ class Tape:
                 if value.pieces and self.releases is not None and not value.released:
                     self.releases.count(value)
                 gradients = gradients or []
+                for piece in value.pieces:
+                    piece.released = True  # with the whole
                 gradients += [(coef, piece) for piece in value.pieces] if value.pieces else [(coef, value)]
                 continue
             rows, coefs = value.rows, value.coefs
@@ -745,7 +795,16 @@ class Tape:
         return self.executor.probe(*self.forms(models), whose, numbers, decide)
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads]."""
+        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads].
+
+        Raises:
+            RunError: there are none, or they are something else.
+        """
+        if not hasattr(models, "__len__") or not len(models) or not all(isinstance(model, Model) for model in models):
+            raise RunError(
+                "models: expected a list of models of the tape, as self.tape.constant(self.training.initial) is, "
+                f"found {reprlib.repr(models)}"
+            )
         rows = np.full((len(models), self.reads), -1, dtype=np.int32)
         coefs = np.zeros((len(models), self.reads), dtype=np.float32)
         for k, model in enumerate(models):
@@ -915,6 +974,27 @@ class Tape:
         self.executor.submit(window)
         if self.on_flush is not None:
             self.on_flush()
+
+
+def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number) -> tuple[int, int, int]:
+    """Return what names a mini-batch as integers of Python.
+
+    Raises:
+        ValueError: one of them is none, or below 0, or the noise has no size.
+    """
+    found = []
+    for name, value in (("client", client), ("draw", draw), ("size", size)):
+        whose = "" if name == "client" else f"client {client}: "
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = -1
+        if number < 0:
+            raise ValueError(f"{whose}{name}: expected an integer >= 0, found {value}")
+        found.append(number)
+    if not 0.0 <= noise_scale < math.inf:
+        raise ValueError(f"client {client}: noise_scale: expected a finite number >= 0, found {noise_scale}")
+    return found[0], found[1], found[2]
 
 
 def _ints(values: list[int]) -> NDArray[np.int32]:

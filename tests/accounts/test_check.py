@@ -146,6 +146,7 @@ def test_a_run_is_checked_by_what_it_recorded(tmp_path):
     table = made.client_epsilon
     assert (table["epsilon"] >= 0).all()
     assert table["epsilon"].iloc[-4:].tolist() == made.clients["epsilon"].tolist(), "the last one is the final one"
+    assert table.groupby("client")["epsilon"].apply(lambda spent: spent.is_monotonic_increasing).all()
     shown = made.metrics["epsilon"]
     assert shown.is_monotonic_increasing
     assert shown.iloc[-1] == made.clients["epsilon"].max()

@@ -49,3 +49,40 @@ class Mistaken(Alone):
 
     def set_up(self):
         len(self.num_clients)
+
+
+class Raising(Alone):
+    """Raises what its options say, where they say."""
+
+    def set_up(self, where, error):
+        self.error = {error.__name__: error for error in ERRORS}[error]
+        self.where, self.calls = where, 0
+        self.fall("set_up")
+        super().set_up()
+
+    def fall(self, where):
+        if where == self.where:
+            raise self.error
+
+    def start(self):
+        self.fall("start")
+        super().start()
+
+    def models(self):
+        self.fall("models")
+        return super().models()
+
+    def client_models(self):
+        self.fall("client_models")
+        return super().models()
+
+    def pairs(self):
+        self.fall("pairs")
+        return super().pairs()
+
+    def after_update(self, me):
+        if self.updates == 30:
+            self.fall("process")
+
+
+ERRORS = (ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration)

@@ -10,6 +10,7 @@ import simfl
 from simfl.accounts import check
 from simfl.algorithms import ALGORITHMS
 from simfl.build.assembly import assemble
+from simfl.errors import RunError
 from simfl.privacy.releases import Releases
 from simfl.runs.runner import Simulation
 from simfl.scenario import loads
@@ -177,7 +178,7 @@ class Bare(Own):
         draw = self._draws[me]
         self._draws[me] += 1
         scale = 0.0 if me == 1 and draw % 5 == 4 else self._noise_scale[me]
-        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 16, scale, expected=16)),)
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 16, scale)),)
 
 
 class Quiet(Own):
@@ -188,29 +189,45 @@ class Quiet(Own):
         self._noise_scale = [0.5 * scale for scale in self._noise_scale]
 
 
-class Unsaid(Own):
-    """Mini-batches of its own size."""
+class Rated(Own):
+    """Mini-batches of 32 examples on average, whatever the scenario says."""
 
     def terms(self, me):
         draw = self._draws[me]
         self._draws[me] += 1
-        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 8, self._noise_scale[me])),)
-
-
-class Said(Own):
-    """The same, and says how many examples were to be expected."""
-
-    def terms(self, me):
-        draw = self._draws[me]
-        self._draws[me] += 1
-        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 8, self._noise_scale[me], expected=32)),)
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 32, self._noise_scale[me])),)
 
 
 class Again(Own):
     """The noise of one mini-batch is added to another gradient."""
 
     def terms(self, me):
-        return ((-0.01, self.tape.gradient(self.model[me], me, 0, 16, self._noise_scale[me], expected=16)),)
+        return ((-0.01, self.tape.gradient(self.model[me], me, 0, 16, self._noise_scale[me])),)
+
+
+class Pieces(Own):
+    """Takes the parts of a mini-batch one by one."""
+
+    def terms(self, me):
+        draw = self._draws[me]
+        self._draws[me] += 1
+        whole = self.tape.gradient_in_pieces(self.model[me], me, draw, 80, self._noise_scale[me])
+        return [(-0.01, piece) for piece in whole.pieces]
+
+
+class Asks(Own):
+    """Promises what the scenario's option says."""
+
+    def set_up(self, boost=1.0, way="gradient", **words):
+        super().set_up(boost)
+        self.way, self.words = way, words
+
+    def terms(self, me):
+        draw = self._draws[me]
+        self._draws[me] += 1
+        told = {"client": me, "draw": draw, "size": 16, "noise_scale": self._noise_scale[me], **self.words}
+        told["noise_scale"] = float(told["noise_scale"])  # YAML has no plain nan
+        return ((-0.01, getattr(self.tape, self.way)(self.model[me], **told)),)
 
 
 class Nosy(Own):
@@ -314,10 +331,24 @@ def test_less_noise_is_another_kind_of_release_for_every_mechanism(tmp_path):
     assert set(made.releases["level"]) == {1.0}, "half the noise, twice the epsilon"
 
 
-def test_batches_of_another_size_have_the_rate_that_is_said(tmp_path):
-    made, kinds = certified("Said", tmp_path)
+def test_batches_of_another_size_are_drawn_and_accounted_at_their_own_rate(tmp_path):
+    made, kinds = certified("Rated", tmp_path)
     assert kinds == {(k, 32, 2.0): 15 for k in range(4)}
     np.testing.assert_allclose(made.releases["sampling_rate"], 32 / made.clients["samples"])
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_the_tape_draws_the_sizes_of_poisson_batches(size, tmp_path):
+    """Whatever an algorithm asks for, each example is in a batch with the probability that is accounted for."""
+    drawn = {}
+    simulation, _ = simulate(scenario(own("Asks", size=size), GAUSSIAN, stop="{updates: 400}"), tmp_path)
+    promise = simulation.tape.gradient
+    model = simulation.algorithm.model[0]
+    for client, n in enumerate(simulation.setup.sizes.tolist()):
+        drawn[client] = [promise(model, client, 10**6 + draw, size, 2.0).size for draw in range(1000)]
+        assert abs(np.mean(drawn[client]) - size) < 5 * math.sqrt(size * (1 - size / n) / 1000)
+        assert np.std(drawn[client]) > 0.8 * math.sqrt(size * (1 - size / n))
+    assert drawn[0] != drawn[1], "each client draws its own"
 
 
 def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
@@ -330,7 +361,7 @@ def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
     ("name", "reason"),
     [
         ("Bare", r"client 1 releases mini-batch 4 without noise (at 0.08 s of virtual time)"),
-        ("Unsaid", "not known at which rate they were drawn; use self.gradient, or say how many were expected"),
+        ("Pieces", "client 0 releases mini-batch 0 of 32 examples, and it is not known at which rate they were drawn"),
         ("Again", "client 0 draws the noise of mini-batch 0 behind that of mini-batch 0, perhaps a second time"),
         ("Nosy", "the algorithm looks at losses of client"),
         ("Keeps", "client 0 keeps what it makes of a gradient"),
@@ -363,3 +394,46 @@ def test_a_budget_is_kept_by_who_makes_several_releases_at_a_time(tmp_path):
     assert made.manifest.reason.endswith("every client has spent its privacy budget")
     made = simfl.run(scenario(own("Quiet"), private, stop="{updates: 100000}"), out=tmp_path)
     assert made.clients["updates"].tolist() == [0] * 4, "what it may release was planned for more noise"
+
+
+WRONG = [
+    ({"expected": 1}, "unexpected keyword argument 'expected'"),
+    ({"size": 0}, "client 0: size: expected 1 to 360, the examples that it has, as sampling poisson draws so many on"),
+    ({"size": 361}, "client 0: size: expected 1 to 360, the examples that it has"),
+    ({"size": -3}, "client 0: size: expected an integer >= 0, found -3"),
+    ({"draw": -1}, "client 0: draw: expected an integer >= 0, found -1"),
+    ({"draw": 0.5}, "client 0: draw: expected an integer >= 0, found 0.5"),
+    ({"client": -1}, "client: expected an integer >= 0, found -1"),
+    ({"noise_scale": -2.0}, "client 0: noise_scale: expected a finite number >= 0, found -2.0"),
+    ({"noise_scale": float("nan")}, "client 0: noise_scale: expected a finite number >= 0, found nan"),
+    ({"way": "gradient_in_pieces", "start": [0, 0]}, "client 0: start: expected None with sampling poisson"),
+    ({"way": "gradient_in_pieces", "size": 361}, "client 0: size: expected 1 to 360, the examples that it has"),
+    ({"way": "train", "steps": 2, "step": [0.1, 0.0, 0.0, 0.0]}, "a tape of gradients: expected gradient, found train"),
+]
+
+
+@pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
+def test_what_an_algorithm_misstates_ends_the_run_in_one_line_with_its_name(options, reason, tmp_path):
+    asked = scenario(own("Asks", **options), clients=STEADY)
+    with pytest.raises(RunError) as caught:
+        simfl.run(asked, out=tmp_path)
+    line = str(caught.value)
+    assert reason in line
+    assert "tests.algorithms.test_accounts:Asks" in line
+    assert "\n" not in line
+
+
+def test_a_fixed_batch_larger_than_the_data_is_not_certified(tmp_path):
+    """Its last example would be in it several times."""
+    private = "{mechanism: gaussian, noise_multiplier: 2.0, neighbors: replace_one}"
+    algorithm = own("Asks", size=361)[:-1] + ", sampling: without_replacement}"
+    _, found = run(scenario(algorithm, private, clients=STEADY), tmp_path)
+    assert "client 0 releases mini-batch 0 of 361 examples, and has 360" in found
+
+
+def test_the_statement_says_what_the_account_takes_an_own_algorithms_word_for(tmp_path):
+    made, _ = certified("Own", tmp_path)
+    assert made.manifest.extra["privacy"].endswith(
+        "not counting what the code of tests.algorithms.test_accounts:Own makes of data beside the gradients of the "
+        "tape, nor that it may drop gradients for their sizes"
+    )

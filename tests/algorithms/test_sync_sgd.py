@@ -1,6 +1,9 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
+from simfl.algorithms.optimizers import OptimizerPlan
 from simfl.world.availability import Outage
 from simfl.world.collectives import ALL_REDUCES
 from simfl.world.compute import Slowdown
@@ -124,3 +127,53 @@ def test_one_learner_alone_has_nobody_to_reduce_with():
     _, rows = run_without_numbers("sync_sgd", world, updates=5)
     assert rows[-1][0] == pytest.approx(0.040)
     assert world.network.bytes_sent == 0
+
+
+@pytest.mark.parametrize(("momentum", "rows_sent"), [(0.0, 1), (0.9, 2)])
+def test_a_learner_that_joins_late_is_sent_the_model_and_the_others_wait_for_it(momentum, rows_sent):
+    problem, delivered = make_problem(4), []
+    links = LinkModel(latency=constant(1e-3), bandwidth=1e6)
+    world = make_world(4, links=links, outages={2: [Outage(0.0, 0.02)]}, on_delivery=delivered.append)
+    with Lab(problem) as lab:
+        plan = OptimizerPlan(momentum=momentum) if momentum else None
+        training = dataclasses.replace(lab.training(), optimizer=plan)
+        algorithm, rows = run_algorithm("sync_sgd", world, lab.tape, training, until=0.08)
+        final = lab.tape.values(algorithm.models())[0]
+    members = [[row[1] for row in rows if row[3] == r] for r in range(algorithm.rounds)]
+    first = next(r for r, present in enumerate(members) if 2 in present)
+    assert first > 0
+    ends = sorted({row[0] for row in rows})
+    size = rows_sent * 4 * len(training.initial)
+    assert delivered == [pytest.approx((ends[first - 1], ends[first - 1] + 1e-3 + size / 1e6, 0, 2, size, 0))]
+    assert ends[first] - ends[first - 1] >= 1e-3 + size / 1e6 + 8e-3
+    w, velocity, draws = training.initial.astype(np.float64), 0.0, [0] * 4
+    for present in members:
+        gradients = [batch_gradient(problem, w, k, draws[k], 8) for k in present]
+        velocity = momentum * velocity + np.mean(gradients, axis=0) / 8
+        w = w - 0.5 * velocity
+        for k in present:
+            draws[k] += 1
+    np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
+
+
+def test_a_learner_that_finds_nobody_with_the_model_starts_from_the_initial_one():
+    problem, delivered = make_problem(4), []
+    outages = {k: [Outage(0.02, float("inf"), crash=True)] for k in range(3)} | {3: [Outage(0.0, 0.05)]}
+    world = make_world(4, outages=outages, on_delivery=delivered.append)
+    with Lab(problem) as lab:
+        training = lab.training()
+        algorithm, rows = run_algorithm("sync_sgd", world, lab.tape, training, until=0.06)
+        final = lab.tape.values(algorithm.models())[0]
+    assert [row[1] for row in rows] == [0, 1, 2, 0, 1, 2, 3]
+    assert not delivered
+    expected = training.initial - 0.5 * batch_gradient(problem, training.initial, 3, 0, 8) / 8
+    np.testing.assert_allclose(final, expected, rtol=0, atol=1e-5)
+
+
+def test_a_learner_that_leaves_before_the_model_has_come_is_not_waited_for():
+    outages = {3: [Outage(0.0, 0.02), Outage(0.03, float("inf"))]}
+    world = make_world(4, links=LinkModel(latency=constant(0.05)), outages=outages)
+    algorithm, rows = run_without_numbers("sync_sgd", world, until=2.0, all_reduce="ideal")
+    assert {row[1] for row in rows} == {0, 1, 2}
+    assert rows[-1][0] > 1.9
+    assert algorithm.times[3].communicate_s <= 0.01

@@ -53,7 +53,7 @@ def tape(told):
 
 
 def promise_of(tape, model, client, draw, size=8):
-    return tape.gradient(model, client, draw, size, 1.0, expected=size)
+    return tape.gradient(model, client, draw, size, 1.0)
 
 
 #: Ways on which promises leave a client.
@@ -87,7 +87,7 @@ def test_each_promise_is_heard_once_as_it_is(tape, told, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_pieces_are_one_release(tape, told, way, start):
     model = tape.constant(np.zeros(SIZE, np.float32))
-    promise = tape.gradient_in_pieces(model, 0, 3, 20, 1.0, expected=20, start=start)
+    promise = tape.gradient_in_pieces(model, 0, 3, 20, 1.0, start=start)
     WAYS[way](tape, model, promise)
     tape.deliver()
     assert len(told) == 1

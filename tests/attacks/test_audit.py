@@ -5,12 +5,14 @@ import dataclasses
 import functools
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
 from simfl.attacks.audit import Audit, audit, curve
 from simfl.attacks.canary import UNIT
+from simfl.attacks.noise import BLANK
 from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
@@ -25,7 +27,7 @@ SCENARIO = """
 name: audited
 seed: {seed}
 data: {{set: digits, partition: {{kind: iid}}}}
-model: {{kind: softmax}}
+model: {{kind: {model}}}
 clients: {{count: {count}}}
 topology: {{kind: complete}}
 algorithm: {{kind: {algorithm}, step_size: 0.1, batch_size: {batch_size}, sampling: {sampling}}}
@@ -36,7 +38,16 @@ evaluate: {{every: {{updates: {updates}}}}}
 
 
 def scenario(
-    *, seed=0, count=1, algorithm="sync_sgd", batch_size=1438, sampling="auto", noise=2.0, privacy=None, updates=4
+    *,
+    seed=0,
+    count=1,
+    algorithm="sync_sgd",
+    batch_size=1438,
+    sampling="auto",
+    noise=2.0,
+    privacy=None,
+    updates=4,
+    model="softmax",
 ):
     """Digits; by default one client, all whose 1438 examples are in each of four releases: one Gaussian with z = 1."""
     privacy = privacy or f"{{mechanism: gaussian, noise_multiplier: {noise}, clipping_norm: 0.5}}"
@@ -49,6 +60,7 @@ def scenario(
             sampling=sampling,
             privacy=privacy,
             updates=updates,
+            model=model,
         )
     )
 
@@ -130,6 +142,41 @@ def test_noise_on_some_of_the_parameters_is_refuted(monkeypatch):
         lambda setup: with_parts(setup, problem=dataclasses.replace(setup.problem, noise=Noise("first_half")))
     )
     assert report.refuted
+
+
+#: Noise that has the declared variance in every coordinate, and is not what is declared.
+BROKEN_SAMPLERS = {
+    "of +-1": lambda keys, client, draw, size: jnp.sign(gaussian(keys, client, draw, size)),
+    "rolled": lambda keys, client, draw, size: jnp.roll(gaussian(keys, client, 0 * draw, size), draw),
+    "antithetic": lambda keys, client, draw, size: (
+        gaussian(keys, client, draw // 2, size) * jnp.where(draw % 2, -1.0, 1.0)
+    ),
+    "correlated in time": lambda keys, client, draw, size: (
+        math.sqrt(0.5) * (gaussian(keys, client, draw, size) + gaussian(keys, client, draw + 1, size))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_SAMPLERS)
+@pytest.mark.parametrize(("options", "canaries"), [({}, 1438), (SAMPLED, 719)])
+def test_noise_of_the_declared_variance_that_is_broken_does_not_pass(monkeypatch, name, options, canaries):
+    monkeypatch.setitem(SAMPLERS, name, BROKEN_SAMPLERS[name])
+    report = audited(
+        lambda setup: with_parts(setup, problem=dataclasses.replace(setup.problem, noise=Noise(name))),
+        scenario_options=options,
+        canaries=canaries,
+    )
+    assert report.decisive
+    assert not report.passed
+    assert report.noise_of_other_law == (name == "of +-1")
+    assert report.noise_dependent == (name != "of +-1")
+    assert not report.noise_missing
+
+
+def test_noise_on_a_part_of_a_network_leaves_no_coordinates_to_test_its_law():
+    privacy = "{mechanism: laplace_l2, epsilon_per_release: 1, noise_on: first_convolution}"
+    plan = Audit(scenario(privacy=privacy, model="cnn"), canaries=100)
+    assert plan.setup.model.blank == 0
 
 
 def test_a_ledger_that_counts_too_few_examples_in_a_batch_is_refuted():
@@ -214,7 +261,7 @@ def test_added_canaries_change_the_rate_and_the_ledger_knows():
     plan = Audit(scenario(**SAMPLED), canaries=321, client=1)
     assert plan.setup.training.sizes.tolist() == [719, 1040]
     assert plan.setup.ledger.sizes.tolist() == [719, 1040]
-    assert plan.setup.model.size == 650
+    assert plan.setup.model.size == 650 + BLANK
     plain = assemble(scenario(**SAMPLED))
     np.testing.assert_array_equal(plan.setup.shares.of(0), plain.shares.of(0))
     np.testing.assert_array_equal(plan.setup.shares.of(1)[:719], plain.shares.of(1))
@@ -281,7 +328,7 @@ def test_what_cannot_be_audited(options, message):
 
 def test_a_scenario_without_privacy():
     text = SCENARIO.format(
-        seed=0, count=1, algorithm="sync_sgd", batch_size=8, sampling="auto", privacy="null", updates=1
+        seed=0, count=1, algorithm="sync_sgd", batch_size=8, sampling="auto", privacy="null", updates=1, model="softmax"
     )
     with pytest.raises(ScenarioError, match="privacy: expected a mechanism to audit, found none"):
         audit(loads(text))

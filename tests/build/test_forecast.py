@@ -1,5 +1,7 @@
 """What a scenario weighs before it runs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ stop: {stop}
 links: {links}
 privacy: {privacy}
 """
+BUDGET = "{epsilon: 2"
 PRIVATE = "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 2}"
 
 
@@ -51,7 +54,7 @@ def test_where_links_differ_the_fastest_and_the_slowest_are_told():
 def test_the_planned_epsilon_is_that_of_the_ledger():
     weighed = found("adpsgd", privacy=PRIVATE)
     setup = prepare(loads(TEXT.format(kind="adpsgd", stop="{epochs: 2}", links="{}", privacy=PRIVATE), "weighed"))
-    assert weighed.epsilon == np.max(setup.ledger.epsilon(setup.kind.planned(setup)))
+    assert weighed.epsilon == np.max(setup.ledger.final_epsilon(setup.kind.planned(setup)))
     assert weighed.delta == setup.ledger.delta
     assert weighed.privacy.startswith("(epsilon, delta = ")
     assert weighed.spectral_gap == pytest.approx(2 / 3)
@@ -65,3 +68,34 @@ def test_what_nobody_knows_is_not_said():
     weighed = forecast(prepare(loads(text, "weighed")))
     assert weighed.epsilon is None
     assert weighed.privacy.startswith("not certified: ")
+
+
+@pytest.mark.parametrize(
+    ("privacy", "stop", "epsilon", "limit"),
+    [
+        ("{epsilon: 2}", "{epochs: 2}", 2.0, "the stop rule; the noise is the least that keeps the budget of 2 .*"),
+        (f"{BUDGET}, noise_multiplier: 1}}", "{epochs: 8}", 2.0, r"the budget of 2, after \d+ .* 360 releases of .*"),
+        (f"{BUDGET}, noise_multiplier: 9}}", "{epochs: 2}", 0.1, "the stop rule, after 90 releases of a client; .*"),
+        (f"{BUDGET}, noise_multiplier: 1}}", "{time: 5 s}", None, "the budget of 2, unless the run's time is .*"),
+        ("{noise_multiplier: 1}", "{epochs: 2}", None, None),
+    ],
+)
+def test_one_epsilon_is_planned_and_what_binds_is_named(privacy, stop, epsilon, limit):
+    weighed = found(privacy=privacy, stop=stop)
+    if epsilon is not None:
+        assert weighed.epsilon == pytest.approx(epsilon, rel=0.02 if epsilon == 2.0 else 1.0)
+        assert weighed.epsilon <= 2.0
+    assert (weighed.limit is None) if limit is None else re.fullmatch(limit, weighed.limit)
+    least, most = weighed.noise["noise_multiplier"]
+    assert least <= most
+
+
+def test_validate_states_the_noise_and_one_epsilon(simfl_, tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        TEXT.format(kind="sync_sgd", stop="{epochs: 2}", links="{}", privacy="{epsilon: 2}")
+    )
+    code, out, _ = simfl_("validate", "s.yaml")
+    assert code == 0
+    assert re.search(
+        r"; noise multiplier [\d.]+( to [\d.]+)?; planned epsilon 2 at delta 1e-05, .*; what binds is the stop ", out
+    )

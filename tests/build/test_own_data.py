@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import simfl
-from simfl.build.data import digest_of_data, load_data, share_out, sources_of
+from simfl.build.data import digest_of_data, is_same_data, load_data, share_out, sources_of
 from simfl.errors import DataError, ScenarioError
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
@@ -103,8 +103,6 @@ def test_frames_are_given_with_their_columns(tmp_path):
 
 
 def test_a_file_that_changed_is_another_run(tmp_path):
-    from simfl.studies.running import _runs_in
-
     frame = pd.DataFrame({"a": range(20), "target": [0, 1] * 10})
     frame.to_csv(tmp_path / "mine.csv", index=False)
     mapping = {
@@ -113,11 +111,15 @@ def test_a_file_that_changed_is_another_run(tmp_path):
         "algorithm": {"kind": "sync_sgd", "batch_size": 4},
         "stop": {"updates": 4},
     }
-    made = run(mapping, out=tmp_path / "results")
+    setup = prepare(mapping)
+    made = run(setup, out=tmp_path / "results")
     assert list(made.manifest.extra["data"]["files"]) == [str(tmp_path / "mine.csv")]
-    assert len(_runs_in(made.folder.parent)) == 1
+    assert is_same_data(setup.scenario, made.manifest.extra["data"])
+    assert not is_same_data(setup.scenario, None), "of an older version"
     frame.assign(a=0).to_csv(tmp_path / "mine.csv", index=False)
-    assert not _runs_in(made.folder.parent)
+    assert not is_same_data(setup.scenario, made.manifest.extra["data"])
+    (tmp_path / "mine.csv").unlink()
+    assert not is_same_data(setup.scenario, made.manifest.extra["data"])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ import pytest
 from simfl import run
 from simfl.build.assembly import assemble
 from simfl.errors import ScenarioError
+from simfl.plots import describe_noise
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.noise import unit_std
+from simfl.records import read
+from simfl.records.display import show_range
 from simfl.scenario import loads
 from simfl.tape.problem import Noise
 from tests.helpers import Lab, make_problem, make_world, run_algorithm
@@ -119,6 +122,27 @@ def test_a_budget_alone_chooses_the_noise_that_spends_it_as_planned(tmp_path):
     assert found.manifest.reason == "epochs"
     assert found.clients["epsilon"].max() == pytest.approx(3.0, rel=2e-3)
     assert found.clients["epsilon"].max() <= 3.0
+    least, most = min(setup.ledger.levels), max(setup.ledger.levels)
+    assert found.noise == {"noise_multiplier": (least, most)}
+    row = found.summary().iloc[0]
+    assert (row["noise_multiplier_least"], row["noise_multiplier_most"]) == (least, most)
+    assert read(found.folder).manifest.extra["noise"] == {"noise_multiplier": [least, most]}
+    assert found.updates["noise_std"].between(least, most).all(), "the clipping norm is 1"
+    first, *rest = (found.folder / "scenario.yaml").read_text().splitlines(keepends=True)
+    shown = show_range(least, most)
+    assert first == f"# Noise of this run: privacy.noise_multiplier = {shown}, computed from privacy.epsilon.\n"
+    assert "".join(rest) == asked.to_yaml()
+    assert describe_noise(found) == f"z = {shown}, C = 1"
+
+
+def test_noise_that_is_given_needs_no_comment(tmp_path):
+    asked = scenario("{noise_multiplier: 2}", stop="{updates: 16}")
+    found = run(asked, out=tmp_path)
+    assert (found.folder / "scenario.yaml").read_text() == asked.to_yaml()
+    assert found.noise == {"noise_multiplier": (2.0, 2.0)}
+    found.manifest.extra.pop("noise")  # as an older version wrote it
+    assert found.noise == {"noise_multiplier": (2.0, 2.0)}
+    assert describe_noise(found) == "z = 2, C = 1"
 
 
 def test_a_budget_that_no_noise_can_keep_is_refused():

@@ -396,7 +396,7 @@ def test_a_run_that_fails_midway_keeps_what_was_measured(simfl_, scenario, monke
     monkeypatch.setattr(sys, "path", list(sys.path))
     code, _, err = simfl_("run", scenario, "--set", "algorithm={kind: 'failing_algorithm:Failing'}")
     assert code == 1
-    assert re.fullmatch(r".*virtual time 0\.\d+ s: ZeroDivisionError: the reason\n", err)
+    assert re.fullmatch(r".*virtual time 0\.\d+ s: ZeroDivisionError: the reason in \S*failing_algorithm\.py:8\n", err)
     run = read(Path("results/tiny/001"))
     assert run.status == "failed"
     assert "the reason" in run.manifest.reason
@@ -555,3 +555,12 @@ def test_the_public_names_of_the_package():
         assert getattr(simfl, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = simfl.nothing
+
+
+def test_helps_show_no_type_for_flags(simfl_, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    for words in ([], ["sweep"], ["data", "fetch"], ["privacy"], ["privacy", "plan"]):
+        code, out, _ = simfl_(*words, "--help")
+        assert code == 0
+        assert "--help" in out
+        assert "<bool>" not in out

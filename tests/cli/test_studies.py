@@ -109,7 +109,11 @@ def test_a_failed_run_is_listed_and_the_exit_code_says_so(simfl_, study):
         (("sweep", "small.yaml", "--set", "clients.count=0"), "--set: clients.count: expected an integer "
             ">= 1, found 0"),
         (("compare", "nowhere"), "nowhere: expected the folder of a run, found nothing there"),
-        (("compare", "nowhere", "--target", "90"), "--target: expected a test accuracy in (0, 1], found 90"),
+        (
+            ("compare", "nowhere", "--target", "90"),
+            "--target: expected a test accuracy in (0, 1], such as 0.9 for 90%, or METRIC=VALUE, such as test_loss="
+            "0.3, found 90",
+        ),
         (("compare", "nowhere", "--formats", "gif"), "--formats: expected some of png, pdf, svg, found 'gif'"),
     ],
 )  # fmt: skip

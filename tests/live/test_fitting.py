@@ -140,3 +140,36 @@ def test_one_source_at_a_time(simfl_, tmp_path):
         "",
         "calibrate: expected --links or --log, found both\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("slower", "sigma", "code", "warnings"),
+    [
+        (1.0, 0.1, 0, []),
+        (6.0, 0.1, 1, ["the jitter is", "the line misses a median by"]),
+        (1.0, 1.24, 0, ["the jitter is"]),
+    ],
+)
+def test_calibrate_warns_of_a_busy_machine_and_fails_if_the_line_does_not_fit(
+    slower, sigma, code, warnings, simfl_, tmp_path, monkeypatch
+):
+    seconds = SIZES * 1e-3 * np.where(SIZES == 16, slower, 1.0) * jittered(sigma, len(SIZES))
+    measured = Measured(fit_pace(SIZES, seconds), [(8, 1e-3)])
+    monkeypatch.setattr("simfl.live.measuring.measure_gradients", lambda *_: measured)
+    (tmp_path / "a.yaml").write_text(SCENARIO + "data: {set: digits}\n")
+    found, said, errors = simfl_("calibrate", "a.yaml")
+    assert (found, said.split(":")[0]) == (code, "a-calibrated.yaml")
+    shown = [line.removeprefix("warning: ") for line in errors.splitlines() if line.startswith("warning: ")]
+    assert [line[: len(begin)] for line, begin in zip(shown, warnings, strict=True)] == warnings
+
+
+def test_calibrate_fails_if_messages_do_not_fit_a_line(simfl_, tmp_path, monkeypatch):
+    from simfl.live import launching
+
+    trips = [(256, 1e-3), (4096, 5e-3), (65536, 1e-3), (1048576, 2e-3)]
+    monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
+    monkeypatch.setattr(launching, "launch", lambda jobs, processes: [trips])
+    (tmp_path / "a.yaml").write_text(SCENARIO)
+    code, _, errors = simfl_("calibrate", "a.yaml", "--links")
+    assert code == 1
+    assert "warning: the line misses a median by" in errors

@@ -121,7 +121,7 @@ def test_of_processes_that_mpirun_started_one_speaks(simfl_, tmp_path, monkeypat
     monkeypatch.setattr(launching, "check_mpi", lambda: "mpirun")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     for rank, said in (
-        ("0", "a.yaml: expected 3 processes, one for each of clients.count and one that counts, found 2\n"),
+        ("0", "a.yaml: expected 3 processes, one for each of clients.count and one that counts updates, found 2\n"),
         ("1", ""),
     ):
         monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)

@@ -10,8 +10,8 @@ import numpy as np
 from simfl.build.assembly import assemble
 from simfl.build.world import build_world
 from simfl.live.coordinator import Coordinator, Server
-from simfl.live.transport import Transport
-from simfl.live.workers import WORKERS
+from simfl.live.transport import SlowWire, Transport
+from simfl.live.workers import UNSIMULATED, WORKERS
 from simfl.scenario import from_mapping
 
 #: How often a thread looks for messages, in seconds of the clock.
@@ -88,9 +88,12 @@ class AtOnce:
         pass
 
 
-def transports(count):
+def transports(count, link=None):
     queues, clock = [queue.SimpleQueue() for _ in range(count)], SharedClock(count)
-    return [Transport(QueueWire(rank, queues), poll_s=POLL_S, clock=clock) for rank in range(count)]
+    wires = [QueueWire(rank, queues) for rank in range(count)]
+    if link is not None:
+        wires = [SlowWire(wire, *link, UNSIMULATED, clock) for wire in wires]
+    return [Transport(wire, poll_s=POLL_S, clock=clock, busy_poll_s=POLL_S) for wire in wires]
 
 
 def side_by_side(calls, clock):
@@ -130,8 +133,8 @@ class Nothing:
         return np.full_like(params, -step_size * steps * (self.client + 1.0))
 
 
-def run_live(**changes):
-    """Run a scenario in threads; returns its setup, workers and coordinator."""
+def run_live(link=None, **changes):
+    """Run a scenario in threads, over emulated links if asked; returns its setup, workers and coordinator."""
     mapping = {
         "name": "live",
         "seed": 1,
@@ -146,7 +149,7 @@ def run_live(**changes):
     }
     setup = assemble(from_mapping(mapping))
     count, kind = setup.scenario.clients.count, setup.scenario.algorithm.kind
-    ends = transports(count + 1)
+    ends = transports(count + 1, link)
     begin = 0.05
     workers = [
         WORKERS[kind](k, build_world(setup), setup.training, Nothing(k), ends[k], begin, **setup.options)

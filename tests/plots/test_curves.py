@@ -44,12 +44,11 @@ def test_one_curve_per_run_with_units_and_names(make_run):
     np.testing.assert_array_equal(second.get_ydata(), read(slow).metrics["test_accuracy"])
 
 
-def test_colours_belong_to_algorithms_and_styles_to_runs(make_run):
+def test_colours_belong_to_algorithms_and_every_curve_has_a_style_of_its_own(make_run):
     folders = [make_run(), make_run(algorithm="sync_sgd"), make_run(privacy=noisy(1.0)), make_run(algorithm="new")]
     lines = simfl.plot(folders).get_lines()
     assert [line.get_color() for line in lines] == [color_of(name) for name in ("adpsgd", "sync_sgd", "adpsgd", "new")]
-    assert lines[0].get_linestyle() != lines[2].get_linestyle()
-    assert lines[0].get_linestyle() == lines[1].get_linestyle()
+    assert len({str(line.get_linestyle()) for line in lines}) == 4, "told apart in grey"
     assert len({color_of(name) for name in ("adpsgd", "sync_sgd", "decentralized_sgd", "new")}) == 4
 
 
@@ -152,3 +151,32 @@ def test_no_runs_no_folder_no_format(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ScenarioError, match="cannot write the figure"):
         save(ax, tmp_path / "file" / "figure.png")
+
+
+def test_only_columns_of_the_runs_are_offered(make_run):
+    folder = make_run()
+    with pytest.raises(ScenarioError) as wrong:
+        simfl.plot(folder, y="accuracy")
+    offered = str(wrong.value).partition("expected one of ")[2].partition(", found")[0].split(", ")
+    assert offered == list(read(folder).metrics.columns)
+    with pytest.raises(
+        DataError, match=r"measured no macro F1; set evaluate.metrics: \[macro_f1\], or choose one of time_s"
+    ):
+        simfl.plot(folder, y="macro_f1")
+
+
+def test_more_curves_than_styles_differ_in_markers(make_run):
+    lines = simfl.plot([make_run(rate=0.1 * k) for k in range(1, 9)]).get_lines()
+    looks = {(str(line._unscaled_dash_pattern), line.get_marker()) for line in lines}
+    assert len(looks) == 8
+    assert [line.get_marker() for line in lines[5:]] == ["None", "o", "o"]
+
+
+def test_an_axis_of_rounds_says_which_algorithms_have_none(make_run):
+    assert simfl.plot(make_run(algorithm="fedavg"), x="rounds").get_xlabel() == "rounds"
+    both = [make_run(algorithm="fedavg"), make_run()]
+    assert simfl.plot(both, x="rounds").get_xlabel() == "rounds (without rounds: updates per client)"
+
+
+def test_the_text_of_a_figure_in_svg_stays_text(make_run, tmp_path):
+    assert ">test accuracy</text>" in save(simfl.plot(make_run()), tmp_path / "figure.svg").read_text()

@@ -85,7 +85,7 @@ def test_algorithms_differ_in_colour_and_groups_of_one_in_shade_and_line(group):
     assert looks[0].color == color_of("adpsgd").upper()
     assert looks[1].color == color_of("sync_sgd").upper()
     assert looks[2].color == shade(color_of("adpsgd"), 0.5)
-    assert looks[0].line != looks[2].line
+    assert len({str(look.line) for look in looks}) == 3, "told apart in grey"
     assert [look.label for look in looks] == ["AD-PSGD", "SYNC", "AD-PSGD, z=1"]
     assert looks_of(groups[2:], groups) == looks[2:], "also where only some are drawn"
     assert shade("#000000", 0.25) == "#BFBFBF"
@@ -179,3 +179,48 @@ def test_the_staleness_of_all_updates_is_shared_out(group):
     assert heights[3] == 1.0
     assert ax.get_legend().get_texts()[0].get_text() == "AD-PSGD (3, at most 3)"
     assert ax.get_legend().get_title().get_text() == "mean, largest"
+    assert ax.get_xlabel() == "staleness (updates of all clients)"
+
+
+def test_staleness_of_server_steps_has_a_panel_of_its_own(group):
+    first = plot_staleness([group(), group("fedbuff")])
+    assert [ax.get_xlabel() for ax in first.figure.axes] == [
+        "staleness (updates of all clients)",
+        "staleness (steps of the server)",
+    ]
+    assert [len(ax.patches) for ax in first.figure.axes] == [1, 1]
+    with pytest.raises(ScenarioError, match=r"plot_staleness: ax: expected groups whose staleness counts one thing"):
+        plot_staleness([group(), group("fedbuff")], ax=first)
+
+
+def test_what_lies_beyond_the_last_bin_is_a_mark_and_not_a_bin(group):
+    made = group(rates=[1.0])
+    frame = made.runs[0].updates
+    frame = frame.loc[frame.index.repeat(100)].reset_index(drop=True)
+    frame.loc[:1, "staleness"] = 900
+    made.runs[0].__dict__["updates"] = frame
+    ax = plot_staleness([made])
+    assert ax.patches[0].get_data().values[-1] == pytest.approx(1 - 2 / len(frame))
+    (mark,) = ax.lines
+    assert (mark.get_marker(), mark.get_ydata()[0]) == (">", pytest.approx(2 / len(frame)))
+    assert ax.get_xlabel() == "staleness (updates of all clients); ▸: more than 4"
+
+
+def test_zeros_and_rounding_do_not_stretch_the_axis_of_consensus_distances(group):
+    made, equal = group(), group("sync_sgd")
+    for run in made.runs.values():
+        run.metrics.loc[0, "consensus_distance"] = 0.0
+    for run in equal.runs.values():
+        run.metrics["consensus_distance"] = 1e-9  # models that are averaged are equal but for rounding
+    ax = plot_groups([made, equal], "time", "consensus_distance")
+    assert len(ax.lines) == 1
+    assert ax.get_ylim()[0] > 0.05
+
+
+def test_an_algorithm_without_rounds_has_no_bar_of_them(group):
+    axes = plot_costs([group(), group("fedavg")], ["rounds", "updates"]).axes
+    assert [text.get_text() for text in axes[0].texts] == [" has no rounds"]
+    widths = [bar.get_width() for bar in axes[0].patches]
+    assert np.isnan(widths[0])
+    assert widths[1] > 0
+    assert all(bar.get_width() > 0 for bar in axes[1].patches)

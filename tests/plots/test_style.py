@@ -1,12 +1,13 @@
 """Colours that stay apart for everybody, and a name for every algorithm."""
 
+import inspect
 import itertools
 
 import numpy as np
 import pytest
 
 from simfl.algorithms import ALGORITHMS
-from simfl.plots.style import COLORS, FAMILIES, NAMES, color_of, name_of
+from simfl.plots.style import COLORS, FAMILIES, NAMES, ROUNDS, SERVER_STEPS, color_of, name_of, percent
 
 # Machado, Oliveira, Fernandes 2009, "A physiologically-based model for simulation of color vision deficiency",
 # https://doi.org/10.1109/TVCG.2009.113, severity 1, on linear RGB.
@@ -56,3 +57,22 @@ def test_all_colours_differ_for_everybody_and_show_on_white():
     for kind, color in COLORS.items():
         contrast = 1.05 / (linear(color) @ TO_XYZ[1] + 0.05)
         assert contrast > 2, kind
+
+
+def source_of(kind):
+    """The source of an algorithm's classes, but for what is common to all."""
+    classes = [one for one in ALGORITHMS[kind].__mro__ if one.__module__.startswith("simfl.")]
+    return "".join(inspect.getsource(one) for one in classes if one.__module__ != "simfl.algorithms.base")
+
+
+def test_algorithms_with_rounds_are_those_that_number_them():
+    numbering = {kind for kind in ALGORITHMS if "round_num" in source_of(kind)}
+    assert set(ROUNDS) == numbering
+    assert set(SERVER_STEPS) <= set(ROUNDS)
+    assert "def version_after" in source_of("fedbuff"), "its version counts buffers"
+
+
+def test_a_zero_has_no_sign():
+    written = percent(0)
+    written.create_dummy_axis()
+    assert [written(value) for value in (-0.0, -1e-9, 0.5)] == ["0%", "0%", "50%"]

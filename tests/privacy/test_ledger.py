@@ -65,6 +65,36 @@ def test_releases_of_other_kinds_are_composed_with_the_usual_ones():
     assert book.final_epsilon(releases)[1] == 0.0
 
 
+def test_the_dearest_client_is_the_largest_by_privacy_loss_distributions_too():
+    book = ledger([100, 50], levels=[4.0, 2.0], accountant="pld")
+    made = Releases([3, 3])
+    assert book.epsilon(made)[0] < book.epsilon(made)[1] == book.largest(made)
+
+
+def test_a_client_with_several_kinds_of_releases_makes_a_close_look_too_dear():
+    book = ledger([100] * 9)
+    assert book.affords([1.0] * 9, [1] * 9)
+    assert not book.affords([1.0] * 9, [1] * 8 + [2])
+
+
+@pytest.mark.parametrize(("pure", "usual", "other"), [(False, 4.0, 2.0), (False, 2.0, 4.0), (True, 0.1, 0.2)])
+def test_many_clients_with_two_levels_have_no_less_than_their_exact_epsilons(pure, usual, other):
+    """Too many to look at each: one looked at closely counts as if all its releases were as dear as its dearest."""
+    counts = list(range(10, 16))
+    book = ledger([100] * 6, levels=usual, pure=pure, accountant="tightest")
+    made = Releases(counts, {client: {(10, other): 2} for client in range(6)})
+    found = book.final_epsilon(made)
+    for client, count in enumerate(counts):
+        release = (lambda level: Release(0.0, 0.1, "poisson", level)) if pure else (lambda level: Release(level, 0.1))
+        assert found[client] >= epsilon_of([(release(usual), count), (release(other), 2)], 1e-5) * (1 - 1e-9)
+
+
+def test_kinds_have_the_rate_at_which_their_batches_are_drawn():
+    made = Releases([3, 2], {0: {(40, 1.0): 1}, 1: {(80, 1.0): 1}})
+    rates = [(client, size, rate) for client, size, rate, _, _ in ledger([100, 50]).kinds(made)]
+    assert rates == [(0, 10, 0.1), (0, 40, 0.4), (1, 10, 0.2), (1, 80, 1.0)]
+
+
 def test_views():
     sizes, releases = [100, 50], Releases([30, 10])
     local, hidden = ledger(sizes), ledger(sizes, view="global_hidden")
@@ -77,6 +107,12 @@ def test_views():
     assert (hidden.final_epsilon(made) <= budgets).all()
     np.testing.assert_array_equal(local.epsilon(releases, view="global_hidden"), hidden.epsilon(releases))
     assert "holds only if nobody learns whose update is whose" in hidden.statement
+    assert hidden.accounted, "there is a number, of what papers suppose"
+    assert hidden.accounts_for(releases)
+    assert not hidden.certified, "nothing establishes that the clients' data are alike"
+    assert not hidden.certifies(releases)
+    assert local.certified
+    assert local.certifies(releases)
     assert "an example in an update with probability 10/(2 * 50), the smallest n held fixed" in hidden.statement
     assert "no sampling within a client" in ledger(sizes, unit="client").statement
     passes = ledger(sizes, sampling="shuffle", neighbors="replace_one").statement
@@ -137,6 +173,23 @@ def test_shuffled_releases_count_by_where_they_are(size, level, intervals, copie
     made = Releases([0], {0: {(intervals[0][1], 0.01): len(intervals)}}, passes=[passes])
     most = sum(count * m for m, count in copies)
     assert most * 0.01 <= pure.with_terms(delta=1e-300).final_epsilon(made)[0] * (1 + 1e-9) <= 1.2 * most * 0.01
+
+
+@pytest.mark.parametrize(
+    ("pure", "usual", "other", "dearest"), [(False, 8.0, 2.0, 2.0), (False, 2.0, 8.0, 2.0), (True, 0.01, 0.03, 0.03)]
+)
+def test_shuffled_releases_of_two_levels_cost_as_if_all_had_the_least_noise(pure, usual, other, dearest):
+    """An example may be in the noisy releases of every pass, or in the others: nobody knows which."""
+    options = {"sampling": "shuffle", "neighbors": "replace_one", "pure": pure}
+    mixed, plain = ledger([100], levels=usual, **options), ledger([100], levels=dearest, **options)
+    passes = Passes(100)
+    passes.add(0, 300)
+    for where in (None, [passes]):
+        made = Releases([20], {0: {(10, other): 10}}, passes=where)
+        least = Releases([30], passes=where)
+        assert mixed.compositions(made) == plain.compositions(least)
+        assert mixed.epsilon(made)[0] == plain.epsilon(least)[0] > 0.0
+        assert mixed.final_epsilon(made)[0] == plain.final_epsilon(least)[0]
 
 
 def test_other_terms_are_asked_of_the_same_ledger():

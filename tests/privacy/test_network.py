@@ -230,3 +230,12 @@ def test_nothing_seen_is_nothing_known():
     assert nothing.mu(np.arange(3), np.ones(3)) == 0.0
     assert View(np.zeros((2, 3)), np.zeros((2, 3))).mu(np.arange(3), np.ones(3)) == 0.0
     np.testing.assert_array_equal(recovered(np.zeros((0, 3))), [False] * 3)
+
+
+@pytest.mark.parametrize("rest", [1e-6, 1e-13, 3e-14])
+def test_a_direction_that_two_messages_nearly_share_is_kept(rest):
+    """Exactly, the two are both gradients, each with its own noise."""
+    a = np.array([[1.0, 0.0], [1.0, rest]])
+    view = View.of_own_noise(a, np.full(2, 2.0))
+    assert view.rank == 2
+    assert [view.mu(only(column), ONE) for column in (0, 1)] == pytest.approx([0.5, 0.5], rel=1e-2)

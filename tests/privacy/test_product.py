@@ -114,18 +114,15 @@ class Watching(Tape):
         for promise in promises:
             self._of[id(promise)] = made
 
-    def gradient(self, model, client, draw, size, noise_scale=0.0, clipping_norm=None, expected=0):
-        promise = super().gradient(model, client, draw, size, noise_scale, clipping_norm, expected)
-        self._take(Made(promise, [(draw, 0, size)], noise_scale, expected, clipping_norm), promise)
+    def gradient(self, model, client, draw, size, noise_scale=0.0, clipping_norm=None):
+        promise = super().gradient(model, client, draw, size, noise_scale, clipping_norm)
+        self._take(Made(promise, [(draw, 0, promise.size)], noise_scale, size, clipping_norm), promise)
         return promise
 
-    def gradient_in_pieces(self, model, client, draw, size, noise_scale=0.0, expected=0, start=None):
-        before = len(self.made)
-        promise = super().gradient_in_pieces(model, client, draw, size, noise_scale, expected, start)
-        pieces = [piece.promise for piece in self.made[before:]]
-        del self.made[before:]
-        parts = [(piece.draw, piece.first, piece.size) for piece in pieces if piece.size]
-        self._take(Made(promise, parts, noise_scale, expected, None), promise, *pieces)
+    def gradient_in_pieces(self, model, client, draw, size, noise_scale=0.0, start=None):
+        promise = super().gradient_in_pieces(model, client, draw, size, noise_scale, start)
+        parts = [(piece.draw, piece.first, piece.size) for piece in promise.pieces if piece.size]
+        self._take(Made(promise, parts, noise_scale, size, None), promise, *promise.pieces)
         return promise
 
     def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0):

@@ -106,6 +106,7 @@ def test_rounds_larger_than_the_data():
     assert passes.copies() == {6: 2, 4: 1}
     assert passes.cost == 88
     assert passes.copies(additive=True) == {6: 3}
+    assert planned_uses(10, {25: 1, 5: 4}, additive=True) == {4: 1, 2: 2, 1: 1}, "five epochs, and the long one in full"
     assert planned_uses(359, {1800: 3}) == {7: 2, 2: 1}, "a round of 1,800 may reach over seven"
 
 

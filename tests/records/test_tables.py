@@ -1,10 +1,14 @@
 import hashlib
+import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
+from simfl.errors import DataError
 from simfl.records import TableWriter
-from simfl.records.tables import digest_table
+from simfl.records.tables import Columns, digest_table, read_table
 from tests.records.test_writer import write
 
 
@@ -29,3 +33,52 @@ def test_the_digest_knows_one_nan_and_skips_the_wall_clock(tmp_path):
         digests.append(digest_table(tmp_path / "t.parquet"))
     assert digests[0] == digests[1]
     assert len(digests[0]) == len(hashlib.sha256().hexdigest())
+
+
+@pytest.fixture
+def long(tmp_path, monkeypatch):
+    """The path of a table of more rows than are read at once: 100 rows in groups of 7."""
+    monkeypatch.setattr("simfl.records.tables.ROWS_PER_CHUNK", 20)
+    return write(tmp_path / "long.parquet", [(0.1 * row, row) for row in range(100)], 7)
+
+
+def test_columns_and_rows_of_a_long_table_are_those_of_the_whole_one(long):
+    schema = pq.read_schema(long)
+    columns, whole = Columns(long, schema, digest_table(long)), pq.read_table(long)
+    assert (len(columns), columns.names) == (100, schema.names)
+    for name in schema.names:
+        np.testing.assert_array_equal(columns[name], whole[name])
+        assert columns[name].dtype == whole[name].to_numpy().dtype
+    rows = whole.to_pylist()
+    assert [columns.row(index) for index in (0, 6, 7, 98, 99, -1)] == [rows[i] for i in (0, 6, 7, 98, 99, -1)]
+    with pytest.raises(IndexError):
+        columns.row(100)
+    thinned = columns.thinned()
+    np.testing.assert_array_equal(thinned[schema.names[1]], [*range(0, 100, 5), 99])
+    np.testing.assert_array_equal(thinned[schema.names[0]], columns[schema.names[0]][[*range(0, 100, 5), 99]])
+
+
+def test_a_long_table_that_is_not_what_the_run_wrote_is_refused(long):
+    schema = pq.read_schema(long)
+    with pytest.raises(DataError, match="the table is damaged: it is not what the run wrote"):
+        Columns(long, schema, "another")
+    with pytest.raises(DataError, match="the table lacks the columns other"):
+        Columns(long, pa.schema([*schema, ("other", pa.float64())]))
+    gaps = [pa.array([None if row == 50 else row for row in range(100)], field.type) for field in schema]
+    kind = pa.schema([pa.field(field.name, field.type) for field in schema])
+    pq.write_table(pa.table(gaps, kind), long)
+    with pytest.raises(DataError, match=f"lacks values in the columns {schema.names[0]}"):
+        Columns(long, kind)[schema.names[0]]
+    long.write_bytes(long.read_bytes()[:-20])
+    with pytest.raises(DataError, match="cannot read the table"):
+        Columns(long, schema)
+
+
+def test_a_pipe_in_the_place_of_a_table_is_one_line(tmp_path):
+    schema = pa.schema([("loss", pa.float64())])
+    for name in ("t.parquet", "u.arrows"):
+        os.mkfifo(tmp_path / name)
+    for reader in (read_table, Columns):
+        with pytest.raises(DataError, match=r"t\.parquet: cannot read the table: found a device or a pipe"):
+            reader(tmp_path / "t.parquet", schema)
+        assert len(reader(tmp_path / "u.parquet", schema)) == 0

@@ -84,3 +84,13 @@ def test_a_terminal_shows_a_line_where_it_is_asked_for(monkeypatch):
         report(reports()[1])
     line = "run: 25%  t = 500 ms  100 updates  acc. 87.5%"
     assert screen.getvalue() == f"\r{line}\r{' ' * len(line)}\r"
+
+
+def test_the_time_left_does_not_count_compilation(notebook):
+    _, shown = notebook
+    before = Progress(0.0, 0, 0.0, None, 0.0, 1.0, 0.0, compiled=False)
+    after = [Progress(0.1 * k, 100 * k, 0.1 * k, None, 0.1 * k, 60.0 + k, 100.0) for k in (1, 2)]
+    with watching("run", None) as report:
+        for progress in (before, *after):
+            report(progress)
+    assert [repr(entry).partition("updates")[2] for entry in shown[:3]] == ["", "", "  100/s  ETA 0:08"]

@@ -165,7 +165,7 @@ def test_what_is_known_at_the_end_is_put_into_rows_that_were_flushed_before(tmp_
     table = TableWriter(tmp_path / "table.parquet", SCHEMA, 10)
     table.extend((0.5 * row, row) for row in range(25))
     table.flush()
-    table.close(("time_s", lambda rows: np.where(rows["client"] > 20, -1.0, rows["time_s"])))
+    table.close(lambda rows: {"time_s": np.where(rows["client"] > 20, -1.0, rows["time_s"])})
     found = pd.read_parquet(tmp_path / "table.parquet")
     assert found["time_s"].tolist() == [0.5 * row if row <= 20 else -1.0 for row in range(25)]
 

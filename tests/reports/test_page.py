@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import simfl
 from simfl.accounts.check import check_run
 from simfl.errors import DataError, ScenarioError
 from simfl.plots import color_of
-from simfl.records import read, time_to_accuracy
+from simfl.records import read, results, tables, time_to_accuracy
 from simfl.reports import write_report
 from simfl.reports.content import gather
 from simfl.scenario import loads
@@ -205,3 +206,37 @@ def test_a_browser_draws_it(written, tmp_path):
     assert len(re.findall(r'<path class="curve"', done.stdout)) == 2
     assert re.search(r'<select id="x"><option value="time">virtual time</option>', done.stdout)
     assert "nothing to show" not in done.stdout.split("</main>")[0]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "scenario.yaml", "metrics.parquet", "clients.parquet"])
+def test_a_pipe_in_a_run_is_one_line(make_run, tmp_path, name, simfl_):
+    folder = make_run()
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    code, _, said = simfl_("report", folder, "-o", "report.html")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{name}: " in said
+    assert "found a device or a pipe" in said
+
+
+def test_a_pipe_in_the_place_of_a_sweeps_plan_is_one_line(tmp_path, simfl_):
+    os.mkfifo(tmp_path / "sweep.json")
+    code, _, said = simfl_("report", tmp_path, "-o", "report.html")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "sweep.json: expected the plan of a sweep: found a device or a pipe" in said
+
+
+def test_a_report_of_long_tables_does_not_read_them_at_once(make_run, tmp_path, monkeypatch):
+    folder = make_run()
+    usual = write_report([folder], tmp_path / "usual.html").read_text()
+    monkeypatch.setattr("simfl.records.tables.ROWS_PER_CHUNK", 40)  # of 41
+    read_whole = tables.read_table
+
+    def read(path, *more):
+        assert path.name != "metrics.parquet", "read at once"
+        return read_whole(path, *more)
+
+    monkeypatch.setattr(tables, "read_table", read)
+    monkeypatch.setattr(results, "read_table", read)
+    long = write_report([folder], tmp_path / "long.html").read_text()
+    assert Page(long).words == Page(usual).words

@@ -22,8 +22,10 @@ from tests.helpers import run_until
 OWN = """
 from tests.algorithms.custom import Alone
 
+from moment_of_a_user import MOMENT
+
 class Mine(Alone):
-    moment = 3
+    moment = MOMENT
 """
 
 
@@ -226,6 +228,7 @@ def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, mon
     beside = tmp_path / "beside"
     beside.mkdir()
     (beside / "own_of_a_user.py").write_text(OWN)
+    (beside / "moment_of_a_user.py").write_text("MOMENT = 3")
     monkeypatch.setattr(sys, "path", [*sys.path, str(beside)])
     own = {"algorithm": "{kind: 'own_of_a_user:Mine', batch_size: 8, step_size: 0.5}", "record": "{updates: true}"}
     whole, events = run_until(prepare(scenario(**own)), math.inf, tmp_path / "results")
@@ -234,10 +237,18 @@ def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, mon
     sys.path.remove(str(beside))
     del sys.modules["own_of_a_user"]
     assert equal(resume(cut.folder), whole), "it lies where it lay"
-    (beside / "own_of_a_user.py").write_text(OWN.replace("3", "34"))
-    del sys.modules["own_of_a_user"]
-    with pytest.raises(DataError, match="expected the source of the user's own modules of the checkpoint, it"):
-        resume(later)
+    for name, text in {"own_of_a_user": OWN + "# edited", "moment_of_a_user": "MOMENT = 34"}.items():
+        whole_text = (beside / f"{name}.py").read_text()
+        (beside / f"{name}.py").write_text(text)
+        with pytest.raises(DataError, match="expected the source of the user's own modules of the checkpoint, it"):
+            resume(later)
+        (beside / f"{name}.py").write_text(whole_text)
+    since = checkpoint.read(later / "checkpoint.npz")
+    monkeypatch.setattr("simfl.scenario.own_code.source_of", lambda module: None)
+    unknown = checkpoint.fingerprint(prepare(scenario(**own)), choose_device("cpu"), 4)
+    since.print = unknown
+    with pytest.raises(DataError, match="source of the user's own modules of the checkpoint, unknown, found unknown"):
+        since.check(unknown)
 
 
 # -- where it is asked for -------------------------------------------------------------------------

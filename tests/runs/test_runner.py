@@ -23,6 +23,7 @@ from simfl.runs.runner import Simulation, prepare, run
 from simfl.scenario import loads
 from simfl.tape import Executor, Tape
 from simfl.world import World
+from tests.algorithms.custom import ERRORS, Alone
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -101,10 +102,33 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert ended(found) == ("done", "accuracy")
     reached = int(np.argmax(accuracy >= target))
     assert 0 < reached < len(accuracy) - 1
-    columns = [name for name in whole.metrics.columns if name != "wall_s"]
+    columns = [name for name in whole.metrics.columns if name not in ("wall_s", "bytes_sent", "messages")]
     assert found.metrics[columns].equals(whole.metrics[columns].iloc[: reached + 1])
+    counts = ["bytes_sent", "messages"]
+    assert found.metrics[counts].iloc[:-1].equals(whole.metrics[counts].iloc[:reached])
+    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+        assert found.metrics["bytes_sent"].iloc[-1] == found.clients["bytes"].sum()
     assert found.manifest.time_s == whole.metrics["time_s"].iloc[reached]
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
+
+
+@pytest.mark.parametrize("algorithm", ["adpsgd", "decentralized_sgd", "sgp"])
+@pytest.mark.parametrize(
+    "goal",
+    ["metric: updates, at_least: 37", "metric: epsilon, at_least: 0.5", "metric: messages, at_least: 21"],
+)
+def test_the_last_row_counts_the_message_that_is_sent_when_a_goal_ends_the_run(algorithm, goal, tmp_path):
+    more = {"privacy": "{mechanism: gaussian, clipping_norm: 1, noise_multiplier: 1}"} if "epsilon" in goal else {}
+    links, every = "{latency: 1 ms, overhead: 0 B}", "{every: {updates: 1}}"
+    stop = f"{{updates: 400, {goal}}}"
+    found = run(scenario(algorithm, stop=stop, links=links, evaluate=every, **more), out=tmp_path)
+    assert " at least " in found.manifest.reason
+    assert found.manifest.updates > 0
+    last = found.metrics.iloc[-1]
+    assert last["bytes_sent"] == found.clients["bytes"].sum()
+    message_bytes = 4 * found.manifest.extra["model_size"]
+    if algorithm != "sgp":
+        assert last["messages"] == last["bytes_sent"] / message_bytes
 
 
 @pytest.mark.numbers
@@ -124,6 +148,9 @@ def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
     again = read(found.folder)
     assert len(again.updates) == again.manifest.updates
     assert len(again.clients) == 8
+    if algorithm != "sync_sgd":  # whose all-reduce is no client's message
+        assert losses.index[-1] == len(losses) - 1
+        assert again.metrics["bytes_sent"].iloc[-1] == again.clients["bytes"].sum()
     if algorithm != "sync_sgd":
         assert len(again.client_metrics) == 8 * len(losses)
 
@@ -282,13 +309,46 @@ def test_ctrl_c_ends_the_run_in_good_order_and_keeps_what_was_measured(tmp_path)
 
 def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path):
     broken = "{kind: 'tests.algorithms.custom:Broken', batch_size: 8}"
-    with pytest.raises(RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake$"):
+    with pytest.raises(
+        RunError, match=r"^client 6, virtual time 0\.032 s: ZeroDivisionError: by mistake in \S*custom\.py:\d+$"
+    ):
         run(scenario(algorithm=broken), out=tmp_path)
     (folder,) = (tmp_path / "run").iterdir()
     found = read(folder)
     assert found.status == "failed"
     assert "by mistake" in found.manifest.reason
     assert len(found.updates) == 30
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("where", ["set_up", "start", "models", "client_models", "pairs", "process"])
+def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(where, error, tmp_path):
+    if error is KeyboardInterrupt and where in ("set_up", "client_models"):
+        pytest.skip("before a run begins this is Ctrl-C")
+    options = f"options: {{where: {where}, error: {error.__name__}}}"
+    own = f"{{kind: 'tests.algorithms.custom:Raising', batch_size: 8, {options}}}"
+    words = (
+        "RuntimeError: generator raised StopIteration"
+        if (where, error) == ("process", StopIteration)
+        else error.__name__
+    )
+    with pytest.raises(RunError, match=rf"^[^\n]*: {words} in \S*custom\.py:\d+$"):
+        run(scenario(algorithm=own, record="{client_models: true}"), out=tmp_path)
+    begun = where not in ("set_up", "client_models")
+    assert (tmp_path / "run").exists() == begun, "no folder of a run that never began"
+    if begun:
+        found = read(tmp_path / "run" / "001")
+        assert (found.status, words in found.manifest.reason) == ("failed", True)
+        assert len(found.updates) == 30 * (where == "process")
+        assert not list(found.folder.glob("*.arrows"))
+
+
+@pytest.mark.parametrize("models", [None, [], {}, "ab", [1, 2]])
+def test_an_own_algorithm_whose_models_are_none_is_refused(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(Alone, "models", lambda self: models)
+    own = "{kind: 'tests.algorithms.custom:Alone', batch_size: 8}"
+    with pytest.raises(RunError, match=r"^models: expected a list of models of the tape, .*, found "):
+        run(scenario(algorithm=own), out=tmp_path)
 
 
 def test_an_algorithm_of_ones_own_takes_options_and_refuses_others(tmp_path):

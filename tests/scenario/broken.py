@@ -236,6 +236,22 @@ BROKEN = [
         "'kind' with one of them",
     ),
     Broken(
+        "latency_from_a_file",
+        ADPSGD + "links: {latency: {path: latencies.csv}}\n",
+        "{file}: links.latency: expected a value for all links, found a file; a column latency of topology: {kind: "
+        "edge_list, path: ...} gives each link its own; links.rules with kind: trace gives values over time",
+    ),
+    Broken(
+        "too_few_clients_for_short",
+        ADPSGD + "clients: 0\n",
+        "{file}: clients: expected an integer >= 1, found 0; choose a value in this range",
+    ),
+    Broken(
+        "evaluated_every_number",
+        ADPSGD + "evaluate: {every: 10}\n",
+        "{file}: evaluate.every: expected a mapping, found 10; write key: value pairs (time, updates, epochs)",
+    ),
+    Broken(
         "missing_key",
         ADPSGD + "topology: {kind: graphml}\n",
         "{file}: topology.path: expected a value (GraphML file with one node per client, relative to the "

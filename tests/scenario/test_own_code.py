@@ -1,5 +1,6 @@
 """Users' own modules: found beside the scenario, one line when they fail, and never run to look at results."""
 
+import hashlib
 import sys
 
 import pytest
@@ -10,17 +11,22 @@ from simfl.errors import ScenarioError
 from simfl.records import RunFolder, read
 from simfl.reports import write_report
 from simfl.scenario import loads
-from simfl.scenario.own_code import load_class, look_beside, make, modules_of, nothing_loaded, source_digests
+from simfl.scenario.own_code import is_known, load_class, look_beside, make, modules_of, nothing_loaded, source_digests
 
 FAILING = {
     "raises": (
         "x = 1\nraise OSError('no\\nfile')",
         r"raised OSError: no file in .*own_raises\.py:2; correct",
     ),
-    "exits": ("import sys\nsys.exit()", r"raised SystemExit: in .*own_exits\.py:2; correct the module"),
+    "exits": ("import sys\nsys.exit()", r"raised SystemExit in .*own_exits\.py:2; correct the module"),
+    "generator": ("raise GeneratorExit", r"raised GeneratorExit in .*own_generator\.py:1; correct the module"),
     "divides": ("def f():\n    1 / 0\nf()", r"raised ZeroDivisionError: .* in .*own_divides\.py:2; correct"),
     "syntax": ("x = (", r"raised SyntaxError: .* in .*own_syntax\.py:1; correct the module"),
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
+    "looks": (
+        "import nowhere_at_all",
+        r"; looked for it in .*/test_a_module_that_fails_is_on\S*,? .*and what Python has",
+    ),
     "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
 }
@@ -102,7 +108,8 @@ def test_sources_of_own_code_are_found_without_running_them(making):
     assert modules_of(scenario) == ["own_making", "own_nowhere"]
     making.write_text("raise AssertionError")
     before = source_digests(scenario)
-    assert list(before) == ["own_making"]
+    assert before == {"own_making": hashlib.sha256(b"raise AssertionError").hexdigest(), "own_nowhere": ""}
+    assert not is_known(before)
     making.write_text(MAKING)
     assert source_digests(scenario) != before
 

@@ -147,13 +147,17 @@ evaluate: {every: {epochs: 0.5}}
 
 def test_bare_words_and_numbers_are_short_for_sections() -> None:
     short = loads(
-        "{algorithm: sync_sgd, topology: star, data: mnist, model: mlp, links: {latency: 2 ms}, privacy: gaussian}"
+        "{algorithm: sync_sgd, topology: star, data: mnist, model: mlp, links: {latency: 2 ms}, privacy: gaussian, "
+        "clients: 4, evaluate: {every: 1 s}}"
     )
     full = loads(
         "{algorithm: {kind: sync_sgd}, topology: {kind: star}, data: {set: mnist}, model: {kind: mlp}, "
-        "links: {latency: {kind: constant, value: 0.002}}, privacy: {mechanism: gaussian}}"
+        "links: {latency: {kind: constant, value: 0.002}}, privacy: {mechanism: gaussian}, clients: {count: 4}, "
+        "evaluate: {every: {time: 1 s}}}"
     )
     assert short == full
+    assert (short.to_yaml(), short.digest()) == (full.to_yaml(), full.digest())
+    assert Scenario(algorithm="sync_sgd", clients=4).replace(clients__count=8).clients.count == 8
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,8 +1,12 @@
 """Sweeps: the same results wherever they run, nothing lost, nothing repeated, and one compilation for many runs."""
 
+import contextlib
+import inspect
+import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,17 +22,20 @@ import pytest
 import yaml
 
 from simfl import signals
-from simfl.errors import ScenarioError
+from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.locks import held
 from simfl.records.models import write_models
 from simfl.records.sweeps import read_sweep
+from simfl.runs.runner import run
 from simfl.scenario import from_mapping
+from simfl.scenario.own_code import load as load_own
+from simfl.scenario.own_code import look_beside
 from simfl.scenario.study import load_study
-from simfl.studies import sweep
+from simfl.studies import running, sweep
 from simfl.studies.engines import Local
-from simfl.studies.running import LOCK, _alone_in, _runs_in, estimate, survey
-from simfl.studies.tasks import RunTask
+from simfl.studies.running import LOCK, estimate, survey
+from simfl.studies.tasks import RunTask, _own_folder
 from tests.conftest import write_run
 from tests.helpers import RunWithoutNumbers
 from tests.studies import work
@@ -170,7 +177,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     assert statuses(swept) == ["failed", "failed", "diverged", "done"]
     reasons = [run.reason for run in swept.runs]
     assert reasons[0].startswith("client ")
-    assert reasons[0].endswith("ZeroDivisionError: by mistake")
+    assert "ZeroDivisionError: by mistake in " in reasons[0]
     assert "custom:Mistaken: TypeError: object of type 'int' has no len()" in reasons[1]
     assert "the loss was not finite" in reasons[2]
     assert [run.label for run in swept.failed] == ["fails", "refuses"]
@@ -180,6 +187,41 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     again = sweep(study, out=tmp_path, jobs=1, tell=told.append)
     assert [report.run.label for report in told if report.run] == ["fails", "refuses"], "it may have been bad luck"
     assert statuses(again) == statuses(swept)
+
+
+def test_a_sweep_whose_scheduler_is_gone_ends_with_one_line_and_keeps_what_is_done(write, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    study, waited = write(grid=STEPS), distributed.wait
+
+    def wait(futures, **options):
+        if len(futures) == 1:
+            raise distributed.client.FuturesCancelledError([])
+        return waited(futures[:1], **options)
+
+    monkeypatch.setattr(distributed, "wait", wait)
+    with (
+        distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        pytest.raises(RunError, match=r"^--cluster: lost the connection to the scheduler at .*; 1 run is missing, .*$"),
+    ):
+        sweep(study, out=tmp_path, cluster=cluster.scheduler_address)
+    assert statuses(read_sweep(tmp_path / "steps")) == ["done", "missing"]
+    assert len((tmp_path / "steps" / "summary.csv").read_text().splitlines()) == 2
+    told = []
+    assert statuses(sweep(study, out=tmp_path, jobs=1, tell=told.append)) == ["done"] * 2
+    assert sum(report.run is not None for report in told) == 1
+
+
+def test_the_temporary_folder_of_a_killed_worker_is_removed_by_the_next_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("killed", "alive"):
+        (tmp_path / f"simfl-run-{name}").mkdir()
+        (tmp_path / f"simfl-run-{name}" / "run.lock").write_bytes(b"left")
+        (tmp_path / f"simfl-run-{name}.lock").write_bytes(b"left")
+    with held(tmp_path / "simfl-run-alive.lock"), _own_folder() as own:
+        found = {path.name for path in tmp_path.iterdir()}
+        assert found == {"simfl-run-alive", "simfl-run-alive.lock", Path(own).name, f"{Path(own).name}.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"simfl-run-alive"}
 
 
 @pytest.fixture
@@ -298,10 +340,10 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
 
     def finished():
         found = {}
-        for run in plan.runs:
-            path = folder / run.folder / "manifest.json"
+        for planned in plan.runs:
+            path = folder / planned.folder / "manifest.json"
             if path.exists() and yaml.safe_load(path.read_text())["status"] == "done":
-                found[run.folder] = path.stat().st_mtime_ns
+                found[planned.folder] = path.stat().st_mtime_ns
         return found
 
     there = finished()
@@ -316,21 +358,46 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     assert {name: at for name, at in finished().items() if name in there} == there, "what was done is as it was"
 
 
-def test_two_sweeps_of_one_study_do_not_mix(write, tmp_path):
+def test_a_second_sweep_of_one_study_is_refused_before_it_surveys_or_checks(write, tmp_path, monkeypatch):
     study = write()
     (tmp_path / "steps").mkdir()
+    for step in ("survey", "check"):
+        monkeypatch.setattr(f"simfl.studies.running.{step}", lambda *_: pytest.fail("the lock comes first"))
     with (
         held(tmp_path / "steps" / LOCK),
-        pytest.raises(ScenarioError, match=r"steps: another process is sweeping into this folder; wait until it is"),
+        pytest.raises(ScenarioError, match=rf"steps: process {os.getpid()} on .* is sweeping into this folder; wait"),
     ):
         sweep(study, out=tmp_path)
     assert os.listdir(tmp_path / "steps") == []
-    with (
-        held(tmp_path / "steps" / LOCK),
-        pytest.raises(ScenarioError, match=rf"steps: process {os.getpid()} on .* is sweeping into this folder"),
-        _alone_in(tmp_path / "steps"),
-    ):
-        raise AssertionError("two of them")
+
+
+def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, tmp_path, monkeypatch):
+    """The second asks for the lock as the first lets go of it: it has to look at what is there after that."""
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    study, told = write(grid=STEPS), []
+
+    @contextlib.contextmanager
+    def after_the_first(path):
+        monkeypatch.setattr(running, "held", held)
+        assert statuses(sweep(study, out=tmp_path, jobs=1)) == ["done"] * 2
+        with held(path):
+            yield
+
+    monkeypatch.setattr(running, "held", after_the_first)
+    assert statuses(sweep(study, out=tmp_path, jobs=1, tell=told.append)) == ["done"] * 2
+    assert [report.run for report in told if report.run] == []
+
+
+def test_what_killed_processes_left_is_removed_by_the_next_sweep(write, tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    study = write(grid=STEPS)
+    folders = [tmp_path / "steps" / run.folder for run in sweep(study, out=tmp_path, jobs=1).runs]
+    usual = [sorted(path.name for path in folder.iterdir()) for folder in folders]
+    for name in ("run.lock", "updates.arrows", "metrics.parquet.partial", "checkpoint.npz"):
+        (folders[0] / name).write_bytes(b"left")
+    (folders[1] / "run.lock").write_bytes(b"left")
+    sweep(study, out=tmp_path, jobs=1)
+    assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == usual
 
 
 @pytest.mark.parametrize("table", ["metrics", "updates", "clients"])
@@ -360,12 +427,205 @@ def test_the_estimate_follows_the_runs_that_differ_in_the_seed_alone(write, tmp_
     assert estimate(slow, [], 1) == 0.0
 
 
-def test_what_went_on_from_another_model_is_not_there(tmp_path):
+# -- what a run depends on beside its scenario -----------------------------------------------------
+
+OWN = {
+    "mine_model": """
+import jax
+import jax.numpy as jnp
+from mine_losses import loss
+
+class Net:
+    def init(self, key):
+        return jnp.zeros((3, 2))
+
+    def predict(self, params, x):
+        return x @ params
+
+    def losses(self, params, x, y):
+        return loss(self.predict(params, x), y)
+""",
+    "mine_losses": """
+import jax
+import jax.numpy as jnp
+
+def loss(z, y):
+    return -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], axis=1)[:, 0]
+""",
+    "mine_data": """
+import mine_numbers
+
+def load():
+    x = mine_numbers.draw()
+    y = (x[:, 0] > 0).astype("int32")
+    return x[:40], y[:40], x[40:], y[40:]
+""",
+    "mine_numbers": """
+import numpy as np
+
+def draw():
+    return np.random.default_rng(0).normal(size=(60, 3)).astype("float32")
+""",
+    "mine_algorithm": """
+from mine_package import parts
+
+class Mine(parts.Base):
+    pass
+""",
+    "mine_package/__init__": "",
+    "mine_package/parts": """
+from tests.algorithms.custom import Alone
+from .steps import BOOST
+
+class Base(Alone):
+    takes_optimizer = True
+
+    def set_up(self, boost=BOOST):
+        super().set_up(boost)
+""",
+    "mine_package/steps": "BOOST = 1.0\n",
+    "mine_optimizer": """
+import optax
+from mine_rates import RATE
+
+def make():
+    return optax.adabelief(RATE)
+""",
+    "mine_rates": "RATE = 0.01\n",
+}
+OWN_BASE = {
+    "data": {"set": "mine_data:load"},
+    "model": {"kind": "mine_model:Net"},
+    "clients": {"count": 2, "seconds_per_example": "1 ms"},
+    "algorithm": {"kind": "mine_algorithm:Mine", "batch_size": 8, "optimizer": {"kind": "mine_optimizer:make"}},
+    "stop": {"updates": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def swept_own(tmp_path_factory):
+    """A sweep of one run whose model, data, algorithm and optimizer are a user's own; its study and results."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine_package").mkdir()
+    for name, text in OWN.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "steps.yaml").write_text(yaml.safe_dump({"base": OWN_BASE}, sort_keys=False))
+    with forgotten():
+        assert statuses(sweep(folder / "steps.yaml", out=folder / "results", jobs=1)) == ["done"]
+    return folder
+
+
+@contextlib.contextmanager
+def forgotten():
+    """Undo within a block, and after it, that modules of a user were found and imported, as a new process would."""
+
+    def forget():
+        sys.path[:] = known
+        for name in [name for name in sys.modules if name.startswith("mine_")]:
+            del sys.modules[name]
+
+    known = list(sys.path)
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_run_of_edited_own_code_is_not_reused(swept_own, tmp_path, name):
+    copy = shutil.copytree(swept_own, tmp_path / "own")
+    (file,) = copy.rglob(f"{name}.py")
+    with forgotten():
+        assert statuses(survey(load_study(copy / "steps.yaml"), copy / "results")) == ["done"]
+        file.write_text(f"{OWN[name]}\n# edited\n")
+        assert statuses(survey(load_study(copy / "steps.yaml"), copy / "results")) == ["missing"]
+        file.write_text(OWN[name])
+        assert statuses(survey(load_study(copy / "steps.yaml"), copy / "results")) == ["done"]
+    if name == "mine_package/__init__":
+        return  # a package needs none
+    file.unlink()
+    with forgotten(), pytest.raises(ScenarioError, match=r"steps\.yaml: .*cannot load 'mine_"):
+        sweep(copy / "steps.yaml", out=copy / "results", jobs=1)
+
+
+def test_a_run_whose_own_data_changed_without_its_module_is_not_reused(swept_own, tmp_path):
+    copy = shutil.copytree(swept_own, tmp_path / "own")
+    plan = load_study(copy / "steps.yaml")
+    with forgotten():
+        assert statuses(survey(plan, copy / "results")) == ["done"]
+        drawn = sys.modules["mine_numbers"].draw
+        sys.modules["mine_numbers"].draw = lambda: drawn() + 1
+        assert statuses(survey(plan, copy / "results")) == ["missing"]
+
+
+def test_an_edited_module_is_imported_again_with_those_that_use_it(swept_own, tmp_path):
+    copy = shutil.copytree(swept_own, tmp_path / "own")
+    with forgotten():
+        look_beside([copy / "steps.yaml"])
+        assert load_own("mine_optimizer:RATE", "algorithm.optimizer.kind") == 0.01
+        (copy / "mine_rates.py").write_text("RATE = 0.123\n")
+        assert load_own("mine_optimizer:RATE", "algorithm.optimizer.kind") == 0.123
+        (copy / "mine_package" / "steps.py").write_text("BOOST = 3.0\n")
+        mine = load_own("mine_algorithm:Mine", "algorithm.kind")
+        assert inspect.signature(mine.set_up).parameters["boost"].default == 3.0
+
+
+def test_a_run_that_was_given_an_object_is_never_reused(tmp_path):
+    mapping = {**BASE, "name": "steps", "data": {"set": "logistic", "samples": 600, "dimension": 3}}
+    with forgotten():
+        made = run(mapping, model=OneLayer(), out=tmp_path)
+        study = {"name": "steps", "base": from_mapping(made.scenario)}
+        assert statuses(survey(load_study(study), tmp_path)) == ["missing"]
+        with pytest.raises(ScenarioError, match=r"'object:OneLayer' is an object that was given from Python"):
+            sweep(study, out=tmp_path, jobs=1)
+
+
+class OneLayer:
+    """The smallest model of one's own."""
+
+    def init(self, key):
+        return jax.numpy.zeros((3, 2))
+
+    def losses(self, params, x, y):
+        return jax.numpy.square(x @ params).sum(axis=1)
+
+
+def test_a_run_of_a_module_whose_source_cannot_be_read_is_never_reused(swept_own, tmp_path, monkeypatch):
+    copy = shutil.copytree(swept_own, tmp_path / "own")
+    (manifest,) = copy.glob("results/steps/*/manifest.json")
+    monkeypatch.setattr("simfl.scenario.own_code.source_of", lambda module: None)
+    plan = load_study(copy / "steps.yaml")
+    unknown = dict.fromkeys(("mine_algorithm", "mine_data", "mine_model", "mine_optimizer"), "")
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**values, "extra": {**values["extra"], "own_code": unknown}}))
+    with forgotten():
+        assert statuses(survey(plan, copy / "results")) == ["missing"]
+
+
+def test_a_run_of_an_edited_file_of_the_world_is_not_reused(write, tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    trace = tmp_path / "latency.csv"
+    trace.write_text("time,value\n0,0.001\n")
+    study = write(
+        set={"links": {"rules": [{"all": True, "latency": {"kind": "trace", "path": str(trace), "unit": "s"}}]}}
+    )
+    assert statuses(sweep(study, out=tmp_path, jobs=1)) == ["done"]
+    assert statuses(survey(load_study(study), tmp_path)) == ["done"]
+    trace.write_text("time,value\n0,0.002\n")
+    assert statuses(survey(load_study(study), tmp_path)) == ["missing"]
+    trace.unlink()
+    assert statuses(survey(load_study(study), tmp_path)) == ["missing"]
+
+
+def test_a_run_that_went_on_from_another_model_is_not_reused(write, tmp_path):
     model = tmp_path / "model.npz"
     digest = write_models(model, {"weights": np.zeros(3, np.float32)})
-    write_run(tmp_path, name="runs", extra={"init": {"from": str(model), "digest": digest}})
-    assert len(_runs_in(tmp_path / "runs")) == 1
+    plan = load_study(write(set={"init": {"from": str(model)}}))
+    about = {"scenario_digest": plan.runs[0].scenario.digest(), "init": {"from": str(model), "digest": digest}}
+    write_run(tmp_path, name="steps", extra=about)
+    assert statuses(survey(plan, tmp_path)) == ["done"]
     write_models(model, {"weights": np.ones(3, np.float32)})
-    assert not _runs_in(tmp_path / "runs")
+    assert statuses(survey(plan, tmp_path)) == ["missing"]
     model.unlink()
-    assert len(_runs_in(tmp_path / "runs")) == 1, "nobody can say that it was another"
+    assert statuses(survey(plan, tmp_path)) == ["missing"], "nothing tells that it was the same"

@@ -24,6 +24,23 @@ def test_the_hash_is_lowbias32(word):
     assert int(mix(np.uint32(word))) == h ^ h >> 16
 
 
+def test_the_mini_batches_of_a_client_have_different_keys():
+    """A bijection has an inverse: no two numbers have one image, for all 2^32 of them."""
+
+    def unshift(h, shift):
+        found = h
+        for _ in range(32 // shift):
+            found = h ^ found >> shift
+        return found
+
+    inverses = [pow(factor, -1, 2**32) for factor in (0x846CA68B, 0x7FEB352D)]
+    words = np.random.default_rng(0).integers(0, 2**32, 1000, dtype=np.uint32)
+    for word, h in zip(words.tolist(), np.asarray(mix(words)).tolist(), strict=True):
+        h = unshift(h, 16) * inverses[0] % 2**32
+        h = unshift(h, 15) * inverses[1] % 2**32
+        assert unshift(h, 16) == word
+
+
 def images(key, n, padded=1024):
     """The permutation of 0..n-1; arrays of one length, so that all n share a compilation."""
     x = np.minimum(np.arange(padded), n - 1).astype(np.int32)

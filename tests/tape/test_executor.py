@@ -1,4 +1,6 @@
 import gc
+import os
+import re
 import threading
 import time
 
@@ -311,6 +313,25 @@ def test_a_device_that_is_not_there_is_named():
     assert choose_device("cpu").platform == "cpu"
     with pytest.raises(ScenarioError, match=r"^--device: found 'quantum', expected one of .*cpu"):
         choose_device("quantum")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
+def test_a_process_that_was_forked_from_one_that_computed_is_told_to_be_spawned():
+    choose_device("cpu")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            choose_device("cpu")
+        except RunError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as pipe:
+        assert re.fullmatch(r"this process was forked from .*; start processes with .*'spawn'.*", pipe.read())
+    assert choose_device("cpu").platform == "cpu", "this process may go on"
 
 
 def test_a_process_keeps_the_programs_of_the_last_few_shapes_only():

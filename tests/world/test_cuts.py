@@ -60,6 +60,24 @@ def test_a_message_under_way_is_lost_and_one_that_is_to_begin_waits():
     assert [traffic.messages for traffic in network.traffic[:3]] == [5, 0, 1], "an attempt that is lost counts"
 
 
+def test_a_message_that_is_cut_is_sent_again_a_timeout_after_its_last_byte_has_left():
+    """The sender goes on sending: it learns nothing from a partition that is over before its last byte has left."""
+    short = Cut((frozenset({0}),), 10.0, 10.2)
+    network = make_network(cuts=Cuts([short]), bandwidth=MB, latency=constant(0.25), resend_timeout_s=0.5)
+    # Bytes leave from 9 s until 12 s, and again from 12.5 s on.
+    assert deliveries(network, [(9.0, 0, 2, 3 * MB)]) == [(15.75, 0)]
+    network = make_network(cuts=Cuts([short]), uplink=MB, latency=constant(0.25), resend_timeout_s=2.0)
+    # The second one leaves from 11 s on, when the partition is over, the first one again from 13 s on.
+    assert deliveries(network, [(9.0, 0, 2, 2 * MB), (9.5, 0, 3, MB)]) == [(12.25, 1), (15.25, 0)]
+
+
+def test_a_message_that_has_left_is_sent_again_a_timeout_after_the_partition_began():
+    network = make_network(
+        cuts=Cuts([Cut((frozenset({0}),), 10.0, 10.2)]), bandwidth=MB, latency=constant(2.0), resend_timeout_s=0.5
+    )
+    assert deliveries(network, [(8.5, 0, 2, MB)]) == [(13.5, 0)]
+
+
 def test_who_wants_to_know_learns_after_a_timeout_that_the_target_is_out_of_reach():
     network, seen = make_network(cuts=Cuts([SPLIT]), latency=constant(2.0), resend_timeout_s=0.5, fifo=True), []
     for time in (9.0, 12.0, 18.5):

@@ -169,6 +169,19 @@ def test_the_end_of_one_upload_of_a_thousand_touches_few_others(monkeypatch):
     assert len(told) < 4 * 1000
 
 
+def test_flows_want_the_sum_of_their_caps_of_a_resource_however_many_have_come_and_gone():
+    """Whether a resource is contended depends on it: a sum that drifts would let flows exceed a capacity."""
+    share, busy, generator = FairShare(), Resource(0.7), np.random.default_rng(0)
+    for cap in generator.uniform(0.01, 0.6, 3000).tolist():
+        share.begin(share.next_s if len(share) > 4 else 0.0, [Resource(cap), busy], float(generator.uniform(0.1, 1)))
+        while len(share) > 4:
+            share.advance(share.next_s)
+        assert busy.wanted == pytest.approx(sum(flow.cap for flow in busy.flows), rel=1e-9)
+    while len(share):
+        share.advance(share.next_s)
+    assert busy.wanted == 0.0
+
+
 rates = st.sampled_from([1.0, 2.0, 3.5, 10.0, 1000.0])
 
 

@@ -105,7 +105,7 @@ class Kind(Generic[C]):
     def allowances(self, setup: Setup) -> list[int] | None:
         """Return how many releases each client may make within its budget; None without one."""
         privacy, ledger, count = self.scenario.privacy, setup.ledger, len(setup.sizes)
-        if privacy is None or privacy.epsilon_budget is None or ledger is None or not ledger.certified:
+        if privacy is None or privacy.epsilon_budget is None or ledger is None or not ledger.accounted:
             return None
         budgets = np.broadcast_to(np.asarray(privacy.epsilon_budget, dtype=float), count)
         return self.releases_within(ledger, budgets.tolist())

@@ -12,11 +12,11 @@ import importlib
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from simfl import plugins
 from simfl.cli.privacy.shared import one_line_errors, with_options
-from simfl.cli.shared import help_of
+from simfl.cli.shared import Command, Group, help_of
 
 #: How commands of this group begin in `Plugin.commands`.
 _GROUP = "privacy "
@@ -30,7 +30,7 @@ _COMMANDS: tuple[str, ...] = (
 )
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Lists the commands by their docstrings, and makes one when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        return TyperCommand(cmd_name, help=help_of(_function(cmd_name)))
+        return Command(cmd_name, help=help_of(_function(cmd_name)))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -51,7 +51,8 @@ class _Commands(TyperGroup):
 @functools.cache
 def _made(name: str) -> Any:
     alone = typer.Typer(add_completion=False)
-    alone.command(name, help=help_of(_function(name)))(one_line_errors(name, with_options(_function(name))))
+    function = one_line_errors(name, with_options(_function(name)))
+    alone.command(name, cls=Command, help=help_of(_function(name)))(function)
     return typer.main.get_command(alone)
 
 

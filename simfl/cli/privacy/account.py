@@ -15,6 +15,7 @@ from simfl.cli.privacy.shared import (
     ChosenSampling,
     Delta,
     Row,
+    SamplingRate,
     present,
     show,
 )
@@ -39,7 +40,7 @@ def command(
         ),
     ],
     steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
-    rate: Annotated[float, typer.Option("--rate", help="q in (0, 1], share of the examples in a batch.")] = 1.0,
+    sampling_rate: SamplingRate = 1.0,
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
@@ -58,7 +59,7 @@ def command(
     from simfl.privacy.accounting import Release, delta_of, epsilon_of
     from simfl.privacy.gaussian import gaussian_epsilon, gdp_central_limit_epsilon
 
-    composition = [(Release(noise_multiplier, rate, sampling), steps)]
+    composition = [(Release(noise_multiplier, sampling_rate, sampling), steps)]
     wanted = [accountant] if accountant is not None else list(get_args(Accountant))
     epsilons = {by: epsilon_of(composition, delta, neighbors=neighbors, accountant=by) for by in wanted}
     result: dict[str, Any] = {
@@ -70,26 +71,28 @@ def command(
         "delta_at_epsilon": None,
     }
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
-    exact = rate == 1.0 or sampling in ("none", "one_pass")
+    exact = sampling_rate == 1.0 or sampling in ("none", "one_pass")
     by_renyi = epsilon_of(composition, delta, neighbors=neighbors, accountant="renyi")
     rows += [(_BY[by], found, _how(by, found, exact, found == by_renyi)) for by, found in epsilons.items()]
     if epsilon is not None:
         result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))
-    if rate < 1.0 and sampling in ("poisson", "without_replacement") and noise_multiplier > 0.0:
+    if sampling_rate < 1.0 and sampling in ("poisson", "without_replacement") and noise_multiplier > 0.0:
         sensitivity = 2.0 if neighbors == "replace_one" else 1.0
         plain = gaussian_epsilon(delta, sensitivity * math.sqrt(steps) / noise_multiplier)
         result["epsilon_without_sampling"] = plain
         rows += ["For comparison", ("epsilon without sampling", plain, "exact: every example in every release")]
         if sampling == "poisson" and neighbors == "add_or_remove":
-            limit = gdp_central_limit_epsilon(delta, noise_multiplier, sampling_rate=rate, steps=steps)
+            limit = gdp_central_limit_epsilon(delta, noise_multiplier, sampling_rate=sampling_rate, steps=steps)
             result["epsilon_by_central_limit"] = limit
             rows.append(("epsilon by central limit", limit, "not certified: an approximation, no bound"))
     notes = [
         f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}.",
         "An epsilon holds for whoever sees every release, and no better than gradients are really clipped to C.",
     ]
-    title = f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(rate)}, sampling: {sampling}"
+    title = (
+        f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}, sampling: {sampling}"
+    )
     present(title, rows, notes=notes, result=result, as_json=as_json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,8 +69,11 @@ def command(
 ) -> None:
     """Run a scenario with canaries among one client's examples and guess from its releases which were there.
 
-    Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is missing
-    or used twice, and when what was heard is not what was accounted for.
+    Refused are mechanisms that protect whole clients, noise on a grid or correlated noise, noise of a server, local
+    training, masked updates, models whose tasks move on their own, and algorithms that keep gradients to themselves.
+
+    Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is
+    missing, is not of the declared law or is not drawn afresh, and when what was heard is not what was accounted for.
     """
     from simfl.attacks.audit import audit
     from simfl.scenario import load
@@ -127,9 +131,14 @@ def _rows(report: AuditReport) -> list[Row | str]:
             f"chance {show(report.noise_p_value)} or less if it is as declared; {report.noise_releases:,} releases",
         ),
         (
-            "used twice",
-            report.noise_repeats,
-            f"chance {show(report.repeat_p_value)} or less if drawn afresh; {report.noise_pairs:,} pairs of releases",
+            "of another law",
+            report.noise_of_other_law,
+            f"chance {show(report.law_p_value)} or less if as declared; {report.noise_numbers:,} numbers without data",
+        ),
+        (
+            "not drawn afresh",
+            report.noise_dependent,
+            f"chance {show(report.dependence_p_value)} or less if it is; {report.noise_pairs:,} pairs of releases",
         ),
         "Epsilon",
         (
@@ -158,6 +167,8 @@ def _rows(report: AuditReport) -> list[Row | str]:
 
 
 def _notes(report: AuditReport) -> list[str]:
+    from simfl.attacks.noise import FALSE_ALARMS
+
     notes = []
     if not report.releases:
         notes.append(f"The client released nothing: there was nothing to hear of client {report.client}.")
@@ -169,8 +180,15 @@ def _notes(report: AuditReport) -> list[str]:
         )
     if report.noise_missing:
         notes.append("Noise is missing: the releases are smaller than the declared noise alone would be.")
-    if report.noise_repeats:
-        notes.append("Noise is used twice: it cancels in the difference of two releases, of one client or of two.")
+    if report.noise_of_other_law:
+        notes.append("Noise is not of the declared law: the numbers that hold noise alone are distributed differently.")
+    if report.noise_dependent:
+        notes.append(
+            "Noise is not drawn afresh: noise of two releases, or of two coordinates of a release, depends on each "
+            "other."
+        )
+    if report.noise_missing or report.noise_of_other_law or report.noise_dependent:
+        notes.append(f"The tests of the noise say so of one correct mechanism in {1 / FALSE_ALARMS:,.0f} at most.")
     if report.refuted:
         notes.append(
             "Refuted: noise, clipping, sampling or accounting is not what it is said to be. One audit in "
@@ -189,15 +207,23 @@ def _notes(report: AuditReport) -> list[str]:
             "more noise and fewer releases."
         )
     if report.passed and report.releases:
-        seen, unseen = ([name for name, sees in report.sees.items() if sees is one] for one in (True, False))
-        without = f"; it has no power against {', '.join(unseen)}" if unseen else ""
-        notes.append(f"This audit would have shown {', '.join(seen) or 'nothing'}{without}.")
+        notes.append(_power(report.sees))
     notes.append(
         "An audit can show that a mechanism is broken: the lower bound holds whatever the code does. It cannot show "
         "that a mechanism is private: it is one attack on one run, and a bound far below what is certified does not "
         "mean that less noise would do."
     )
     return notes
+
+
+def _power(sees: Mapping[str, bool]) -> str:
+    """Return which made-up faults showed, and which did not."""
+    from simfl.attacks.faults import TRIALS
+
+    seen, unseen = ([name for name, shown in sees.items() if shown is one] for one in (True, False))
+    trials = f" (all of {TRIALS} made-up audits of each did)" if seen else ""
+    missed = f" It may miss {', '.join(unseen)}." if unseen else ""
+    return f"This audit would have shown {', '.join(seen) or 'nothing'}{trials}.{missed}"
 
 
 def _pairwise_rows(report: PairwiseReport) -> list[Row | str]:
@@ -232,9 +258,7 @@ def _pairwise_notes(report: PairwiseReport) -> list[str]:
             "Refuted: noise, clipping, sampling or the account is not what it is said to be. One audit in "
             f"{1 / (1 - report.confidence):.3g} may say so of a correct mechanism; another --seed repeats it."
         )
-    seen, unseen = ([name for name, sees in report.sees.items() if sees is one] for one in (True, False))
-    without = f"; it has no power against {', '.join(unseen)}" if unseen else ""
-    notes.append(f"This audit would have shown {', '.join(seen) or 'nothing'}{without}.")
+    notes.append(_power(report.sees))
     notes.append(
         "Canaries' gradients do not react to messages: what the closure of a view covers beyond the published account "
         "is not tried here. It is one attack on one run, and cannot show that a mechanism is private."

@@ -16,6 +16,7 @@ from simfl.cli.privacy.shared import (
     Delta,
     Epsilon,
     Row,
+    SamplingRate,
     present,
     show,
 )
@@ -30,7 +31,7 @@ _BY = {
 def command(
     epsilon: Epsilon,
     steps: Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)],
-    rate: Annotated[float, typer.Option("--rate", help="q in (0, 1], share of the examples in a batch.")] = 1.0,
+    sampling_rate: SamplingRate = 1.0,
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
@@ -62,12 +63,12 @@ def command(
             epsilon,
             delta,
             steps=steps,
-            sampling_rate=rate,
+            sampling_rate=sampling_rate,
             sampling=sampling,
             neighbors=neighbors,
             accountant=by,
         )
-        reached = epsilon_of([(Release(z, rate, sampling), steps)], delta, neighbors=neighbors, accountant=by)
+        reached = epsilon_of([(Release(z, sampling_rate, sampling), steps)], delta, neighbors=neighbors, accountant=by)
         accountants[by] = {"noise_multiplier": z, "epsilon": reached}
         noise = "" if clipping_norm is None else f"; noise z C = {show(z * clipping_norm)}"
         rows.append((_BY[by], z, f"certified: epsilon = {show(reached)}{noise}"))
@@ -96,5 +97,7 @@ def command(
         notes.append("The classical formula gives too little noise here.")
     if sampling == "one_pass":
         notes.append("All releases of one pass together cost what one costs, if no example is held by two clients.")
-    title = f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases, q = {show(rate)}"
+    title = (
+        f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}): {steps:,} releases, q = {show(sampling_rate)}"
+    )
     present(f"{title}, sampling: {sampling}", rows, notes=notes, result=result, as_json=as_json)

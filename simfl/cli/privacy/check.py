@@ -94,7 +94,8 @@ def _rows(finding: Finding) -> list[Row | str]:
         elif finding.understated:
             rows.append(("claim / account", finding.ratio, "the claim says less than can be certified"))
         else:
-            rows.append(("claim / account", finding.ratio, "the claim holds"))
+            held = "the claim holds" if finding.certain else "the claim would hold if senders were hidden"
+            rows.append(("claim / account", finding.ratio, held))
     return rows
 
 

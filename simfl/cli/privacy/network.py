@@ -146,7 +146,10 @@ def _notes(report: NetworkReport, last: pd.DataFrame) -> list[str]:
         "in the literature do; in training they react to models that the observer has not seen, and it may be too small"
     )
     if last["pairwise"].isna().any():
-        notes.append("too many gradients for pairwise accounts, local ones stand in: stop earlier, or ask for fewer")
+        notes.append(
+            "pairwise accounts are missing where there are too many gradients, or rounding may hide a part of a view; "
+            "local ones stand in: stop earlier, or ask for fewer"
+        )
     return notes
 
 

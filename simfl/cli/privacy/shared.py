@@ -44,6 +44,7 @@ Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Epsilon > 0 that is wanted.", show_default=False)]
 Delta = Annotated[float, typer.Option("--delta", help="Delta in (0, 1).")]
+SamplingRate = Annotated[float, typer.Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
 ChosenNeighbors = Annotated[
     Neighbors,
     typer.Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),

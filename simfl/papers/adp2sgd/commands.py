@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _RELATION = {"replace_one": "one example replaced", "add_or_remove": "one more or less"}
 _THEORY = "simfl.papers.adp2sgd.theory"
 _CONVERGENCE = "Convergence, with --dimension"
-_SHORT = {"num_workers": "workers", "batch_size": "batch"}
+_NAMES = {"num_workers": "clients"}
 
 
 def command(
     noise: Annotated[
-        Arguments, OptionsOf(f"{_THEORY}:theorem2", rename=_SHORT, defaults={"delta": 1e-5, "steps": None})
+        Arguments, OptionsOf(f"{_THEORY}:theorem2", rename=_NAMES, defaults={"delta": 1e-5, "steps": None})
     ],
     problem: Annotated[
         Arguments,
         OptionsOf(
             f"{_THEORY}:DecentralizedProblem",
-            rename=_SHORT,
+            rename=_NAMES,
             leave_out=("rho",),
             defaults={
                 "dimension": None,
@@ -44,7 +44,7 @@ def command(
             panel=_CONVERGENCE,
         ),
     ],
-    mixing: Annotated[Arguments, OptionsOf(f"{_THEORY}:spectral_rho", rename=_SHORT, panel=_CONVERGENCE)],
+    mixing: Annotated[Arguments, OptionsOf(f"{_THEORY}:spectral_rho", rename=_NAMES, panel=_CONVERGENCE)],
     epochs: Annotated[
         float | None, typer.Option("--epochs", help="Passes over all K n examples, or --steps.", show_default=False)
     ] = None,

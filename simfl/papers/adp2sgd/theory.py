@@ -665,6 +665,3 @@ def proposition2(
         minimal_steps=needed,
         long_enough=steps >= needed,
     )
-
-
-# -- time ------------------------------------------------------------------------------------

@@ -353,18 +353,12 @@ class AsyncFL(ServerAlgorithm):
 
     def _batch(self, me: int, i: int, size: int, model: Model) -> Gradient:
         """Promise the gradient of a round's batch."""
-        draw, start, examples = self._draws[me], None, size
+        draw, start = self._draws[me], None
         self._draws[me] += 1
-        if self.training.sampling == "poisson":
-            n = int(self.training.sizes[me])
-            if size == self._nominal:
-                examples = self._batch_sizes.next(me)
-            else:
-                examples = int(self.world.streams.generator("round-batch", me, draw).binomial(n, size / n))
-        elif self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
+        if self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
             start = divmod(self._consumed[me], self._nominal)
             self._consumed[me] += size
-        return self.tape.gradient_in_pieces(model, me, draw, examples, self._noise_scale[me], size, start)
+        return self.tape.gradient_in_pieces(model, me, draw, size, self._noise_scale[me], start)
 
     def lost(self, promise: Gradient) -> bool:
         """As of any algorithm; shuffled data goes on by examples."""

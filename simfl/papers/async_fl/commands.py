@@ -35,7 +35,7 @@ def command(
         Arguments,
         OptionsOf(
             f"{_THEORY}.privacy:GrowthSetting",
-            rename={"p": "power", "num_examples": "examples"},
+            rename={"p": "power", "num_examples": "examples", "sigma": "noise_multiplier"},
             leave_out=("r0",),
             defaults={"p": 1.0},
         ),

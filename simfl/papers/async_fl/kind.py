@@ -47,8 +47,10 @@ from simfl.scenario.schedules import Decaying, Schedule
 from simfl.streams import Streams
 from simfl.tape.problem import LocalRounds
 
-#: Rounds of clients that are looked at before a run, at most.
+#: Rounds of clients that are looked at before a run, at most: of those that it begins in any case, and of those that it
+#: may begin.
 MOST_CHECKS = 200_000
+MOST_POSSIBLE = 20_000
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
@@ -252,7 +254,7 @@ class AsyncFlKind(Kind[AsyncFl]):
                 )
             decay = schedule.initial, schedule.beta
         gate = gate_of(self.scenario)
-        self._check_rounds(setup, sizes, gate, range(self._rounds_begun(sizes, setup.sizes, gate)[0]))
+        self._check_rounds(setup, sizes, gate, range(self._rounds_begun(sizes, setup.sizes, gate)[0]), MOST_CHECKS)
         return {
             **super().options(setup),
             "sizes": sizes,
@@ -261,8 +263,8 @@ class AsyncFlKind(Kind[AsyncFl]):
             "decay": decay,
         }
 
-    def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range) -> None:
-        """Refuse rounds that nobody can make.
+    def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range, most: int) -> None:
+        """Refuse rounds that nobody can make, of at most so many rounds of clients.
 
         Raises:
             ConditionError: a round draws more examples than a client has, or the gate lets nobody begin it.
@@ -271,7 +273,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         bounded = self.sampling in ("poisson", "without_replacement")
         # Where all have rounds of one size, what holds for who has the fewest examples holds for all.
         clients = [int(np.argmin(setup.sizes))] if sizes.each_client else range(len(setup.sizes))
-        for i in rounds[: max(1, MOST_CHECKS // len(clients))]:
+        for i in rounds[: max(1, most // len(clients))]:
             for client in clients:
                 if allowed is not None and i >= allowed[client]:
                     continue
@@ -296,7 +298,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
         certain, most = self._rounds_begun(sizes, setup.sizes, gate)
         try:
-            self._check_rounds(setup, sizes, gate, range(certain, most))
+            self._check_rounds(setup, sizes, gate, range(certain, most), MOST_POSSIBLE)
         except ConditionError as error:
             yield f"{error}; a run that is not over by then fails there"
 

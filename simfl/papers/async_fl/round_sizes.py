@@ -100,6 +100,10 @@ class Gate(ABC):
         From 0 to s_{i,c}, or -1 where it may not even begin; not less for a larger `known`.
         """
 
+    def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:
+        """Return whether `gradients` is at least `least`."""
+        return self.gradients(sizes, i, client, known) >= least
+
 
 @dataclass(frozen=True)
 class RoundsGate(Gate):
@@ -136,11 +140,19 @@ class DelayGate(Gate):
         contained = sizes.total(known)
 
         def too_late(h: int) -> bool:
-            return first + h + 1 - contained > self.delay(float(max(0, first + h)))
+            return self._lacks_too_many(first + h, contained)
 
         if not size:  # what the last one of the round is asked
             return -1 if too_late(-1) else 0
         return bisect.bisect_left(range(size), True, key=too_late)
+
+    def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:
+        """Return whether the last of `least` gradients keeps the bound: those before it keep it, too."""
+        last = sizes.total(i + 1) - sizes.of(i, client) + least - 2
+        return not self._lacks_too_many(last, sizes.total(known))
+
+    def _lacks_too_many(self, t_glob: int, contained: int) -> bool:
+        return t_glob + 1 - contained > self.delay(float(max(0, t_glob)))
 
 
 def check_size(i: int, client: int, size: int, examples: int) -> None:
@@ -167,8 +179,8 @@ def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -
     Raises:
         ConditionError: nobody could go on.
     """
-    allowed = gate.gradients(sizes, i, client, i)
-    if allowed < least:
+    if not gate.allows(sizes, i, client, i, least):
+        allowed = gate.gradients(sizes, i, client, i)
         raise ConditionError(
             f"gate: tau allows client {client} {allowed} gradients of round {i} although its model contains all rounds "
             f"before, and it needs {least}: nobody could go on; take a larger tau or smaller sizes"

@@ -16,7 +16,6 @@ _SHOWN = 12
 
 _THEORY = "simfl.papers.mapa.theory"
 _AUDP = "AUDP, for comparison"
-_SHORT = {"batch_size": "batch"}
 
 
 def command(
@@ -33,7 +32,6 @@ def command(
         Arguments,
         OptionsOf(
             f"{_THEORY}:AsynchronousProblem",
-            rename=_SHORT,
             defaults={
                 "batch_size": 12,
                 "dimension": 7850,
@@ -47,7 +45,7 @@ def command(
     ],
     first: Annotated[
         Arguments,
-        OptionsOf(f"{_THEORY}:initial_sensitivity", rename=_SHORT, defaults={"failure_probability": 1e-3}),
+        OptionsOf(f"{_THEORY}:initial_sensitivity", defaults={"failure_probability": 1e-3}),
     ],
     cost: Annotated[Arguments, OptionsOf(f"{_THEORY}:total", leave_out=("releases", "sampling_rate"))],
     audp: Annotated[

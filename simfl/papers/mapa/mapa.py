@@ -78,8 +78,8 @@ class MAPA(AsyncSGD):
         rule = self._rules[client]
         draw = self._draws[client]
         self._draws[client] = draw + 1
-        size, scale = self._batch_sizes.next(client), self._noise_scale[client] * rule.noise
-        return self.tape.gradient(model, client, draw, size, scale, rule.clipping_norm, self._nominal)
+        scale = self._noise_scale[client] * rule.noise
+        return self.tape.gradient(model, client, draw, self._nominal, scale, rule.clipping_norm)
 
     def step_size(self) -> float:
         """The present stage's."""

@@ -26,9 +26,9 @@ def command(
         Arguments,
         OptionsOf(
             f"{_THEORY}:plan_rounds",
-            rename={"num_examples": "examples"},
+            rename={"num_examples": "examples", "sigma": "noise_multiplier"},
             helps={
-                "epsilon": "Epsilon that is wanted; with --sigma or --done the budget of all rounds.",
+                "epsilon": "Epsilon that is wanted; with --noise-multiplier or --done the budget of all rounds.",
                 "sigma": "Noise multiplier; from --epsilon by default.",
             },
         ),
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Proactive DP: the largest batches and the rounds for a privacy budget.
 
-    Van Dijk et al. 2021, Theorem B.4. With --done, or with both --sigma and
+    Van Dijk et al. 2021, Theorem B.4. With --done, or with both --noise-multiplier and
     --epsilon, the calculator of Appendix E.1, which knows what was run before.
     """
     from simfl.papers.proactive_dp import theorems as proactive
@@ -74,13 +74,15 @@ def _plan(asked: Arguments, done: list[str]) -> RoundsPlan:
 
     epsilon, sigma, examples = asked["epsilon"], asked["sigma"], asked["num_examples"]
     if epsilon is None and sigma is None:
-        raise ValueError("expected --epsilon, --sigma, or both")
+        raise ValueError("expected --epsilon, --noise-multiplier, or both")
     if (asked["epochs"] is None) == (asked["gradients"] is None):
         raise ValueError("expected either --epochs or --gradients")
     if not done and (epsilon is None or sigma is None):
         return plan_rounds(**asked)
     if asked["gamma"] != "fixed-point":
-        raise ValueError("--gamma one-shot is for a fresh start, with --epsilon or --sigma alone; leave it out")
+        raise ValueError(
+            "--gamma one-shot is for a fresh start, with --epsilon or --noise-multiplier alone; leave it out"
+        )
     gradients = gradients_of(examples, asked["epochs"], asked["gradients"])
     delta = delta_or_default(asked["delta"], examples)
     if epsilon is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfl.papers.proactive_dp.theorems import epsilon_of
 from simfl.papers.proactive_dp.utility import FrontierPoint, UtilityGraph, frontier
-from simfl.plots.style import style
+from simfl.plots.style import percent, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,6 @@ def plot_utility(
     """
     from matplotlib import colormaps
     from matplotlib import pyplot as plt
-    from matplotlib.ticker import PercentFormatter
 
     wanted = 1.0 - target_loss
     points = {point.clipping_norm: point for point in frontier(graph, target_loss)}
@@ -75,7 +74,7 @@ def plot_utility(
                     markeredgewidth=1.4, zorder=4,
                 )  # fmt: skip
         _arrange(ax, graph, target_loss)
-        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        ax.yaxis.set_major_formatter(percent(decimals=0))
         if delta is not None:
             _second_axis(ax, delta)
         if title:

@@ -25,12 +25,7 @@ IN_WORDS = {
     "figure": "noise of a gradient sum on the model, as the paper's figures are captioned",
 }
 
-BaseScenario = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="SCENARIO", help="Scenario file (YAML); by default one client with digits.", show_default=False
-    ),
-]
+BaseScenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,8 +35,8 @@ Overrides = Annotated[
         autocompletion=complete_override,
     ),
 ]
-Clips = Annotated[str, typer.Option("--clip", metavar="C,C,...", help="Clipping norms of the graph.")]
-Sigmas = Annotated[str, typer.Option("--sigma", metavar="S,S,...", help="Noise multipliers of the graph.")]
+Clips = Annotated[str, typer.Option("--clipping-norms", metavar="C,C,...", help="Clipping norms of the graph.")]
+Sigmas = Annotated[str, typer.Option("--noise-multipliers", metavar="S,S,...", help="Noise multipliers of the graph.")]
 Epochs = Annotated[
     float | None,
     typer.Option("--epochs", help="k, gradients per example; by default the scenario's.", show_default=False),

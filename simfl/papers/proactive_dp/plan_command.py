@@ -39,7 +39,7 @@ _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly t
 
 
 def command(
-    scenario: BaseScenario = None,
+    scenario: BaseScenario,
     overrides: Overrides = None,
     target_loss: TargetLoss = 0.1,
     epochs: Epochs = None,
@@ -71,7 +71,7 @@ def command(
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
         raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
-    norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
+    norms, sigmas = parse_grid("--clipping-norms", clip), parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     with progress_bar("utility graph") as told:
         drawn: UtilityGraph = (
@@ -163,7 +163,7 @@ def _show(
         "what the utility graph learnt from the data is in neither epsilon",
     ]
     if found.bound == "grid_ends":
-        notes.append("the grid ends here: more noise might do; add larger values to --sigma")
+        notes.append("the grid ends here: more noise might do; add larger values to --noise-multipliers")
     sizes = base.setup.training.sizes
     if sizes.min() < sizes.max():
         notes.append(

@@ -34,13 +34,12 @@ from simfl.papers.proactive_dp.utility import (
     noise_factors,
     utility_graph,
 )
-from simfl.scenario import Scenario, apply_overrides, from_mapping, load, loads
+from simfl.scenario import Scenario, apply_overrides, from_mapping, load
+from simfl.scenario.loading import content_of
 from simfl.scenario.own_code import look_beside
-from simfl.scenario.syntax import read
 
 TABLE = "utility-graph.csv"
 
-_DEFAULT = "clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n"
 _SETTINGS = "# "
 
 
@@ -83,12 +82,12 @@ class Base:
 
 
 def open_base(
-    path: Path | None, overrides: Sequence[str] | None, *, epochs: float | None = None, delta: float | None = None
+    path: Path, overrides: Sequence[str] | None, *, epochs: float | None = None, delta: float | None = None
 ) -> Base:
     """Load a scenario and its data.
 
     Args:
-        path: of the scenario; None takes one client with the embedded digits.
+        path: of the scenario.
         overrides: of the form key.path=value.
         epochs: k; those of the scenario by default.
         delta: 1/N by default.
@@ -98,10 +97,9 @@ def open_base(
     """
 
     changes = list(overrides or [])
-    look_beside([] if path is None else [path])
-    scenario = load(path, changes) if path is not None else loads(_DEFAULT, "digits", changes)
-    text = _DEFAULT if path is None else path.read_text(encoding="utf-8-sig")
-    content = apply_overrides(read(text, str(path)).content, changes)
+    look_beside([path])
+    scenario = load(path, changes)
+    content = apply_overrides(content_of(path), changes)
     if epochs is None:
         epochs = scenario.stop.epochs
     if epochs is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: BaseScenario = None,
+    scenario: BaseScenario,
     overrides: Overrides = None,
     clip: Clips = CLIPPING_NORMS,
     sigma: Sigmas = NOISE_MULTIPLIERS,
@@ -61,7 +61,7 @@ def command(
     from simfl.privacy import checks
 
     checks.open_unit(target_loss=target_loss)
-    norms, sigmas = parse_grid("--clip", clip), parse_grid("--sigma", sigma)
+    norms, sigmas = parse_grid("--clipping-norms", clip), parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     with progress_bar("utility graph") as told:
         graph = planning.draw_graph(

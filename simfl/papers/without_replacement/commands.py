@@ -22,7 +22,6 @@ def command(
         Arguments,
         OptionsOf(
             f"{_THEORY}:dp_sgd_noise",
-            rename={"batch_size": "batch"},
             leave_out=("lipschitz",),
             defaults={"delta": None},
             helps={"delta": "Delta in (0, 1); 1/n² by default.", "visits": "k of the baseline DP-SGD-k."},
@@ -48,7 +47,7 @@ def command(
         Arguments,
         OptionsOf(
             f"{_THEORY}:theorem6",
-            rename={"batch_size": "batch"},
+            rename={"nodes": "clients"},
             leave_out=("examples", "steps", "noise_std", "global_steps", "lipschitz"),
             defaults={"dimension": None, "nodes": 10, "gradient_bound": None},
             helps={

@@ -172,7 +172,7 @@ class OnePassLedger(Ledger):
 
         An example that several clients may hold counts with the releases of those that made most.
         """
-        if not self.certifies(releases):
+        if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         passes = self._of_holders(releases)
         found = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
@@ -207,7 +207,7 @@ class OnePassLedger(Ledger):
             f"the noise is made for ({claim.epsilon:g}, {claim.delta:.6g}) {whom}, by {claim.calibration} calibration "
             f"and {how}"
         )
-        if not self.certified:
+        if not self.accounted:
             return f"{super().statement}; {claimed}"
         single = self.most // (self.tasks * self.holders)
         return (

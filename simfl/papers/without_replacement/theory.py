@@ -359,7 +359,7 @@ def theorem6(
         nodes: M >= 1, number of nodes.
         global_steps: n_G, the expected number of Global steps, at most T.
         step_size: eta > 0.
-        noise_std: std(N_t), on the mean gradient; of `algorithm2_noise`.
+        noise_std: std(N_t), on the mean gradient; of `algorithm1_noise`, which Global steps add.
         dimension: d, parameters of the model.
         radius: R, diameter of the set of models.
         gradient_bound: B, of the norm of every gradient.

@@ -6,7 +6,7 @@ import pytest
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import gaussian_delta, gaussian_epsilon
 
-WORDS = ("privacy", "account", "--noise-multiplier", 2, "--steps", 1000, "--rate", 0.01)
+WORDS = ("privacy", "account", "--noise-multiplier", 2, "--steps", 1000, "--sampling-rate", 0.01)
 
 
 def test_accountants_stand_side_by_side(simfl_):
@@ -24,7 +24,7 @@ def test_accountants_stand_side_by_side(simfl_):
 
 
 def test_what_the_paper_a_run_costs(simfl_):
-    words = ("-z", 4.46628, "--steps", 3662, "--rate", 0.08192, "--sampling", "without_replacement")
+    words = ("-z", 4.46628, "--steps", 3662, "--sampling-rate", 0.08192, "--sampling", "without_replacement")
     code, out, _ = simfl_("privacy", "account", *words, "--neighbors", "replace_one", "--accountant", "pld", "--json")
     assert code == 0
     found = json.loads(out)["result"]
@@ -55,7 +55,7 @@ def test_without_noise_nothing_is_certified(simfl_):
     ("more", "message"),
     [
         (("--sampling", "one_pass"), "accounting: sampling one_pass has no epsilon under neighbors: add_or_remove"),
-        (("--rate", 2), "privacy account: sampling_rate: "),
+        (("--sampling-rate", 2), "privacy account: sampling_rate: "),
         (("--delta", 1), "privacy account: delta: "),
         (("--steps", -1), "privacy account: releases: "),
         (("-z", -1), "privacy account: noise_multiplier: "),

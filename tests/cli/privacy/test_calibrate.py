@@ -22,7 +22,7 @@ def test_noise_of_every_accountant_keeps_the_promise(simfl_):
 def test_sampling_saves_noise(simfl_):
     words = ("privacy", "calibrate", "--epsilon", 2, "--steps", 20, "--accountant", "renyi", "--json")
     every, some = (
-        json.loads(simfl_(*words, "--rate", rate)[1])["result"]["accountants"]["renyi"] for rate in (1, 0.02)
+        json.loads(simfl_(*words, "--sampling-rate", rate)[1])["result"]["accountants"]["renyi"] for rate in (1, 0.02)
     )
     assert some["noise_multiplier"] < every["noise_multiplier"] / 3
     assert some["epsilon"] <= 2.0
@@ -43,7 +43,7 @@ def test_closed_forms_have_the_numbers_of_the_theory_page(simfl_):
 
 
 def test_one_pass_costs_one_release(simfl_):
-    words = ("--rate", 0.1, "--sampling", "one_pass", "--neighbors", "replace_one", "--json")
+    words = ("--sampling-rate", 0.1, "--sampling", "one_pass", "--neighbors", "replace_one", "--json")
     results = [
         json.loads(simfl_("privacy", "calibrate", "--epsilon", 1, "--steps", steps, *words)[1])["result"]
         for steps in (1, 10)
@@ -66,7 +66,7 @@ def test_one_pass_costs_one_release(simfl_):
             "privacy calibrate: clipping_norm: expected a finite number > 0",
         ),
         (
-            ("--epsilon", 1, "--steps", 1, "--rate", 0.1, "--sampling", "one_pass"),
+            ("--epsilon", 1, "--steps", 1, "--sampling-rate", 0.1, "--sampling", "one_pass"),
             "accounting: sampling one_pass has no",
         ),
     ],

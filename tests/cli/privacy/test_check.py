@@ -29,6 +29,13 @@ def test_a_claim_that_holds(scenario):
     assert "local view (all that the client ever sent)" in " ".join(out.split())
 
 
+def test_a_claim_about_hidden_senders_is_not_said_to_hold(scenario):
+    code, out, _ = scenario("privacy", "check", "s.yaml", "--set", "privacy.view=global_hidden")
+    assert code == 0
+    assert "the claim would hold if senders were hidden" in out
+    assert "the claim holds" not in out
+
+
 def test_a_claim_that_says_too_little_leaves_with_1(scenario, tmp_path):
     code, out, _ = scenario("privacy", "check", "s.yaml", "--claimed-epsilon", "0.1", "--figure", "c.png")
     assert code == 1

@@ -12,50 +12,56 @@ from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.checks import rounded_down, rounded_up
 
 USUAL = {
-    "account": "-z 1 --steps 100 --rate 0.01",
+    "account": "-z 1 --steps 100 --sampling-rate 0.01",
     "calibrate": "--epsilon 1 --steps 10",
-    "adp2sgd": "--epsilon 10 --workers 16 --examples 3125 --batch 256 --steps 58594 --accountant renyi",
-    "without-replacement": "--epsilon 1 --batch 1 --examples 100 --dimension 3",
+    "adp2sgd": "--epsilon 10 --clients 16 --examples 3125 --batch-size 256 --steps 58594 --accountant renyi",
+    "without-replacement": "--epsilon 1 --batch-size 1 --examples 100 --dimension 3",
     "proactive-dp": "--examples 10000 --epochs 5 --epsilon 1 --accountant renyi",
-    "async-fl": "--examples 10000 --epsilon 1 --sigma 8 --epochs 2.5 --first-size 16 --accountant renyi",
+    "async-fl": "--examples 10000 --epsilon 1 --noise-multiplier 8 --epochs 2.5 --first-size 16 --accountant renyi",
     "mapa": "",
     "sizes": "7 --rounds 20 --epsilon 1 --examples 100000",
 }
 EXTREME = {
     "account": (
-        "-z 0.1;-z 0.01 --rate 1;-z 1e-9;-z 1e-200;-z 1e200;-z inf;-z nan;--steps 1000000000;--steps 10000000 -z 50;"
-        "--steps 10000000000000000000000;--steps 0;--rate 1e-300;--rate nan;--delta 1e-300;--delta 0.999999;"
+        "-z 0.1;-z 0.01 --sampling-rate 1;-z 1e-9;-z 1e-200;-z 1e200;-z inf;-z nan;--steps 1000000000;"
+        "--steps 10000000 -z 50;"
+        "--steps 10000000000000000000000;--steps 0;--sampling-rate 1e-300;--sampling-rate nan;--delta 1e-300;"
+        "--delta 0.999999;"
         "--epsilon 1e-7 --steps 1000000000;--epsilon 1 -z 0.05 --steps 1000000000;--epsilon 1e300;--epsilon nan;"
         "-z 0.1 --neighbors replace_one --sampling without_replacement"
     ),
     "calibrate": (
-        "--epsilon 1e-7;--epsilon 1e-300;--epsilon 1e300 --rate 0.1;--epsilon 1e5;--epsilon nan;--epsilon inf;"
-        "--epsilon -1;--steps 1000000000;--steps 1000000000 --rate 0.001 --accountant renyi;"
-        "--steps 10000000000000000000000000;--steps 0;--rate 0;--rate 1e-300 --accountant renyi;--rate nan;"
+        "--epsilon 1e-7;--epsilon 1e-300;--epsilon 1e300 --sampling-rate 0.1;--epsilon 1e5;--epsilon nan;--epsilon inf;"
+        "--epsilon -1;--steps 1000000000;--steps 1000000000 --sampling-rate 0.001 --accountant renyi;"
+        "--steps 10000000000000000000000000;--steps 0;--sampling-rate 0;--sampling-rate 1e-300 --accountant renyi;"
+        "--sampling-rate nan;"
         "--delta 1e-300;--delta 0.99999;--clipping-norm nan;--clipping-norm 1e308;--sampling one_pass;--epsilon 250"
     ),
     "adp2sgd": (
-        "--epsilon 1e300;--epsilon 1e-300;--epsilon nan;--workers 0;--examples 1 --batch 1;--batch 0;"
+        "--epsilon 1e300;--epsilon 1e-300;--epsilon nan;--clients 0;--examples 1 --batch-size 1;--batch-size 0;"
         "--steps 1000000000000000000000000;--steps 0;--delta 1e-300;--delta nan;--dimension 1000000000000;"
-        "--dimension 9 --workers 17;--dimension 9 --smoothness 1e-300;--dimension 9 --smoothness 1e300;"
+        "--dimension 9 --clients 17;--dimension 9 --smoothness 1e-300;--dimension 9 --smoothness 1e300;"
         "--dimension 9 --staleness nan;--dimension 9 --staleness 1e300;--dimension 9 --initial-gap -1;"
-        "--gradient-bound 1e-320;--workers 1000000000 --examples 1000000000 --batch 1;--sampling-variance inf"
+        "--gradient-bound 1e-320;--clients 1000000000 --examples 1000000000 --batch-size 1;--sampling-variance inf"
     ),
     "without-replacement": (
-        "--epsilon 250 --dimension 2;--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--batch 0;--batch 1000;"
+        "--epsilon 250 --dimension 2;--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--batch-size 0;--batch-size 1000;"
         "--examples 1;--examples 1000000000000000000000000000000000000000;--delta 1e-300;--visits 1000000000000;"
         "--l2 1e300;--l2 1e-300;--l2 nan;--radius nan;--radius -1;--gradient-bound -1;--gradient-bound nan;"
-        "--step-size 1e-320;--global-share nan;--models 1000000000000 --copies 10000000000;--nodes 0"
+        "--step-size 1e-320;--global-share nan;--models 1000000000000 --copies 10000000000;--clients 0"
     ),
     "proactive-dp": (
         "--epsilon 1e-300;--epsilon 1e300;--epsilon nan;--epochs 1e300;--epochs nan;--epochs 1e-300;--examples 2;"
-        "--examples 1;--examples 1000000000000;--delta 1e-300;--delta 0.99999;--sigma 1.5;--sigma 1.4142135623730951;"
-        "--sigma 1e300;--sigma nan;--sigma 15 --done 31x100000000000;--sigma 15 --done 31x1612;--sigma 15 --done 0x0;"
-        "--epochs 50000000 --gamma one-shot;--sigma 15 --done xx"
+        "--examples 1;--examples 1000000000000;--delta 1e-300;--delta 0.99999;--noise-multiplier 1.5;"
+        "--noise-multiplier 1.4142135623730951;"
+        "--noise-multiplier 1e300;--noise-multiplier nan;--noise-multiplier 15 --done 31x100000000000;"
+        "--noise-multiplier 15 --done 31x1612;--noise-multiplier 15 --done 0x0;"
+        "--epochs 50000000 --gamma one-shot;--noise-multiplier 15 --done xx"
     ),
     "async-fl": (
         "--r0 1e-9;--r0 nan;--r0 0.5;--r0 x;--power 50;--power 1e-9;--power nan;--power 1e300;--epsilon 1e-300;"
-        "--epsilon 1e300;--sigma 1e-3;--sigma 1e300;--epochs 1e300;--epochs 1e-300;--first-size 9999;"
+        "--epsilon 1e300;--noise-multiplier 1e-3;--noise-multiplier 1e300;--epochs 1e300;--epochs 1e-300;"
+        "--first-size 9999;"
         "--excess 1e300;--delta 1e-300;--gate 1000000;--gate -1;--clients 0 --gate 2"
     ),
     "mapa": (
@@ -112,7 +118,7 @@ def test_rounding_is_to_the_safe_side(value):
 
 
 def test_a_bound_that_lacks_precision_is_the_other_one(simfl_):
-    words = ("privacy", "account", "-z", 1, "--steps", 10**9, "--rate", 0.01)
+    words = ("privacy", "account", "-z", 1, "--steps", 10**9, "--sampling-rate", 0.01)
     out = simfl_(*words)[1]
     epsilon = epsilon_of([(Release(1.0, 0.01), 10**9)], 1e-5, accountant="renyi")
     assert re.search(rf"epsilon, loss distributions +{epsilon:.6g} +certified: by Renyi divergence", out)

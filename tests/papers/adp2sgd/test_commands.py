@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-WORDS = ("privacy", "adp2sgd", "--workers", 16, "--examples", 3125, "--batch", 256)
+WORDS = ("privacy", "adp2sgd", "--clients", 16, "--examples", 3125, "--batch-size", 256)
 
 
 def test_claim_and_accountant_stand_side_by_side(simfl_):

@@ -94,6 +94,9 @@ def test_the_delay_gate_is_its_definition(sequence):
                 expected = fine.index(False) if False in fine else size
                 if size:
                     assert gate.gradients(sizes, i, client, known) == expected
+                allowed = gate.gradients(sizes, i, client, known)
+                for least in range(min(size, 1), size + 1):
+                    assert gate.allows(sizes, i, client, known, least) == (allowed >= least)
 
 
 # -- invariants --------------------------------------------------------------------------------
@@ -373,13 +376,13 @@ class Script:
         assert algorithm.ignored > 0
 
     def _prepare(self, algorithm):
-        gradient, train, receive, up, apply = (
-            algorithm.tape.gradient, algorithm.tape.train, algorithm.receive, algorithm.tree.up, algorithm.apply
-        )  # fmt: skip
+        gradient, train = algorithm.tape.gradient_in_pieces, algorithm.tape.train
+        receive, up, apply = algorithm.receive, algorithm.tree.up, algorithm.apply
 
-        def read(model, client, draw, size, scale):
-            self.events.append(("read", client, algorithm.at_round[client], draw, size))
-            return gradient(model, client, draw, size, scale)
+        def read(model, client, draw, size, scale, start):
+            promise = gradient(model, client, draw, size, scale, start)
+            self.events.append(("read", client, algorithm.at_round[client], draw, promise.examples))
+            return promise
 
         def steps(model, client, draw, count, size, step, scale, expected):
             self.events.append(("steps", client, draw, count, step))
@@ -402,7 +405,7 @@ class Script:
             self.events.append(("apply", bundle.round_num, [part.client for part in bundle.parts]))
             apply(bundle)
 
-        algorithm.tape.gradient, algorithm.tape.train = read, steps
+        algorithm.tape.gradient_in_pieces, algorithm.tape.train = read, steps
         algorithm.receive, algorithm.tree.up, algorithm.apply = received, sent, applied
         compute, algorithm.compute = algorithm.compute, computing
 

@@ -7,7 +7,20 @@ import pytest
 EXAMPLE_3 = (
     "privacy",
     "async-fl",
-    *("--first-size", 16, "--examples", 10_000, "--epsilon", 1, "--sigma", 8, "--epochs", 2.5, "--r0", "1/e"),
+    *(
+        "--first-size",
+        16,
+        "--examples",
+        10_000,
+        "--epsilon",
+        1,
+        "--noise-multiplier",
+        8,
+        "--epochs",
+        2.5,
+        "--r0",
+        "1/e",
+    ),
 )
 AS_PRINTED = ("--form", "worked", "--passes", 3, "--whole-rounds")
 QUICK = ("--accountant", "renyi")
@@ -18,7 +31,7 @@ def words(first_size=16, examples=10_000, epsilon=2.0, sigma=5.0, epochs=10, *mo
         "first-size": first_size,
         "examples": examples,
         "epsilon": epsilon,
-        "sigma": sigma,
+        "noise-multiplier": sigma,
         "epochs": epochs,
     }
     options = [word for name, value in named.items() for word in (f"--{name}", value)]

@@ -221,3 +221,11 @@ def test_a_gate_that_lets_nobody_on_is_refused_before_the_run():
     gate = {"kind": "delay", "offset": 60, "scale": 1e-6, "power": 0.5}
     with pytest.raises(ConditionError, match=r"^gate: tau allows client 0 \d+ gradients of round 2"):
         simfl.prepare(scenario({"sizes": {"kind": "polynomial", "a": 25}, "gate": gate, "rounds": 5}))
+
+
+def test_a_run_that_ends_at_a_time_has_a_bounded_number_of_rounds_checked(monkeypatch):
+    checked = []
+    monkeypatch.setattr(federated, "check_gate", lambda *arguments: checked.append(arguments))
+    gate = {"kind": "delay", "offset": 200}
+    simfl.prepare(scenario({"sizes": {"kind": "polynomial", "a": 25}, "gate": gate}, stop={"time": 1e6}))
+    assert len(checked) <= 4 + federated.MOST_POSSIBLE, "the first round of 4 clients, and those after it"

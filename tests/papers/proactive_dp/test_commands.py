@@ -34,7 +34,7 @@ def test_it_fits_a_narrow_terminal(simfl_, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    out = simfl_(*LIBSVM, "--sigma", 15, "--epsilon", 0.5, "--done", "31x1612", "--done", "20x3")[1]
+    out = simfl_(*LIBSVM, "--noise-multiplier", 15, "--epsilon", 0.5, "--done", "31x1612", "--done", "20x3")[1]
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
     assert max(map(len, lines)) <= 80
     assert all(re.match(r"  \S|\S|$", line) for line in lines), "no line of a table needs a second one"
@@ -60,7 +60,7 @@ def test_the_tables_of_the_paper_are_one_shot(simfl_):
 
 
 def test_json_has_everything(simfl_):
-    code, out, _ = simfl_(*LIBSVM, "--sigma", 19.3, "--exact", "--json")
+    code, out, _ = simfl_(*LIBSVM, "--noise-multiplier", 19.3, "--exact", "--json")
     assert code == 0
     found = json.loads(out)["result"]
     assert found["plan"]["batch"] == 31
@@ -72,7 +72,18 @@ def test_json_has_everything(simfl_):
 
 
 def test_rounds_that_were_run_count(simfl_):
-    words = ("privacy", "proactive-dp", "--examples", 10000, "--gradients", 20000, "--sigma", 15, "--epsilon", 0.5)
+    words = (
+        "privacy",
+        "proactive-dp",
+        "--examples",
+        10000,
+        "--gradients",
+        20000,
+        "--noise-multiplier",
+        15,
+        "--epsilon",
+        0.5,
+    )
     code, out, err = simfl_(*words, "--done", "31x1612", "--done", "20x3")
     assert (code, err) == (0, "")
     assert re.search(r"^  batch size, s +66 ", out, re.MULTILINE)
@@ -86,7 +97,18 @@ def test_rounds_that_were_run_count(simfl_):
 
 
 def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
-    words = ("privacy", "proactive-dp", "--examples", 10000, "--gradients", 10000, "--sigma", 10, "--done", "31x1612")
+    words = (
+        "privacy",
+        "proactive-dp",
+        "--examples",
+        10000,
+        "--gradients",
+        10000,
+        "--noise-multiplier",
+        10,
+        "--done",
+        "31x1612",
+    )
     found = json.loads(simfl_(*words, "--json")[1])["result"]
     assert found["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
@@ -94,12 +116,21 @@ def test_noise_alone_is_the_budget_of_what_was_run(simfl_):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--epochs", 5, "--sigma", 5, "--done", "900x3"), r"condition \(32\) of Theorem B\.4: .*; stop participating"),
-        (("--epochs", 5, "--sigma", 5, "--epsilon", 0.5), r"condition \(35\) of Theorem B\.4: .*; stop participating"),
-        (("--epochs", 900, "--sigma", 19.3, "--epsilon", 0.05), r"condition \(34\) of Theorem B\.4: .*; stop partic.*"),
+        (
+            ("--epochs", 5, "--noise-multiplier", 5, "--done", "900x3"),
+            r"condition \(32\) of Theorem B\.4: .*; stop participating",
+        ),
+        (
+            ("--epochs", 5, "--noise-multiplier", 5, "--epsilon", 0.5),
+            r"condition \(35\) of Theorem B\.4: .*; stop participating",
+        ),
+        (
+            ("--epochs", 900, "--noise-multiplier", 19.3, "--epsilon", 0.05),
+            r"condition \(34\) of Theorem B\.4: .*; stop partic.*",
+        ),
         (("--epochs", 900, "--epsilon", 0.05), r"condition \(34\) of Theorem B\.4: T >= .*; take more rounds .*"),
         (("--epochs", 1, "--epsilon", 3, "--gamma", "one-shot"), r"condition \(33\) of Theorem B\.4: .*"),
-        (("--epochs", 1, "--sigma", 1.4), r"condition \(35\) of Theorem B\.4: .*; take more noise"),
+        (("--epochs", 1, "--noise-multiplier", 1.4), r"condition \(35\) of Theorem B\.4: .*; take more noise"),
     ],
 )
 def test_the_condition_that_fails_is_one_line(simfl_, words, message):
@@ -111,20 +142,29 @@ def test_the_condition_that_fails_is_one_line(simfl_, words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--epochs", 5), "expected --epsilon, --sigma, or both"),
+        (("--epochs", 5), "expected --epsilon, --noise-multiplier, or both"),
         (("--epsilon", 1), "expected either --epochs or --gradients"),
         (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
-        (("--epsilon", 1, "--epochs", "inf", "--sigma", 5), "epochs: expected a finite number > 0, found inf"),
+        (
+            ("--epsilon", 1, "--epochs", "inf", "--noise-multiplier", 5),
+            "epochs: expected a finite number > 0, found inf",
+        ),
         (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
         (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
         (
-            ("--sigma", 5, "--epochs", 5, "--done", "3-4"),
+            ("--noise-multiplier", 5, "--epochs", 5, "--done", "3-4"),
             "--done: expected SIZExROUNDS, for example 31x1612, found '3-4'",
         ),
-        (("--sigma", 5, "--epochs", 5, "--done", "3x0"), "schedule: expected batches of 1 to 9999 .* found 3x0"),
-        (("--sigma", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"), "--gamma one-shot is for a fresh .*"),
         (
-            ("--epsilon", 1, "--epochs", 5, "--sigma", 5, "--examples", 1),
+            ("--noise-multiplier", 5, "--epochs", 5, "--done", "3x0"),
+            "schedule: expected batches of 1 to 9999 .* found 3x0",
+        ),
+        (
+            ("--noise-multiplier", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"),
+            "--gamma one-shot is for a fresh .*",
+        ),
+        (
+            ("--epsilon", 1, "--epochs", 5, "--noise-multiplier", 5, "--examples", 1),
             "num_examples: expected an integer >= 2, found 1",
         ),
     ],

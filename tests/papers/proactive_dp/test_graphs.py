@@ -5,11 +5,11 @@ from simfl.papers.proactive_dp.graphs import parse_grid, show_frontier
 
 
 def test_grids_are_numbers_with_commas():
-    assert parse_grid("--clip", "1, 0.5,2") == (0.5, 1.0, 2.0)
-    with pytest.raises(ScenarioError, match="--clip: expected numbers with commas between them, found '1;2'"):
-        parse_grid("--clip", "1;2")
-    with pytest.raises(ValueError, match="--clip: expected one or more different numbers > 0, found 1, 1"):
-        parse_grid("--clip", "1,1")
+    assert parse_grid("--clipping-norms", "1, 0.5,2") == (0.5, 1.0, 2.0)
+    with pytest.raises(ScenarioError, match="--clipping-norms: expected numbers with commas between them, found '1;2'"):
+        parse_grid("--clipping-norms", "1;2")
+    with pytest.raises(ValueError, match="--clipping-norms: expected one or more different numbers > 0, found 1, 1"):
+        parse_grid("--clipping-norms", "1,1")
 
 
 def test_a_frontier_beyond_the_grid_shows():

@@ -6,7 +6,33 @@ import pytest
 from simfl.records import read
 from simfl.scenario import load, loads
 
-QUICK = ("--epochs", 6, "--clip", "0.5,1", "--sigma", "1.5,2,3", "--draws", 4, "--target-loss", 0.3)
+DIGITS = "clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n"
+QUICK = (
+    "digits.yaml",
+    "--epochs",
+    6,
+    "--clipping-norms",
+    "0.5,1",
+    "--noise-multipliers",
+    "1.5,2,3",
+    "--draws",
+    4,
+    "--target-loss",
+    0.3,
+)
+
+
+@pytest.fixture(autouse=True)
+def digits(tmp_path):
+    (tmp_path / "digits.yaml").write_text(DIGITS)
+
+
+@pytest.mark.parametrize("command", ["plan", "utility-graph"])
+def test_without_a_scenario_nothing_runs(simfl_, tmp_path, command):
+    code, out, err = simfl_("privacy", command)
+    assert (code, out) == (2, "")
+    assert err == f"simfl privacy {command}: Missing argument 'SCENARIO'; see simfl privacy {command} --help\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
 
 
 def test_a_planned_scenario_runs_as_it_is_and_spends_what_was_certified(simfl_, tmp_path):
@@ -52,10 +78,12 @@ def test_a_graph_that_was_drawn_before_gives_the_same_plan(simfl_, tmp_path):
     grid, loss = QUICK[:-2], QUICK[-2:]
     assert simfl_("privacy", "utility-graph", *grid, "--out", "graph")[0] == 0
     assert simfl_("privacy", "plan", *QUICK)[0] == 0
-    options = ("--epochs", 6, *loss, "--graph", "graph", "--draws", 4, "--out", "again.yaml")
+    options = ("digits.yaml", "--epochs", 6, *loss, "--graph", "graph", "--draws", 4, "--out", "again.yaml")
     assert simfl_("privacy", "plan", *options)[0] == 0
     assert (tmp_path / "again.yaml").read_text() == (tmp_path / "planned.yaml").read_text()
-    code, _, err = simfl_("privacy", "plan", "--epochs", 7, *loss, "--graph", "graph", "--out", "other.yaml")
+    code, _, err = simfl_(
+        "privacy", "plan", "digits.yaml", "--epochs", 7, *loss, "--graph", "graph", "--out", "other.yaml"
+    )
     assert code == 2
     assert "found another epochs" in err
 
@@ -75,7 +103,17 @@ def test_the_rest_of_a_scenario_stays(simfl_, tmp_path):
         "privacy: {mechanism: gaussian, clipping_norm: 9, neighbors: replace_one}\n"
     )
     code, out, _ = simfl_(
-        "privacy", "plan", "base.yaml", "--clip", "1", "--sigma", "1.5,2", "--draws", 2, "--target-loss", 0.6
+        "privacy",
+        "plan",
+        "base.yaml",
+        "--clipping-norms",
+        "1",
+        "--noise-multipliers",
+        "1.5,2",
+        "--draws",
+        2,
+        "--target-loss",
+        0.6,
     )
     assert code == 0
     assert "adpsgd: who takes how many rounds is an outcome" in out

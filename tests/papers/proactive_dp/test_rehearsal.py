@@ -34,44 +34,51 @@ SETTINGS = {"scenario": "abc", "epochs": 5.0, "delta": 1e-5, "noise": "all"}
 FOUR = ("clients.count=4", "data.partition.sizes={kind: power_law, exponent: 1.0}", "algorithm.batch_size=8")
 
 
-def test_without_a_scenario_one_client_has_the_digits():
-    base = open_base(None, ["seed=3"])
+@pytest.fixture
+def digits(tmp_path):
+    path = tmp_path / "digits.yaml"
+    path.write_text("clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n")
+    return path
+
+
+def test_the_plan_is_about_the_scenario_with_its_overrides(digits):
+    base = open_base(digits, ["seed=3"])
     assert (base.num_clients, base.num_examples, base.epochs, base.scenario.seed) == (1, 1438, 10, 3)
     assert base.delta == 1 / 1438
     assert base.gradients == 14_380
     assert base.content["seed"] == 3
 
 
-def test_planned_is_for_the_client_with_the_fewest_examples():
-    base = open_base(None, FOUR, epochs=2, delta=1e-3)
+def test_planned_is_for_the_client_with_the_fewest_examples(digits):
+    base = open_base(digits, FOUR, epochs=2, delta=1e-3)
     sizes = base.setup.training.sizes
     assert base.num_examples == sizes.min() < sizes.max()
     assert base.gradients == 2 * sizes.sum()
     assert base.delta == 1e-3
 
 
-def test_a_scenario_that_does_not_stop_after_epochs_needs_them():
+def test_a_scenario_that_does_not_stop_after_epochs_needs_them(digits):
     with pytest.raises(ScenarioError, match="expected --epochs, because the scenario does not stop after epochs"):
-        open_base(None, ["stop={updates: 10}"])
+        open_base(digits, ["stop={updates: 10}"])
 
 
-def test_an_algorithm_that_cannot_sample_is_refused_at_once():
+def test_an_algorithm_that_cannot_sample_is_refused_at_once(digits):
     with pytest.raises(ScenarioError, match="found without_replacement_sgd; use for example sync_sgd or adpsgd"):
-        open_base(None, ["algorithm={kind: without_replacement_sgd}", "clients.count=4"])
+        open_base(digits, ["algorithm={kind: without_replacement_sgd}", "clients.count=4"])
 
 
-def test_steps_are_those_of_rounds_of_all_clients():
-    base = open_base(None, [*FOUR, "algorithm.step_size={kind: inverse, initial: 0.5, beta: 0.1, count: updates}"])
+def test_steps_are_those_of_rounds_of_all_clients(digits):
+    base = open_base(digits, [*FOUR, "algorithm.step_size={kind: inverse, initial: 0.5, beta: 0.1, count: updates}"])
     np.testing.assert_allclose(steps_of(base.setup, 3), [0.5, 0.5 / 1.4, 0.5 / 1.8], rtol=1e-14)
     by_examples = open_base(
-        None, [*FOUR, "algorithm.step_size={kind: inverse, initial: 0.5, beta: 0.1, count: examples}"]
+        digits, [*FOUR, "algorithm.step_size={kind: inverse, initial: 0.5, beta: 0.1, count: examples}"]
     )
     np.testing.assert_allclose(steps_of(by_examples.setup, 2), [0.5, 0.5 / 4.2], rtol=1e-14)
-    np.testing.assert_array_equal(steps_of(open_base(None, None).setup, 2), 0.4)
+    np.testing.assert_array_equal(steps_of(open_base(digits, None).setup, 2), 0.4)
 
 
-def test_a_client_may_train_alone():
-    base = open_base(None, FOUR, epochs=1)
+def test_a_client_may_train_alone(digits):
+    base = open_base(digits, FOUR, epochs=1)
     options = {"clipping_norms": [1.0], "noise_multipliers": [2.0], "reading": "figure", "draws": 1}
     together, alone = draw_graph(base, **options), draw_graph(base, client=3, **options)
     assert together.gradients == pytest.approx(1438, abs=32)

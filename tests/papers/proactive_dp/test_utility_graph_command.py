@@ -6,7 +6,13 @@ import pytest
 
 from simfl.papers.proactive_dp.utility import UtilityRow
 
-QUICK = ("--epochs", 3, "--clip", "0.5,1", "--sigma", "1.5,2,3", "--draws", 4)
+DIGITS = "clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n"
+QUICK = ("digits.yaml", "--epochs", 3, "--clipping-norms", "0.5,1", "--noise-multipliers", "1.5,2,3", "--draws", 4)
+
+
+@pytest.fixture(autouse=True)
+def digits(tmp_path):
+    (tmp_path / "digits.yaml").write_text(DIGITS)
 
 
 def test_it_prints_the_frontier_and_writes_table_and_figures(simfl_, tmp_path):
@@ -45,8 +51,11 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--clip", "0"), "privacy utility-graph: --clip: expected one or more different numbers > 0, found 0"),
-        (("--sigma", "a"), "--sigma: expected numbers with commas between them, found 'a'"),
+        (
+            ("--clipping-norms", "0"),
+            "privacy utility-graph: --clipping-norms: expected one or more different numbers > 0, found 0",
+        ),
+        (("--noise-multipliers", "a"), "--noise-multipliers: expected numbers with commas between them, found 'a'"),
         (("--epochs", 0), "epochs: expected a finite number > 0, found 0"),
         (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
         (("--target-loss", 1.5), "target_loss: expected a number in (0, 1), found 1.5"),
@@ -55,14 +64,14 @@ def test_json_and_the_place_by_default(simfl_, tmp_path):
     ],
 )
 def test_bad_input_is_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "utility-graph", *words)
+    code, out, err = simfl_("privacy", "utility-graph", *words, *([] if "no.yaml" in words else ["digits.yaml"]))
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 
 
 def test_a_problem_without_accuracy_is_refused(simfl_):
-    words = ("--set", "data={set: linear}", "--set", "model=linear")
+    words = ("digits.yaml", "--set", "data={set: linear}", "--set", "model=linear")
     assert simfl_("privacy", "utility-graph", *words)[2].startswith(
         "privacy utility-graph: model linear has no accuracy"
     )

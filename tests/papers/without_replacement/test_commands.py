@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-WORDS = ("privacy", "without-replacement", "--examples", 60000, "--batch", 50)
+WORDS = ("privacy", "without-replacement", "--examples", 60000, "--batch-size", 50)
 
 
 def test_noise_and_what_it_gives(simfl_):
@@ -20,7 +20,7 @@ def test_noise_and_what_it_gives(simfl_):
 
 
 def test_records_at_several_nodes_and_exact_noise(simfl_):
-    code, out, _ = simfl_(*WORDS[:3], 1200000, "--batch", 50, "--epsilon", 1, "--copies", 20, "--json")
+    code, out, _ = simfl_(*WORDS[:3], 1200000, "--batch-size", 50, "--epsilon", 1, "--copies", 20, "--json")
     assert code == 0
     assert json.loads(out)["result"]["joint"] == {"models": 1, "copies": 20, "epsilon": pytest.approx(4.18, abs=5e-3)}
     code, out, _ = simfl_(*WORDS, "--epsilon", 11, "--calibration", "analytic", "--json")
@@ -57,7 +57,7 @@ def test_steps_of_algorithm_2(simfl_):
         (("--step-size", 0), "step_size: expected a finite number > 0, found 0"),
         (("--dimension", 5, "--global-share", 2), "global_share: expected a number in [0, 1], found 2"),
         (("--examples", 1), "examples: expected an integer >= 2, found 1"),
-        (("--batch", 0), "batch_size: expected an integer >= 1, found 0"),
+        (("--batch-size", 0), "batch_size: expected an integer >= 1, found 0"),
     ],
 )
 def test_bad_input(simfl_, more, message):

@@ -1,0 +1,117 @@
+"""Noise that is broken in known ways, and which of them an audit's tests of the noise would have shown.
+
+The tests look at coordinates that no example touches, so that what they show does not depend on the data. Made-up
+releases of as many draws and coordinates go through the same tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.attacks.noise import FALSE_ALARMS, REACH, BlankCheck, NoiseLaw
+from simfl.privacy.noise import unit_std
+from simfl.streams import Streams
+
+Noise = NDArray[np.float64]
+Fault = Callable[[Noise, np.random.Generator], Noise]
+"""(noise of unit variance [draws, coordinates], generator) -> what stands in for it, of the same shape."""
+
+#: Made-up audits of each fault, all of which have to show it.
+TRIALS = 3
+#: Draws of a client that are made up, at most: more show no less.
+MOST_DRAWS = 64
+#: Of "noise reused every 4th draw".
+PERIOD = 4
+#: Numbers that "noise in equal blocks" repeats.
+BLOCK = 32
+#: Correlation of a draw with the one before of "noise correlated in time".
+CORRELATION = 0.5
+
+
+def _time_series(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = noise.copy()
+    for draw in range(1, len(noise)):
+        found[draw] = CORRELATION * found[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
+    return found
+
+
+def _every_nth(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = noise.copy()
+    found[::PERIOD] = noise[:1]
+    return found
+
+
+def _antithetic(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = noise.copy()
+    found[1::2] = -noise[: len(noise) // 2 * 2 : 2]
+    return found
+
+
+def _rolled(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = noise.copy()
+    for draw in range(len(noise)):
+        found[draw] = np.roll(noise[0], draw)
+    return found
+
+
+def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
+    found = np.repeat(noise[:1], len(noise), axis=0)
+    found[1::2] *= -1.0
+    return found
+
+
+#: Faults of the noise of one client. All but the first three leave its variance as it is.
+FAULTS: dict[str, Fault] = {
+    "noise off": lambda noise, _: 0.0 * noise,
+    "noise halved": lambda noise, _: 0.5 * noise,
+    "noise times 0.7": lambda noise, _: 0.7 * noise,
+    "noise of +-1": lambda noise, _: np.sign(noise),
+    "uniform noise": lambda noise, generator: generator.uniform(-np.sqrt(3.0), np.sqrt(3.0), noise.shape),
+    "heavy-tailed noise": lambda noise, generator: generator.standard_t(3, noise.shape) / np.sqrt(3.0),
+    "one noise for all draws": lambda noise, _: np.repeat(noise[:1], len(noise), axis=0),
+    f"noise reused every {PERIOD}th draw": _every_nth,
+    "one noise with flipped signs": _flipped,
+    "antithetic pairs": _antithetic,
+    "one noise rolled by the draw": _rolled,
+    "noise correlated in time": _time_series,
+    "one number for all coordinates": lambda noise, _: np.repeat(noise[:, :1], noise.shape[1], axis=1),
+    "equal neighbors": lambda noise, _: np.repeat(noise, 2, axis=1)[:, : noise.shape[1]],
+    "equal blocks": lambda noise, _: np.tile(noise[:, :BLOCK], -(-noise.shape[1] // BLOCK))[:, : noise.shape[1]],
+}
+#: A fault between two clients.
+SHARED = "noise shared by clients"
+
+
+@lru_cache(maxsize=64)
+def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bool]:
+    """Return which faults the tests of blank coordinates show in all of some made-up audits.
+
+    Args:
+        law: of the noise.
+        blank: coordinates that hold noise alone.
+        draws: releases of the client that were heard.
+        others: releases of another client that were heard.
+    """
+    generator = Streams(0).generator("noise-faults")
+    draws, others = min(draws, MOST_DRAWS), min(others, MOST_DRAWS)
+    unit = unit_std(law.sampler, law.size)
+    # Real releases are turned by more coordinates, and every comparison has its share of the false alarms.
+    level = FALSE_ALARMS * min(1.0, blank / min(law.size, REACH))
+
+    def shows(name: str) -> bool:
+        clients = [law.draw(generator, count, blank) / unit for count in (draws, others)]
+        if name == SHARED:
+            shared = min(draws, others)
+            clients[1][:shared] = clients[0][:shared]
+        else:
+            clients = [FAULTS[name](noise, generator) for noise in clients]
+        check = BlankCheck(law, blank)
+        for client, noise in enumerate(clients):
+            check.hear(client, unit * noise)
+        return check.alarms(level)
+
+    return {name: blank > 0 and all(shows(name) for _ in range(TRIALS)) for name in (*FAULTS, SHARED)}

@@ -1,0 +1,119 @@
+"""A comparison for readers: means with intervals in a few columns, in notebooks and as LaTeX."""
+
+from __future__ import annotations
+
+import functools
+import html
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pandas as pd
+
+from simfl.records.comparison import FINAL, explain, speed_up_of, target_in
+from simfl.records.display import (
+    measure_label,
+    show_bytes,
+    show_count,
+    show_factor,
+    show_measure,
+    show_number,
+    show_points,
+    show_share,
+    show_time,
+)
+
+_COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
+    "time_s": ("time", show_time),
+    "updates": ("updates", show_count),
+    "epochs": ("epochs", show_number),
+    "bytes_sent": ("sent", show_bytes),
+    "epsilon": ("epsilon", show_number),
+}
+
+_LATEX = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "µ": r"\textmu{}",
+    "²": r"$^2$",
+    "∞": r"$\infty$",
+}
+
+
+class Comparison(pd.DataFrame):
+    """The table of `compare_groups`, of which a notebook shows means with intervals."""
+
+    def readable(self) -> pd.DataFrame:
+        """Return measures as rows and groups as columns, as text: means with half of their 95% intervals."""
+        (_, groups), *measures = cells_of(self).items()
+        return pd.DataFrame(dict(measures), index=groups).T
+
+    def latex(self) -> str:
+        """Return the readable table as a LaTeX tabular with the rules of booktabs."""
+        return to_latex(self)
+
+    def _repr_html_(self) -> str:
+        notes = "<br>".join(html.escape(line) for line in explain(self))
+        return f"{self.readable().to_html()}<p>{notes}</p>"
+
+
+def to_latex(table: pd.DataFrame) -> str:
+    """Return a comparison as a LaTeX tabular, a row for each group; it needs the package booktabs."""
+    cells = cells_of(table)
+    rows = [_row(cells), r"\midrule", *(_row(values) for values in zip(*cells.values(), strict=True))]
+    notes = [f"% {line}" for line in explain(table)]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(cells) - 1)}}}"
+    return "\n".join([*notes, begin, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _row(values: Iterable[str]) -> str:
+    return " & ".join("".join(_LATEX.get(letter, letter) for letter in value) for value in values) + r" \\"
+
+
+def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the columns of a comparison for readers, those that say most first; the first names the groups."""
+    target = target_in(table)
+    rows = [row for _, row in table.iterrows()]
+    cells: dict[str, list[str]] = {"": list(table["label"])}
+    has_accuracy = table["test_accuracy"].notna().any()
+    if has_accuracy:
+        cells["test accuracy"] = _column(table, "test_accuracy", show_share)
+    else:
+        cells["test loss"] = _column(table, "test_loss", show_number)
+    for column in table.columns[: list(table.columns).index("target")]:
+        if f"{column}_low" in table and column not in FINAL:
+            cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
+    costs = {}
+    for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
+        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
+            costs[f"{name} to {target.short}"] = [
+                cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
+                for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
+            ]
+    for name in list(costs)[:1]:
+        cells[name] = costs.pop(name)
+    if "baseline" in table:
+        speed_ups = map(speed_up_of, rows)
+        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
+        if has_accuracy:
+            cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
+    if table["epsilon"].notna().any():
+        cells["epsilon at the end"] = _column(table, "epsilon", show_number)
+    cells |= {name: costs[name] for name in sorted(costs, key=lambda name: not name.startswith("sent"))}
+    cells["runs"] = [str(row["runs"]) + (f" ({row['diverged']} diverged)" if row["diverged"] else "") for row in rows]
+    return cells
+
+
+def _reached(count: int) -> str:
+    return f"reached by {count}" if count else "not reached"
+
+
+def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
+    halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
+    return list(map(show, table[name], halves))

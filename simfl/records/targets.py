@@ -1,0 +1,94 @@
+"""What runs are compared at: a test accuracy, or a value of another metric."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+from simfl.errors import ScenarioError, nearest
+from simfl.records.display import measure_label, show_number, show_share
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from simfl.records.results import Run
+    from simfl.records.tables import Columns
+
+ACCURACY = "test_accuracy"
+
+SMALLER_IS_BETTER = ("train_loss", "test_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
+"""Metrics of which `METRIC=VALUE` asks for at most the value."""
+
+
+class Target(float):
+    """A value of a metric whose cost is compared.
+
+    Args:
+        value: of the metric.
+        metric: a column of the metrics table.
+        at_most: whether the metric is to fall to the value; it is to rise to it otherwise.
+    """
+
+    metric: str
+    at_most: bool
+
+    def __new__(cls, value: float, metric: str = ACCURACY, at_most: bool = False) -> Self:
+        """Make a target."""
+        made = super().__new__(cls, value)
+        made.metric, made.at_most = metric, at_most
+        return made
+
+    def reached(self, evaluations: Columns) -> NDArray[np.bool_]:
+        """Return at which evaluations the metric is there, bool [n]."""
+        values = evaluations[self.metric]
+        reached: NDArray[np.bool_] = values <= float(self) if self.at_most else values >= float(self)
+        return reached
+
+    def check(self, runs: Iterable[Run]) -> None:
+        """Reject a metric that a run does not have, and name those that it has."""
+        for run in runs:
+            names = list(run.evaluations.names)
+            if self.metric not in names:
+                raise ScenarioError(
+                    f"--target: {run.folder}: expected one of {', '.join(names)}, found {self.metric!r}"
+                    f"{nearest(self.metric, names)}"
+                )
+
+    @property
+    def short(self) -> str:
+        """The target as a heading has it: `91.64%`, or `test loss ≤ 0.3`."""
+        if self.metric == ACCURACY:
+            return show_share(float(self))
+        return f"{measure_label(self.metric)} {'≤' if self.at_most else '≥'} {show_number(float(self))}"
+
+    @property
+    def words(self) -> str:
+        """The target in a sentence: `a test accuracy of 91.64%`, or `a test loss of at most 0.3`."""
+        if self.metric == ACCURACY:
+            return f"a test accuracy of {self.short}"
+        return f"a {measure_label(self.metric)} of at {'most' if self.at_most else 'least'} {show_number(float(self))}"
+
+
+def as_target(target: float | str | None) -> Target | None:
+    """Return a target from an accuracy, or from a text such as `0.9`, `test_loss=0.3` or `bits<=1.5`.
+
+    Raises:
+        ScenarioError: it is neither.
+    """
+    if target is None or isinstance(target, Target):
+        return target
+    metric, sign, value = ACCURACY, "", str(target)
+    if isinstance(target, str) and (parts := re.fullmatch(r"\s*(\w+)\s*(<=|>=|=)\s*(\S+)\s*", target)):
+        metric, sign, value = parts.groups()
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if number != number or (metric == ACCURACY and not 0 < number <= 1):
+        raise ScenarioError(
+            f"--target: expected a test accuracy in (0, 1], such as 0.9 for 90%, or METRIC=VALUE, such as "
+            f"test_loss=0.3, found {target if isinstance(target, str) else f'{target:g}'}"
+        )
+    return Target(number, metric, sign == "<=" or (sign == "=" and metric in SMALLER_IS_BETTER))

@@ -1,0 +1,237 @@
+"""Files that a scenario names: a run that was cut off does not go on with another one, whichever field names it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from simfl.errors import DataError
+from simfl.runs.checkpoint import Checkpoint, Position, fingerprint
+from simfl.runs.runner import prepare, resume
+from simfl.scenario import Scenario, from_mapping
+from simfl.scenario.fields import content_files, file_marks, members_of, world_files
+from simfl.tape.executor import choose_device
+from simfl.tape.journal import Record
+from tests.data.conftest import idx_bytes, small_mnist
+from tests.helpers import run_until
+
+REGIONS = {"names": ["a", "b"], "counts": [2, 2]}
+MATRIX = "region,a,b\na,{0} ms,5 ms\nb,5 ms,2 ms\n"
+
+
+def graph(extra):
+    """A GraphML file of a ring of four nodes, of one edge more if `extra` is 2."""
+    made = nx.cycle_graph(4)
+    made.add_edges_from([(0, 2)] * (extra - 1))
+    return "\n".join(nx.generate_graphml(made))
+
+
+def npz(path, step):
+    generator = np.random.default_rng(step)
+    np.savez(path, x=generator.normal(size=(24, 3)).astype(np.float32), y=np.arange(24) % 2)
+
+
+def mnist(path, step):
+    path.mkdir(exist_ok=True)
+    for name, array in small_mnist().items():
+        (path / name).write_bytes(idx_bytes(np.roll(array, step - 1)))
+
+
+def cifar(path, step):
+    path.mkdir(exist_ok=True)
+    for name, shift in (("data_batch_1.bin", step), ("test_batch.bin", 0)):
+        records = np.random.default_rng(shift).integers(0, 256, (20, 3073), dtype=np.uint8)
+        records[:, 0] = np.arange(20) % 10
+        (path / name).write_bytes(records.tobytes())
+
+
+def leaf(path, step):
+    for part in ("train", "test"):
+        (path / part).mkdir(parents=True, exist_ok=True)
+        x = np.arange(24.0).reshape(12, 2) + (step if part == "train" else 0)
+        users = {"u": {"x": x.tolist(), "y": [0, 1] * 6}}
+        content = {"users": ["u"], "num_samples": [12], "user_data": users}
+        (path / part / "all.json").write_text(json.dumps(content))
+
+
+def model(path, step):
+    np.savez(path, weights=np.full((10, 64), step / 10, np.float32), bias=np.zeros(10, np.float32))
+
+
+def libsvm(step):
+    return "".join(f"{k % 2} 1:{k * step} 2:{k % 3}\n" for k in range(24))
+
+
+def table(step):
+    return "a,b,label\n" + "".join(f"{k * step},{k % 3},{k % 2}\n" for k in range(24))
+
+
+def text(step):
+    return "ANNA: " + "so it goes on and on " * 40 + "!" * step
+
+
+def rule(kind, unit):
+    return {"links": {"rules": [{"all": True, kind: {"kind": "trace", "path": "{}", "unit": unit}}]}}
+
+
+#: By class and field: a scenario that has it, and what writes the file, or its content, as it is first and later.
+CASES = {
+    ("LatencyTable", "path"): ({"regions": {**REGIONS, "latency": {"kind": "csv", "path": "{}"}}}, MATRIX.format),
+    ("BandwidthTable", "path"): (
+        {"regions": {**REGIONS, "bandwidth": {"kind": "csv", "path": "{}", "unit": "Mbit/s"}}},
+        "region,a,b\na,1{0},5\nb,5,2\n".format,
+    ),
+    ("Regions", "path"): (
+        {"regions": {"names": ["a", "b"], "path": "{}"}},
+        lambda step: "region\na\nb\na\n" + "ab"[step - 1] + "\n",
+    ),
+    ("TracedFactors", "path"): (
+        {"clients": {"count": 4, "speed": {"kind": "trace", "path": "{}", "column": "f"}}},
+        "f\n1\n{0}\n".format,
+    ),
+    ("SpeedTrace", "path"): ({"clients": {"count": 4, "trace": {"path": "{}"}}}, "time,factor\n1,{0}\n".format),
+    ("Population", "devices"): (
+        {"clients": {"count": 4, "devices": "{}"}},
+        "name,seconds_per_example\nphone,0.00{0}\n".format,
+    ),
+    ("Trace", "path"): (rule("latency", "s"), "time,value\n0,0.00{0}\n".format),
+    ("PresenceTrace", "path"): (
+        {"availability": [{"all": True, "trace": {"path": "{}"}}]},
+        "client,from,to\n0,0,{0}\n1,0,\n2,0,\n3,0,\n".format,
+    ),
+    ("GraphMl", "path"): ({"topology": {"kind": "graphml", "path": "{}"}}, graph),
+    ("FromGraphMl", "path"): ({"underlay": {"kind": "graphml", "path": "{}"}}, graph),
+    ("EdgeList", "path"): (
+        {"topology": {"kind": "edge_list", "path": "{}"}},
+        lambda step: "0 1\n1 2\n2 3\n3 0\n" + "0 2\n" * (step - 1),
+    ),
+    ("Contacts", "path"): (
+        {"topology": {"kind": "contacts", "path": "{}"}},
+        "from,until,a,b\n0,{0},0,1\n0,9,1,2\n0,9,2,3\n".format,
+    ),
+    ("Mnist", "path"): ({"data": {"set": "mnist", "path": "{}"}}, mnist),
+    ("Cifar10", "path"): ({"data": {"set": "cifar10", "path": "{}"}}, cifar),
+    ("Libsvm", "path"): ({"data": {"set": "libsvm", "path": "{}"}}, libsvm),
+    ("Libsvm", "test_path"): ({"data": {"set": "libsvm", "path": "{first}", "test_path": "{}"}}, libsvm),
+    ("Npz", "path"): ({"data": {"set": "npz", "path": "{}"}}, npz),
+    ("Npz", "test_path"): ({"data": {"set": "npz", "path": "{first}", "test_path": "{}"}}, npz),
+    ("Csv", "path"): ({"data": {"set": "csv", "path": "{}"}}, table),
+    ("Csv", "test_path"): ({"data": {"set": "csv", "path": "{first}", "test_path": "{}"}}, table),
+    ("Table", "path"): ({"data": {"set": "table", "path": "{}", "target": "label"}}, table),
+    ("Table", "test_path"): (
+        {"data": {"set": "table", "path": "{first}", "test_path": "{}", "target": "label"}},
+        table,
+    ),
+    ("Leaf", "path"): ({"data": {"set": "leaf", "path": "{}"}}, leaf),
+    ("TextData", "path"): ({"data": {"set": "text", "path": "{}", "length": 8}, "model": {"kind": "lstm"}}, text),
+    ("Init", "source"): ({"data": {"set": "digits"}, "init": {"from": "{}"}}, model),
+}
+SMALL = {
+    "data": {"set": "logistic", "samples": 60, "dimension": 3},
+    "clients": {"count": 4, "seconds_per_example": "1 ms"},
+    "algorithm": {"kind": "adpsgd", "batch_size": 2},
+    "stop": {"updates": 8},
+}
+
+
+def file_fields():
+    """Return class, field and mark of every text in the schema that is marked as the path of a file."""
+    return [
+        (section.__name__, name, mark)
+        for section in sections()
+        for name, field in section.model_fields.items()
+        for mark in file_marks(field)
+    ]
+
+
+def sections():
+    """Return all classes of the schema."""
+    found, left = set(), [Scenario]
+    while left:
+        section = left.pop()
+        if section not in found:
+            found.add(section)
+            left += [member for field in section.model_fields.values() for member in members_of(field.annotation)]
+    return found
+
+
+def scenario_of(case, tmp_path):
+    """Return the scenario of a case, and what writes its file: in the first, or in a later version."""
+    named, content = CASES[case]
+    paths = {"{}": tmp_path / f"file{'.npz' if content in (npz, model) else ''}", "{first}": tmp_path / "first.npz"}
+
+    def filled(value):
+        if isinstance(value, dict):
+            return {key: filled(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return str(paths.get(value, value)) if isinstance(value, str) else value
+
+    def write(step, path=paths["{}"]):
+        written = content(step) if content not in (mnist, cifar, leaf, npz, model) else content(path, step)
+        if isinstance(written, str):
+            path.write_text(written)
+
+    write(1, paths["{first}"])
+    write(1)
+    return from_mapping({**SMALL, **filled(named)}, "run"), write
+
+
+def checkpoint_of(scenario):
+    """Return a checkpoint that was taken now."""
+    position = Position(0, 0.0, 0, [], 0, 0)
+    return Checkpoint(Path("checkpoint.npz"), print_of(scenario), position, 0.0, 0, [], Record([], [], 0), [])
+
+
+def print_of(scenario):
+    return fingerprint(prepare(scenario), choose_device("cpu"), 4)
+
+
+def test_every_field_of_the_schema_that_names_a_file_has_a_case():
+    assert {(section, name) for section, name, _ in file_fields() if section != "_Table"} == set(CASES)
+
+
+def test_every_text_of_the_schema_that_speaks_of_a_file_is_marked_or_known_to_be_none():
+    words, others = ("file", "path", "folder", "archive"), {"unit", "column", "name", "every"}
+    speaking = {
+        f"{section.__name__}.{name}"
+        for section in sections()
+        for name, field in section.model_fields.items()
+        if "str" in str(field.annotation) and not file_marks(field) and name not in others
+        if any(word in f"{name} {field.description}".lower() for word in words)
+    }
+    assert speaking == set(), "make it a WorldFile or a ContentFile"
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_a_checkpoint_is_not_resumed_with_another_file(case, tmp_path):
+    scenario, write = scenario_of(case, tmp_path)
+    since = checkpoint_of(scenario)
+    since.check(print_of(scenario))
+    write(2)
+    with pytest.raises(DataError, match=r"expected the .* of the checkpoint, it has changed; restore it"):
+        since.check(print_of(scenario))
+    write(1)
+    since.check(print_of(scenario))
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_the_walk_over_a_scenario_finds_the_file(case, tmp_path):
+    scenario, _ = scenario_of(case, tmp_path)
+    of_world = {(section, name): mark.of_world for section, name, mark in file_fields()}[case]
+    assert str(tmp_path / "file") in "\n".join((world_files if of_world else content_files)(scenario))
+
+
+@pytest.mark.parametrize("case", [("Trace", "path"), ("LatencyTable", "path")], ids="-".join)
+def test_resume_refuses_a_run_whose_file_of_the_world_was_edited(case, tmp_path):
+    scenario, write = scenario_of(case, tmp_path)
+    cut, _ = run_until(prepare(scenario), 10, tmp_path / "results")
+    later = shutil.copytree(cut.folder, tmp_path / "results" / "run" / "later")
+    write(2)
+    with pytest.raises(DataError, match=r"expected the files of the world of the checkpoint, it has changed; restore"):
+        resume(later)
+    write(1)
+    assert resume(later).status == "done"
