@@ -21,7 +21,6 @@ from simfl.records.display import (
     show_bytes,
     show_count,
     show_ending,
-    show_fixed,
     show_number,
     show_share,
     show_time,
@@ -31,7 +30,6 @@ from simfl.records.readable import cells_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simfl.live.prediction import Quantity
     from simfl.records import Run
 
 SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
@@ -176,22 +174,6 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
                     f"{run.name}: {show_ending(run.status, run.manifest.reason)}", _STATUS_STYLES.get(run.status, "")
                 )
             )
-
-
-def show_prediction(quantities: Sequence[Quantity], notes: Sequence[str], console: Console) -> None:
-    """Print what a simulation predicted beside what a live run measured, and what to know of both."""
-    shown = {"s": show_time, "bytes": show_bytes, "count": show_count, "share": show_share, "": show_number}
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("", style="bold", overflow="fold")
-    for heading in ("predicted", "measured", "error"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in quantities:
-        show = shown[one.unit]
-        error = NOTHING if math.isnan(one.error) else f"{show_fixed(100 * one.error, digits=1, sign=True)} %"
-        table.add_row(one.name, show(one.predicted), show(one.measured), error)
-    console.print(table)
-    for line in notes:
-        console.print(escaped(line))
 
 
 def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:

@@ -132,9 +132,10 @@ def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out
     write_json(json, {**runs, "quantities": rows, "notes": lines})
     figure = draw_comparison([predicted, measured], out)
     if not aside(json):
-        from simfl.cli import console
+        from simfl.cli.screen import output
+        from simfl.live.showing import show_prediction
 
-        console.show_prediction(found, lines, console.output())
+        show_prediction(found, lines, output())
         for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
             print(f"{name}: {value}")
     for run in (predicted, measured):

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from simfl import signals
-from simfl.cli import console
 from simfl.live import launching
 from simfl.live.prediction import Quantity
+from simfl.live.showing import show_prediction
 from simfl.records import read
 from simfl.runs.runner import run
 from simfl.scenario import loads
@@ -106,7 +106,7 @@ def test_the_table_is_as_wide_as_the_terminal_and_keeps_all_numbers(width):
         Quantity("largest staleness", "count", 3, 0),
     ]
     terminal = Console(width=width, record=True)
-    console.show_prediction(rows, ["a note that is longer than the terminal is wide " * 3], terminal)
+    show_prediction(rows, ["a note that is longer than the terminal is wide " * 3], terminal)
     lines = terminal.export_text().splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
