@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from simfl import signals
+from simfl.cli.console import show_runs
 from simfl.live import launching
 from simfl.live.prediction import Quantity
 from simfl.live.showing import show_prediction
@@ -76,7 +77,7 @@ def test_a_live_run_has_wall_time_wherever_it_is_shown(simfl_, measured_twice_as
     assert label_runs([predicted, measured]) == ["AD-PSGD, simulated", "AD-PSGD, live"]
     assert plot(measured).get_xlabel().startswith("wall time")
     assert plot([predicted, measured]).get_xlabel().startswith("virtual and wall time")
-    console.show_runs([measured], Console(width=100))
+    show_runs([measured], Console(width=100))
     shown = capsys.readouterr().out
     assert "virtual time" not in shown
     assert "wall time of the run" in shown
