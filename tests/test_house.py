@@ -46,6 +46,7 @@ HOMES = {
     "simfl": (),
     "simpy": ("world", "algorithms"),
     "sklearn": ("data",),
+    "tqdm": ("records",),
     "typer": ("cli",),
     "yaml": ("scenario",),
 }

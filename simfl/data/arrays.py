@@ -91,7 +91,6 @@ def from_object(
         test_fraction=test_fraction,
         regression=regression,
         group=owner,
-        named={"target": "data.target", "drop": "data.drop", "group": "data.owner"},
     )
 
 

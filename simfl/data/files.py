@@ -83,7 +83,7 @@ def first_file(candidates: Sequence[Path]) -> Path | None:
     return None
 
 
-def candidates(path: str | Path, root: Path | None, folder: str) -> list[Path]:
+def candidates(path: str | Path, root: Path | None, *folders: str) -> list[Path]:
     """Return where a file may be, best first.
 
     A bare name (`a9a`) is looked for below the folder of data sets first; a path with a folder in it (`./mine/a9a`)
@@ -92,12 +92,12 @@ def candidates(path: str | Path, root: Path | None, folder: str) -> list[Path]:
     Args:
         path: as in the scenario.
         root: the folder of data sets (`SIMFL_DATA`), or None.
-        folder: the format's own folder below it.
+        folders: the format's own folders below it, best first.
     """
     asked = Path(path).expanduser()
     if asked.is_absolute():
         return [asked]
-    below = [root / folder / asked, root / asked] if root is not None else []
+    below = [] if root is None else [*(root / folder / asked for folder in folders), root / asked]
     return [*below, asked] if len(asked.parts) == 1 else [asked, *below]
 
 

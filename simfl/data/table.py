@@ -1,8 +1,8 @@
 """Tables: an example a row; one column is the target, all others are features. CSV and Parquet files, and frames.
 
-Columns of numbers are taken as they are, only converted to float32. Of a `table`, a column of words becomes a feature
-of 0 or 1 for each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all
-of them. The set `csv` refuses words. Labels may be words, which become classes in their sorted order.
+Columns of numbers are taken as they are, only converted to float32. A column of words becomes a feature of 0 or 1 for
+each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all of them.
+Labels may be words, which become classes in their sorted order.
 
 A further column may say whose each training example is, which is then no feature: `data.owner`, or
 `data.partition: {kind: by_column, column: hospital}`.
@@ -43,22 +43,12 @@ class Columns:
     words: Mapping[str, tuple[str, ...] | None]
 
     @classmethod
-    def of(cls, where: str | Path, table: pd.DataFrame, one_hot: bool) -> Columns:
-        """Return what the columns of a table are, all of them features.
-
-        Args:
-            where: the file, for messages.
-            table: without its labels.
-            one_hot: whether columns of words are features.
-        """
+    def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
+        """Return the columns of a table without its labels; `where` is the file, for messages."""
         found: dict[str, tuple[str, ...] | None] = {}
         for name, column in table.items():
             if _numeric(column):
                 found[str(name)] = None
-            elif not one_hot:
-                raise DataError(
-                    f"{where}: {name}: expected a column of numbers, found words; encode it, or add it to data.drop"
-                )
             else:
                 found[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
                 if len(found[str(name)] or ()) > MOST_WORDS:
@@ -139,9 +129,8 @@ def load_table(
     """
     if path is None:
         raise ScenarioError("data.path: expected the name of a CSV or Parquet file, found none")
-    file, table = read(path, root, "data.path", "table")
-    test = None if test_path is None else read(test_path, root, "data.test_path", "table")
-    named = {"target": "data.target", "drop": "data.drop", "group": "data.owner"}
+    file, table = read(path, root, "data.path")
+    test = None if test_path is None else read(test_path, root, "data.test_path")
     return from_frame(
         file.stem,
         file,
@@ -153,41 +142,6 @@ def load_table(
         test_fraction=test_fraction,
         regression=regression,
         group=group,
-        named=named,
-    )
-
-
-def load_csv(
-    root: Path | None,
-    streams: Streams,
-    *,
-    path: str | Path | None = None,
-    test_path: str | Path | None = None,
-    label: str = "label",
-    drop: tuple[str, ...] = (),
-    test_fraction: float = 0.2,
-    regression: bool = False,
-    group: str | None = None,
-) -> Dataset:
-    """Load a CSV file of numbers; `label` is the target, see `load_table` for the others."""
-    if path is None:
-        raise ScenarioError("data.path: expected the name of a CSV file, found none")
-    file, table = read(path, root, "data.path", "csv")
-    test = None if test_path is None else read(test_path, root, "data.test_path", "csv")
-    named = {"target": "data.label", "drop": "data.drop", "group": "data.partition.column"}
-    return from_frame(
-        file.stem,
-        file,
-        table,
-        test,
-        streams,
-        target=label,
-        drop=drop,
-        test_fraction=test_fraction,
-        regression=regression,
-        group=group,
-        named=named,
-        one_hot=False,
     )
 
 
@@ -203,8 +157,6 @@ def from_frame(
     test_fraction: float = 0.2,
     regression: bool | None = False,
     group: str | None = None,
-    named: Mapping[str, str],
-    one_hot: bool = True,
 ) -> Dataset:
     """Return the data set that a table is.
 
@@ -216,27 +168,25 @@ def from_frame(
         streams: draws which.
         target: the column of labels; None: the one of `TARGETS` that is there.
         drop, test_fraction, regression, group: see `load_table`.
-        named: what names target, drop and group, for messages.
-        one_hot: whether columns of words are features.
     """
     if target is None:
         there = [one for one in TARGETS if one in table.columns]
         if len(there) != 1:
             shown = ", ".join(map(str, list(table.columns)[:8]))
-            raise DataError(f"{where}: expected {named['target']}, the column of labels, found none; it has {shown}")
+            raise DataError(f"{where}: expected data.target, the column of labels, found none; it has {shown}")
         target = there[0]
-    groups = None if group is None else _column(where, table, group, named["group"]).to_numpy()
+    groups = None if group is None else _column(where, table, group, "data.owner or data.partition.column").to_numpy()
     apart = drop if group is None else (*drop, group)
     for dropped in drop:
-        _column(where, table, dropped, named["drop"])
-    y = _labels(where, table, target, named["target"])
+        _column(where, table, dropped, "data.drop")
+    y = _labels(where, table, target)
     features = table.drop(columns=[target, *apart], errors="ignore")
-    columns = Columns.of(where, features, one_hot)
+    columns = Columns.of(where, features)
     x = columns.examples(where, features)
     part = None
     if test is not None:
         other, frame = test
-        test_y = _labels(other, frame, target, named["target"])
+        test_y = _labels(other, frame, target)
         found = [str(column) for column in frame.columns if column not in (target, *apart)]
         if found != list(columns.words):
             raise DataError(
@@ -274,26 +224,25 @@ def read_examples(
         drop: columns that are no features; they need not be there.
         columns: the features of the set that these examples are to be like; None: all other columns.
     """
-    file, table = read(path, root, "data", "csv")
-    y = _labels(file, table, label, "data.label")
+    file, table = read(path, root, "data")
+    y = _labels(file, table, label)
     if columns is None:
         features = table.drop(columns=[label, *drop], errors="ignore")
-        columns = Columns.of(file, features, one_hot=False)
+        columns = Columns({str(name): None for name in features})
     return file, columns.examples(file, table), y
 
 
-def read(path: str | Path, root: Path | None, key: str, folder: str) -> tuple[Path, pd.DataFrame]:
+def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFrame]:
     """Read a CSV or Parquet file as a table.
 
     Args:
         path: as in the scenario.
         root: the folder of data sets.
         key: what names it, for messages.
-        folder: where bare names are looked for below the root.
     """
     import pandas as pd
 
-    places = candidates(path, root, folder)
+    places = candidates(path, root, "table", "csv")
     endings = (".csv", ".parquet")
     file = first_file([*places, *(place.with_name(place.name + end) for place in places for end in endings)])
     if file is None:
@@ -325,9 +274,9 @@ def _column(where: str | Path, table: pd.DataFrame, name: str, key: str) -> pd.S
     return column
 
 
-def _labels(where: str | Path, table: pd.DataFrame, label: str, key: str) -> npt.NDArray[Any]:
+def _labels(where: str | Path, table: pd.DataFrame, target: str) -> npt.NDArray[Any]:
     """Return the labels, numbers or words, [n]."""
-    y = _column(where, table, label, key)
+    y = _column(where, table, target, "data.target")
     return y.to_numpy() if y.dtype.kind in "biuf" else y.astype(str).to_numpy(dtype=str)
 
 
@@ -348,6 +297,4 @@ def _words(where: str | Path, name: str, column: pd.Series[Any]) -> list[str]:
     return values
 
 
-CSV = Loader("csv", "any CSV file of numbers with a line of names, named by path; one column is the label", load_csv)
-TABLE = Loader("table", "any CSV or Parquet file with a target column; words become one-hot features", load_table)
-LOADERS = (CSV, TABLE)
+LOADER = Loader("table", "any CSV or Parquet file with a target column; words become one-hot features", load_table)

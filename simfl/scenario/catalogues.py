@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     _named = [one for one in classes_in(algorithms.__name__, AlgorithmConfig, "configs") if one.named()]
     Algorithm = Annotated[Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm)]
-    Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData))
+    Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
     Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
     Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian"))
     Topology = _union(network.CORE, TopologyConfig, ByKind(default="ring"))

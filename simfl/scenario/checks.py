@@ -267,10 +267,10 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
     if isinstance(partition, ByColumn) and not data.columns:
         expected = f"another kind for data set '{data.set}', which has no columns"
-        yield Problem(expected, "'by_column'", "use iid, or a set that is a file: csv, table or npz", (*at, "kind"))
+        yield Problem(expected, "'by_column'", "use iid, or a set that is a file: table or npz", (*at, "kind"))
     if isinstance(partition, Natural) and not data.has_owners:
         expected = f"another kind for data set '{data.set}', which does not say whose its examples are"
-        advice = "name their column: data.owner" if isinstance(data, Table) else "use by_column for csv and npz, or iid"
+        advice = "name their column: data.owner" if isinstance(data, Table) else "use by_column for npz, or iid"
         yield Problem(expected, "'natural'", advice, (*at, "kind"))
     if not isinstance(data, SyntheticData):
         return

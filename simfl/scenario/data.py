@@ -201,27 +201,13 @@ class Npz(SplitData):
     scale: PositiveFraction | None = Field(default=None, description=_SCALE)
 
 
-class Csv(SplitData):
-    """Any CSV file of numbers with a line of names, whose columns are features but for the label."""
-
-    columns: ClassVar[bool] = True
-
-    set: Literal["csv"] = variant("csv")
-    path: ContentFile = Field(description="file, or a bare name in 'csv' below SIMFL_DATA")
-    test_path: ContentFile | None = Field(
-        default=None, description="file of the test part with the same columns; null means test_fraction"
-    )
-    label: Text = Field(default="label", description="the column of labels, or of targets of a regression")
-    drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
-
-
 class Table(SplitData):
     """Any CSV or Parquet file with a target column; numbers are features as they are, words become one-hot features."""
 
     columns: ClassVar[bool] = True
 
     set: Literal["table"] = variant("table")
-    path: ContentFile = Field(description="file, or a bare name in 'table' below SIMFL_DATA")
+    path: ContentFile = Field(description="file, or a bare name in 'table' or 'csv' below SIMFL_DATA")
     test_path: ContentFile | None = Field(
         default=None, description="file of the test part with the same columns; null means test_fraction"
     )
@@ -235,6 +221,14 @@ class Table(SplitData):
     def has_owners(self) -> bool:
         """Where a column says so."""
         return self.owner is not None
+
+
+def renewed(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rewrite `set: csv`, an older form with `label` for `target`, as `set: table`."""
+    if data.get("set") != "csv":
+        return data
+    target = {} if "target" in data else {"target": data.get("label", "label")}
+    return {**{key: value for key, value in data.items() if key != "label" or not target}, **target, "set": "table"}
 
 
 class Leaf(SplitData):
@@ -390,6 +384,4 @@ class LinearData(SyntheticData):
     noise: NonNegative = Field(default=0.1, description="standard deviation of the noise on the targets")
 
 
-CORE = (
-    Digits | Mnist | Cifar10 | Libsvm | Npz | Csv | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData
-)
+CORE = Digits | Mnist | Cifar10 | Libsvm | Npz | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData

@@ -95,6 +95,7 @@ class ByKind:
         listed: what a list stands for: the member whose `values` it is.
         external: the member that takes names of the form "module:Class", or `names`.
         names: returns the names that `external` takes, where they are not of that form.
+        renew: rewrites a mapping in an older form in today's.
     """
 
     key: str = "kind"
@@ -104,6 +105,7 @@ class ByKind:
     listed: str | None = None
     external: type[Config] | None = None
     names: Callable[[], list[str]] | None = None
+    renew: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     def _is_external(self, kind: str) -> bool:
         return self.external is not None and (":" in kind if self.names is None else kind in self.names())
@@ -139,6 +141,7 @@ class ByKind:
         if not isinstance(data, Mapping):
             advice = f"write {self.key}: and one of {one_of(valid)}"
             raise InvalidValueError(Problem(f"a mapping with '{self.key}'", show(data), advice))
+        data = data if self.renew is None else self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"

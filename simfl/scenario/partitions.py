@@ -114,7 +114,7 @@ class ByColumn(Config):
 
     kind: Literal["by_column"] = variant("by_column")
     column: Text = Field(
-        description="the column of a csv file, or the key of an array [n] in an npz archive; `clients.count` has to be "
+        description="the column of a table, or the key of an array [n] in an npz archive; `clients.count` has to be "
         "the number of its different values"
     )
 

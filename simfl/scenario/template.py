@@ -15,7 +15,7 @@ seed: 0                      # every random draw follows from it
 
 data:
   set: digits                # embedded in scikit-learn, needs no file
-  #set: mnist                # below the folder that SIMFL_DATA names; also cifar10, libsvm, npz, csv (with path: FILE),
+  #set: mnist                # below the folder that SIMFL_DATA names; also cifar10, libsvm, npz, table (path: FILE),
                              # or with a known optimum: quadratic, logistic, linear
   #normalize: unit_sphere    # or standard: each feature to mean 0, deviation 1
   #pca: 20                   # number of principal components to keep
@@ -26,7 +26,7 @@ data:
   #partition: {kind: shards, shards_per_client: 2}
   #partition: {kind: by_label, labels_per_client: 2}
   #partition: {kind: resample, size: 200}
-                             # or, of a csv or npz file, a client for each value: {kind: by_column, column: hospital}
+                             # or, of a table or npz file, a client for each value: {kind: by_column, column: hospital}
 
 model: {kind: softmax}       # also linear, quadratic, logistic, lenet5, resnet
 #model: {kind: softmax, l2: 1.0e-4}

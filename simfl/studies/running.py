@@ -141,13 +141,13 @@ def sweep(
     return state
 
 
-def _into(shown: Callable[[float, Callable[[], str]], None] | None) -> Callable[[Report], None]:
+def _into(shown: Callable[[float, str], None] | None) -> Callable[[Report], None]:
     """Return what takes reports for a bar, and nothing where there is none."""
 
     def report(told: Report) -> None:
         if shown is not None:
             last = f"checking {told.checked}" if told.checked else "" if told.run is None else told.run.label
-            shown(told.finished / max(told.total, 1), lambda: f"{told.finished}/{told.total}  {last}".rstrip())
+            shown(told.finished / max(told.total, 1), f"{told.finished}/{told.total}  {last}".rstrip())
 
     return report
 

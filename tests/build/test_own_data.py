@@ -98,7 +98,9 @@ def test_frames_are_given_with_their_columns(tmp_path):
     setup = prepare(mapping, data=frame)
     assert (setup.scenario.data.set, setup.model.input_shape) == ("object:DataFrame", (3,))
     assert setup.dataset.train_x.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-6)
-    with pytest.raises(DataError, match=r"data: expected a column 'sit', which data.owner names"):
+    with pytest.raises(
+        DataError, match=r"data: expected a column 'sit', which data.owner or data.partition.column names"
+    ):
         prepare(mapping | {"data": {"target": "sick", "owner": "sit"}}, data=frame)
 
 

@@ -26,8 +26,9 @@ age,hospital,pressure,label
 
 def load(folder: Path, text: str = TABLE, **options: object) -> Dataset:
     (folder / "file.csv").write_text(text, encoding="utf-8")
-    chosen: dict[str, object] = {"path": folder / "file.csv", "drop": ("hospital",), "test_fraction": 1 / 3, **options}
-    return load_dataset("csv", root=None, streams=Streams(0), **chosen)
+    chosen: dict[str, object] = {"path": folder / "file.csv", "target": "label", "drop": ("hospital",), **options}
+    chosen = {"test_fraction": 1 / 3, **chosen}
+    return load_dataset("table", root=None, streams=Streams(0), **chosen)
 
 
 def test_columns_become_features_and_classes(tmp_path: Path) -> None:
@@ -53,11 +54,11 @@ def test_a_column_says_whose_each_example_is(tmp_path: Path) -> None:
 
 def test_a_test_part_of_its_own_and_a_regression(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("x,y\n3,0.5\n", encoding="utf-8")
-    data = load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), label="y", test_path=tmp_path / "test.csv", regression=True)
+    data = load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), target="y", test_path=tmp_path / "test.csv", regression=True)
     assert (data.train_y.tolist(), data.test_y.tolist(), data.num_classes) == ([1.5, -2.0], [0.5], 0)
     (tmp_path / "test.csv").write_text("z,y\n3,0.5\n", encoding="utf-8")
     with pytest.raises(DataError, match="expected the features x in this order, found z"):
-        load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), label="y", test_path=tmp_path / "test.csv", regression=True)
+        load(tmp_path, "x,y\n1,1.5\n2,-2\n", drop=(), target="y", test_path=tmp_path / "test.csv", regression=True)
 
 
 def test_examples_are_read_as_they_stand(tmp_path: Path) -> None:
@@ -69,10 +70,9 @@ def test_examples_are_read_as_they_stand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (TABLE, {"drop": ()}, "hospital: expected a column of numbers, found words; encode it, or add it to data.drop"),
-        (TABLE, {"label": "lable"}, "expected a column 'lable', which data.label names, found age, .* mean 'label'"),
+        (TABLE, {"target": "lable"}, "expected a column 'lable', which data.target names, found age, .* mean 'label'"),
         (TABLE, {"drop": ("clinic",)}, "expected a column 'clinic', which data.drop names"),
-        (TABLE, {"group": "clinic"}, "expected a column 'clinic', which data.partition.column names"),
+        (TABLE, {"group": "clinic"}, "expected a column 'clinic', which data.owner or data.partition.column names"),
         (TABLE + "1,,2,well\n", {"group": "hospital"}, "hospital: example 6: found no value"),
         (TABLE + "1,west,2,\n", {}, "label: example 6: found no value"),
         (TABLE + "1,west,,well\n", {}, "example 6: features must be finite"),
@@ -95,10 +95,10 @@ def test_bad_contents(tmp_path: Path, text: str, options: dict[str, object], mes
 
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^data\.path: .*nothing\.csv: no such file"):
-        load_dataset("csv", root=None, streams=Streams(0), path=tmp_path / "nothing.csv")
+        load_dataset("table", root=None, streams=Streams(0), path=tmp_path / "nothing.csv")
     (tmp_path / "file.csv").write_bytes(b"a,label\n\xff\xfe,1\n")
     with pytest.raises(DataError, match="not a CSV file in UTF-8"):
-        load_dataset("csv", root=None, streams=Streams(0), path=tmp_path / "file.csv")
+        load_dataset("table", root=None, streams=Streams(0), path=tmp_path / "file.csv", target="label")
 
 
 FRAME = pd.DataFrame(
@@ -151,13 +151,20 @@ def test_other_tables_go_the_same_way_and_new_words_are_nobodys(tmp_path: Path) 
         data.prepared(other.drop(columns="age"))
 
 
-def test_a_set_of_numbers_is_the_same_as_csv(tmp_path: Path) -> None:
-    (tmp_path / "file.csv").write_text(TABLE, encoding="utf-8")
-    options = {"path": tmp_path / "file.csv", "drop": ("hospital",), "root": None, "test_fraction": 1 / 3}
-    csv = load_dataset("csv", streams=Streams(0), **options)
-    table = load_dataset("table", streams=Streams(0), target="label", **options)
-    for name in ("train_x", "train_y", "test_x", "test_y"):
-        np.testing.assert_array_equal(getattr(csv, name), getattr(table, name))
+def test_a_bare_name_is_looked_for_in_the_folders_table_and_csv(tmp_path: Path) -> None:
+    for folder in ("csv", "table"):  # that of `table` comes first
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.csv").write_text(TABLE, encoding="utf-8")
+        file, _, _ = read_examples("mine", tmp_path, drop=("hospital",))
+        assert file == tmp_path / folder / "mine.csv"
+
+
+def test_other_examples_of_words_are_refused_where_the_features_are_numbers(tmp_path: Path) -> None:
+    load(tmp_path)
+    with pytest.raises(
+        DataError, match=r"hospital: expected a column of numbers, found words; encode it, or add it to"
+    ):
+        read_examples(tmp_path / "file.csv", None)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_a_set_of_numbers_is_the_same_as_csv(tmp_path: Path) -> None:
         ([[1], [2], [3], [4], [5], [6]], {}, r"extra: example 0: expected a word, found \w+ "),
         ([1, None, 2, 3, 4, 5], {}, "example 1: features must be finite"),
         ([0] * 6, {"target": "outcom"}, "expected a column 'outcom', which data.target names.*did you mean 'outcome'"),
-        ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner names"),
+        ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner or data.partition.column names"),
     ],
 )
 def test_bad_columns(tmp_path: Path, column: object, options: dict[str, object], message: str) -> None:

@@ -176,7 +176,7 @@ BROKEN = [
         "key_of_another_set",
         ADPSGD + "data: {set: digits, path: digits.csv}\n",
         "{file}: data.path: expected a key of set digits (partition, classes, normalize, pca, pca_center, fit_on, "
-        "test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, csv, table, leaf or text",
+        "test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, table, leaf or text",
     ),
     Broken(
         "unknown_kind",
@@ -196,7 +196,7 @@ BROKEN = [
         "columns_of_no_file",
         ADPSGD + "data: {set: digits, partition: {kind: by_column, column: writer}}\n",
         "{file}: data.partition.kind: expected another kind for data set 'digits', which has no columns, found "
-        "'by_column'; use iid, or a set that is a file: csv, table or npz",
+        "'by_column'; use iid, or a set that is a file: table or npz",
     ),
     Broken(
         "unknown_metric",
@@ -218,7 +218,7 @@ BROKEN = [
     Broken(
         "unknown_set",
         ADPSGD + "data: {set: minst}\n",
-        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, csv, table, leaf, text, quadratic, logistic, "
+        "{file}: data.set: expected digits, mnist, cifar10, libsvm, npz, table, leaf, text, quadratic, logistic, "
         "linear or my_data:load, found "
         "'minst'; did you mean 'mnist'?",
     ),

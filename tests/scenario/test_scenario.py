@@ -189,6 +189,24 @@ def test_scenarios_do_not_change() -> None:
     assert isinstance(loads("{algorithm: adpsgd, slowdowns: [{random: 1, factor: 2}]}").slowdowns, tuple)
 
 
+def test_set_csv_is_set_table_with_label_for_target() -> None:
+    text = "algorithm: {kind: adpsgd}\ndata: {set: csv, path: a.csv, drop: [b]%s}"
+    for more, target in (("", "label"), (", label: y", "y"), (", target: y", "y")):
+        scenario = loads(text % more, "s")
+        assert scenario == loads(
+            f"algorithm: adpsgd\ndata: {{set: table, path: a.csv, drop: [b], target: {target}}}", "s"
+        )
+        assert loads(scenario.to_yaml(), "again").digest() == scenario.digest()
+    assert loads(text % "", "s", ["data.label=y"]) == loads(text % ", label: y", "s")
+    for more, message in (
+        (", label: 5", r"^s: data\.target: expected a text, found 5; "),
+        (", label: y, target: y", r"^s: data\.label: expected a key of set table \(.*\), found 'label'"),
+        (", labels: y", r"^s: data\.labels: expected a key of set table \(.*\), found 'labels'"),
+    ):
+        with pytest.raises(ScenarioError, match=message):
+            loads(text % more, "s")
+
+
 @pytest.mark.parametrize(
     ("stem", "name"),
     [
