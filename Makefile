@@ -10,7 +10,10 @@ EXTRAS ?= dev
 comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
+# What a run needs, and beside that what developers need.
+RUN_STAMP := $(VENV)/.installed
 STAMP := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The folder of data files beside the clone, unless the environment names another one.
 ifneq ($(wildcard ../shared/data/.),)
@@ -18,8 +21,8 @@ export SIMFL_DATA ?= $(abspath ../shared/data)
 endif
 
 help:
-	@echo "make demo    install, then run AD-PSGD and SYNC with one slow worker and draw the comparison"
-	@echo "make test    install, then run the tests"
+	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker and draw the comparison"
+	@echo "make test    install the tools of developers too, then run the tests"
 	@echo "make lint    ruff: lint and format check"
 	@echo "make types   mypy --strict"
 	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
@@ -30,7 +33,7 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(RUN_STAMP): pyproject.toml constraints.txt
 	@set -e; found=; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
@@ -43,10 +46,14 @@ $(STAMP): pyproject.toml constraints.txt
 	  fi; \
 	  "$$found" -m venv $(VENV); \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(PIP) -e .
 	@touch $@
 
-demo: $(STAMP)
+$(STAMP): $(RUN_STAMP)
+	$(PIP) -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(RUN_STAMP)
 	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml
 
 test: $(STAMP)

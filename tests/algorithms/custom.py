@@ -1,5 +1,7 @@
 """Algorithms of a user's own, as `kind: tests.algorithms.custom:Alone` names them."""
 
+import simpy
+
 from simfl.algorithms import Algorithm
 from simfl.world.availability import Outcome
 
@@ -86,3 +88,53 @@ class Raising(Alone):
 
 
 ERRORS = (ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration)
+
+
+class Workshop(Alone):
+    """Clients share two machines, hand in their work, and start again when the foreman interrupts them.
+
+    Each of SimPy's tools has a part: a Resource for the machines, a Store for the work, a condition for whichever comes
+    first, and an interrupt.
+    """
+
+    def set_up(self, machines=2, patience_s=0.05):
+        super().set_up()
+        self.machines = simpy.Resource(self.clock, machines)
+        self.work = simpy.Store(self.clock)
+        self.patience_s = patience_s
+        self.interrupts = 0
+
+    def start(self):
+        self.workers = [self.clock.start(self.worker(client), client) for client in range(self.num_clients)]
+        self.clock.start(self.foreman())
+
+    def worker(self, me):
+        yield self.joined(me)
+        while True:
+            with self.machines.request() as machine:
+                yield machine
+                gradient = self.gradient(self.model[me], me)
+                try:
+                    if (yield self.compute(me)) is not Outcome.DONE:
+                        continue
+                except simpy.Interrupt:
+                    self.lost(gradient)
+                    self.interrupts += 1
+                    continue
+            yield self.work.put((me, gradient))
+
+    def foreman(self):
+        while True:
+            came, late = self.work.get(), self.clock.timeout(self.patience_s)
+            yield came | late
+            if not came.triggered:
+                came.cancel()
+                self.busy()[0].interrupt("too slow")
+                continue
+            me, gradient = came.value
+            size, step_size = gradient.size, self.step_size()
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.updated(me, 0, size, step_size)
+
+    def busy(self):
+        return [request.proc for request in self.machines.users]
