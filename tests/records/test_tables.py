@@ -79,8 +79,6 @@ def test_a_pipe_in_the_place_of_a_table_is_one_line(tmp_path):
     for name in ("t.parquet", "u.arrows"):
         os.mkfifo(tmp_path / name)
     for reader in (read_table, Columns):
-        with pytest.raises(
-            DataError, match=r"t\.parquet: cannot read the table: found a device or a pipe"
-        ):
+        with pytest.raises(DataError, match=r"t\.parquet: cannot read the table: found a device or a pipe"):
             reader(tmp_path / "t.parquet", schema)
         assert len(reader(tmp_path / "u.parquet", schema)) == 0
