@@ -1,6 +1,7 @@
 """Nobody's account says less than the tape has seen: contracts of all algorithms, and algorithms that would."""
 
 import math
+import re
 import warnings
 
 import numpy as np

@@ -41,7 +41,7 @@ class MadeUpRun:
         scenario = load(SCENARIOS / experiment.base, [*experiment.overrides, f"seed={seed}"])
         self.scenario = scenario.resolved()
         self.privacy, self.algorithm = self.scenario["privacy"], scenario.algorithm.kind
-        self.status = "done"
+        self.status, self.is_live = "done", False
         end = self.scenario["stop"]["updates"] or 1000
         step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, end // 50)
         updates = np.unique([*range(0, end, step), end])
