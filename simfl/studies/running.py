@@ -104,12 +104,12 @@ def sweep(
     """
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
-    from simfl.runs.checkpoint import parse_interval
-
-    every_s = parse_interval(checkpoint_every)
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
     root = to_path(out, "out: a folder")
     with _alone_in(root / plan.study.name), bar(plan.study.name, None if tell is None else False) as shown:
+        from simfl.runs.checkpoint import parse_interval  # imports JAX: a refused sweep does not wait for it
+
+        every_s = parse_interval(checkpoint_every)
         state = survey(plan, root)
         _tidy(state.folder)
         if surveyed is not None:

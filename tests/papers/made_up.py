@@ -12,6 +12,20 @@ from simfl.studies.reproducing import scenarios_folder
 SCENARIOS = scenarios_folder()
 
 
+class MadeUpColumns:
+    """What `Run.evaluations` gives of a frame."""
+
+    def __init__(self, frame):
+        self.names = list(frame.columns)
+        self._frame = frame
+
+    def __getitem__(self, name):
+        return self._frame[name].to_numpy()
+
+    def row(self, number):
+        return dict(self._frame.iloc[number])
+
+
 class MadeUpRun:
     """A run whose test accuracy rises to what is asked for.
 
@@ -27,7 +41,7 @@ class MadeUpRun:
         scenario = load(SCENARIOS / experiment.base, [*experiment.overrides, f"seed={seed}"])
         self.scenario = scenario.resolved()
         self.privacy, self.algorithm = self.scenario["privacy"], scenario.algorithm.kind
-        self.status = "done"
+        self.status, self.is_live = "done", False
         end = self.scenario["stop"]["updates"] or 1000
         step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, end // 50)
         updates = np.unique([*range(0, end, step), end])
@@ -52,6 +66,7 @@ class MadeUpRun:
                 "consensus_distance": zero,
             }
         )
+        self.evaluations = MadeUpColumns(self.metrics)
         self.manifest = types.SimpleNamespace(seed=seed, time_s=time_s, updates=int(end), status="done")
         count = self.scenario["clients"]["count"]
         self.client_metrics = pd.DataFrame(

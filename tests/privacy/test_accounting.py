@@ -264,6 +264,11 @@ def test_one_pass_costs_what_its_dearest_release_costs():
     assert epsilon_of(pure, 1e-5, neighbors="replace_one") == pytest.approx(0.7, abs=1e-3)
 
 
+def test_pure_releases_of_two_kinds_cost_their_sum_at_most():
+    releases = [(Release(0.0, 1.0, "none", 0.5), 1), (Release(0.0, 1.0, "none", 0.2), 1)]
+    assert epsilon_of(releases, 1e-9, accountant="renyi") == pytest.approx(0.7, rel=1e-12)
+
+
 def test_pure_mechanisms():
     assert epsilon_of([(Release(0.0, sampling="none", pure_epsilon=0.5), 1)], 1e-9) == pytest.approx(0.5, abs=1e-4)
     amplified = epsilon_of([(Release(0.0, 0.1, pure_epsilon=1.0), 1)], 1e-9)

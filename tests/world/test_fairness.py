@@ -134,6 +134,17 @@ def test_of_several_flows_at_their_caps_one_ends():
     assert played(flows) == pytest.approx([1.0, 10.0, 3.0, 3.0])
 
 
+def test_a_flow_that_reaches_its_cap_and_falls_below_it_again_has_each_of_its_rates_for_its_time():
+    one = Resource(10.0)
+    # The first has a third of 10 for 1 s, its cap of 4 for 1 s, a quarter of 10 for 1 s.
+    flows = [
+        (0.0, [one], 10 / 3 + 4 + 2.5, 4.0),
+        *[(0.0, [one], 90.0, math.inf)] * 2,
+        *[(2.0, [one], 90.0, math.inf)] * 2,
+    ]
+    assert played(flows, aborts={1: 1.0})[0] == pytest.approx(3.0)
+
+
 def test_an_aborted_flow_gives_its_share_back():
     one = Resource(10.0)
     flows = [(0.0, [one], 20.0, math.inf), (0.0, [one], 20.0, math.inf)]

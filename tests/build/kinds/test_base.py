@@ -92,7 +92,9 @@ def test_own_options_may_be_called_as_those_of_others():
 
 def test_a_mistake_of_ones_own_is_said_as_it_is():
     setup = setup_of({"kind": f"{OWN}:Mistaken"})
-    with pytest.raises(RunError, match=rf"{OWN}:Mistaken: TypeError: object of type 'int' has no len\(\)$") as caught:
+    with pytest.raises(
+        RunError, match=rf"{OWN}:Mistaken: TypeError: object of type 'int' has no len\(\) in \S*own\.py:\d+$"
+    ) as caught:
         algorithm_of(setup)
     assert isinstance(caught.value.__cause__, TypeError)
 
