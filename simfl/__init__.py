@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from simfl.attacks.audit import audit
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.plots import plot, thumbnail
-    from simfl.records import Run, compare, read
+    from simfl.records import Run, read
+    from simfl.records.readable import compare
     from simfl.runs.runner import prepare, resume, run
     from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
@@ -65,7 +66,7 @@ _HOMES = {
     "Run": "simfl.records",
     "Scenario": "simfl.scenario",
     "audit": "simfl.attacks.audit",
-    "compare": "simfl.records",
+    "compare": "simfl.records.readable",
     "evaluate": "simfl.runs.trained",
     "from_equinox": "simfl.models.libraries",
     "from_flax": "simfl.models.libraries",

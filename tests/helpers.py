@@ -24,7 +24,8 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training, fedavg, local_rounds
 from simfl.models import build_model
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.terms import Terms
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
 from simfl.streams import Streams

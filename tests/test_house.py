@@ -32,14 +32,14 @@ ATTACHED = ("papers", "bench", "live")
 HOMES = {
     "dp_accounting": ("privacy",),
     "distributed": ("studies",),
-    "jax": ("models", "tape", "privacy"),
+    "jax": ("models", "tape", "privacy", "attacks"),
     "jax_privacy": ("privacy",),
     "jinja2": ("reports",),
     "matplotlib": ("plots",),
     "mpi4py": ("live",),
-    "networkx": ("world",),
-    "optax": ("tape",),
-    "pandas": ("records", "plots"),
+    "networkx": ("world", "plots"),
+    "optax": ("tape", "attacks"),
+    "pandas": ("records", "plots", "data"),
     "pyarrow": ("records",),
     "pydantic": ("scenario",),
     "rich": ("cli",),
@@ -54,29 +54,27 @@ HOMES = {
 #: (module, or room, and what it imports from elsewhere) -> why it may.
 GUESTS = {
     ("accounts.network", "pandas"): "makes the tables of pairs",
-    ("attacks", "jax"): "an attacker computes gradients and noise again",
-    ("attacks.inversion", "optax"): "an attacker searches for the inputs of a gradient",
-    ("data.table", "pandas"): "reads tables",
-    ("plots.clients", "networkx"): "lays graphs out",
-    ("plots.network", "networkx"): "lays graphs out",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
     ("runs.timeline", "simpy"): "listens to the events that algorithms wait for",
-    ("build.underlay", "networkx"): "gives the edges of a graph the latencies and capacities of a scenario",
-    ("build.world", "pandas"): "reads a trace of speeds",
     ("runs.programs", "jax"): "keeps what JAX compiled for the next process",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",
 }
 
+MOST_GUESTS = 5
+
+#: The one circle that is left: a checkpoint names the type of the simulation, which the runner has, and the runner
+#: keeps checkpoints. Remove it when `runs/runner.py` has been split.
+CIRCLES = [["runs.checkpoint", "runs.runner"]]
+
 
 @dataclass(frozen=True)
 class Import:
-    """What a module imports, and whether only type checkers read it or only a call runs it."""
+    """What a module imports, and whether only type checkers read it."""
 
     module: str
     line: int
     target: str
     for_types: bool
-    lazy: bool
 
     @property
     def room(self) -> str:
@@ -94,16 +92,18 @@ def rooms() -> list[str]:
     return [word.rstrip("/") for name in names for word in re.findall(r"`([^`]+)`", name)]
 
 
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
 def imports() -> Iterator[Import]:
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        name = name_of(path)
         if name in FRONT:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
         for_types = {inner for node in tests for inner in ast.walk(node)}
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        lazy = {inner for node in functions for inner in ast.walk(node)}
         for node in ast.walk(tree):
             targets = []
             if isinstance(node, ast.Import):
@@ -112,9 +112,10 @@ def imports() -> Iterator[Import]:
                 assert node.level == 0, f"{path}:{node.lineno}: imports are written out"
                 targets = [f"{node.module}.{alias.name}" for alias in node.names]
             for target in targets:
-                yield Import(name, node.lineno, target, node in for_types, node in lazy)
+                yield Import(name, node.lineno, target, node in for_types)
 
 
+MODULES = {name_of(path) for path in PACKAGE.rglob("*.py")} - FRONT
 ALL = list(imports())
 INSIDE = [entry for entry in ALL if entry.target.startswith("simfl.")]
 OUTSIDE = [entry for entry in ALL if not entry.target.startswith("simfl.")]
@@ -173,18 +174,22 @@ def test_rooms_of_tables_know_nothing_of_what_made_them():
 
 
 def test_no_module_imports_itself_by_a_detour():
-    modules = {entry.module for entry in ALL} | {path.stem for path in PACKAGE.glob("*.py")}
+    """Imports inside functions and those for type hints count.
+
+    The front door `simfl/__init__.py` is not in `imports()`: it hands out what is above the module that asks it. The
+    lazy door `simfl/scenario/__init__.py` counts: it imports for types what it hands out by name.
+    """
     graph = nx.DiGraph()
     for entry in INSIDE:
-        if not (entry.for_types or entry.lazy):
-            target = entry.target.removeprefix("simfl.")
-            graph.add_edge(entry.module, target if target in modules else target.rpartition(".")[0])
+        target = entry.target.removeprefix("simfl.")
+        graph.add_edge(entry.module, target if target in MODULES else target.rpartition(".")[0])
     circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
-    assert not circles
+    assert not [circle for circle in circles if circle not in CIRCLES]
+    assert not list(nx.selfloop_edges(graph))
 
 
 @pytest.mark.parametrize("library", HOMES)
-def test_every_library_has_one_home(library):
+def test_libraries_are_used_at_home_or_by_guests(library):
     used = [entry for entry in OUTSIDE if entry.target.split(".")[0] == library and not entry.for_types]
     used = [entry for entry in used if entry.room not in ATTACHED or entry.room in HOMES[library]]
     assert {entry.room for entry in used} >= set(HOMES[library])
@@ -196,6 +201,10 @@ def test_every_library_has_one_home(library):
 def test_guests_are_there(guest, host):
     own = [entry for entry in ALL if f"{entry.module}.".startswith(f"{guest}.")]
     assert any(host in entry.target.removeprefix("simfl.").split(".")[:1] for entry in own), "no guest any more"
+
+
+def test_guests_are_few():
+    assert len(GUESTS) <= MOST_GUESTS
 
 
 @pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app"])

@@ -16,9 +16,10 @@ import numpy as np
 from simfl import plugins
 from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
-from simfl.privacy.ledger import NOT_CERTIFIED, Ledger, View
+from simfl.privacy.ledger import NOT_CERTIFIED, Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
+from simfl.privacy.terms import View
 from simfl.records import Run, RunFolder
 from simfl.records.claims import Check, Claimed, Finding
 from simfl.runs.runner import prepare

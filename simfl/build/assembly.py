@@ -22,7 +22,7 @@ from simfl.build.graphs import graphs_of
 from simfl.build.kinds import check_options, find_algorithm, find_kind
 from simfl.build.optimizers import optimizers_of
 from simfl.build.own import opened
-from simfl.build.privacy import not_counting, privacy_warnings
+from simfl.build.privacy import not_counting, privacy_warnings, protect
 from simfl.build.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.build.underlay import underlay_of
 from simfl.build.world import availability, longest_batch_s
@@ -73,7 +73,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
     setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing, own)
     _check(setup)
-    setup.protection = not_counting(kind.protection(setup), setup)
+    setup.protection = not_counting(kind.protection(setup) or protect(setup), setup)
     setup.problem = _problem(setup)
     setup.training = _training(setup)
     _optimise(setup)

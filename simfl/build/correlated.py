@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import Correlation, InTime, Pairwise
 from simfl.privacy.in_time import noising_coefficients, participation
 from simfl.scenario.privacy import BandedStrategy, BltStrategy, Gaussian, InTimeNoise, PairwiseNoise
-
-if TYPE_CHECKING:
-    from simfl.build.setup import Setup
 
 
 def noising_of(setup: Setup) -> tuple[float, ...] | None:

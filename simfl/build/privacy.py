@@ -5,28 +5,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.build.correlated import correlation_of, noising_of
+from simfl.build.protection import Protection
+from simfl.build.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
-from simfl.privacy.correlated import Correlation
 from simfl.privacy.in_time import InTimeLedger
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.noise import unit_std
 from simfl.privacy.rounding import FINENESS, MOST_COORDINATES, Grid
+from simfl.privacy.terms import Terms
 from simfl.records.display import show_range
 from simfl.scenario.data import RealData
-from simfl.tape.problem import Clip, widest_batch
-
-if TYPE_CHECKING:
-    from simfl.build.setup import Setup
+from simfl.tape.problem import widest_batch
 
 #: Examples of a client below which a warning says that they are few.
 HANDFUL = 10
@@ -41,33 +39,6 @@ _PARTIAL = (
 
 
 _SHARED = "own noise alone: all neighbours may tell what they share"
-
-
-@dataclass(frozen=True)
-class Protection:
-    """What the clients do for privacy, in plain values.
-
-    Attributes:
-        clipping_norm: C, bound on what is clipped; None for no clipping.
-        clip: what is clipped.
-        sampler: name of the unit noise in `simfl.privacy.noise`.
-        scales: what multiplies the unit noise on the sum of a mini-batch, of each client.
-        stds: standard deviation of that noise on each coordinate, of each client.
-        ledger: accounts for the releases; None without privacy.
-        warnings: lines the user should read.
-        grid: of gradients and noise; None for noise on real numbers.
-        correlation: what the noise of a release is made of; None: the client's own alone.
-    """
-
-    clipping_norm: float | None
-    clip: Clip
-    sampler: str
-    scales: list[float]
-    stds: list[float]
-    ledger: Ledger | None = None
-    warnings: tuple[str, ...] = ()
-    grid: Grid | None = None
-    correlation: Correlation | None = None
 
 
 def protect(setup: Setup) -> Protection:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
@@ -14,7 +12,18 @@ from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_bandwidth, parse_time
 from simfl.streams import Streams
 from simfl.world.topology import EDGE_LIMIT, build_topology, read_graphml
-from simfl.world.underlay import Underlay, fat_tree, leaves, star_of_switches, two_level_tree
+from simfl.world.underlay import (
+    Underlay,
+    by_name,
+    fat_tree,
+    leaves,
+    single_edges,
+    star_of_switches,
+    two_level_tree,
+)
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
@@ -38,10 +47,7 @@ def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
     if isinstance(config, schema.StarOfSwitches):
         return star_of_switches(config.switches)
     if isinstance(config, schema.TwoLevelTree):
-        tree = two_level_tree(config.branches, config.racks)
-        if config.trunk is not None:
-            nx.set_edge_attributes(tree, dict.fromkeys(tree.edges("core"), config.trunk), "bandwidth")
-        return tree
+        return two_level_tree(config.branches, config.racks, config.trunk)
     if isinstance(config, schema.FatTree):
         return fat_tree(config.ports)
     if isinstance(config, schema.FromGraphMl):
@@ -55,14 +61,13 @@ def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
         raise type(error)(text) from error
     if built.degrees.sum() > 2 * EDGE_LIMIT:
         raise ScenarioError(f"underlay.nodes: more than the {EDGE_LIMIT:,} edges that fit; ask for fewer nodes")
-    names: nx.Graph[Any] = nx.relabel_nodes(built.graph, str)
-    return names
+    return by_name(built.graph)
 
 
 def _measured(graph: nx.Graph[Any], path: str) -> nx.Graph[Any]:
     """Return a graph from a file with latencies in seconds and bandwidths in bytes per second."""
     parsers: dict[str, Callable[[object], float]] = {"latency": parse_time, "bandwidth": parse_bandwidth}
-    simple = nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
+    simple = single_edges(graph)
     if graph.is_multigraph() and simple.number_of_edges() < graph.number_of_edges():
         raise DataError(f"{path}: underlay.path: expected one edge between two nodes, found several; add them up")
     for one, other, values in simple.edges(data=True):

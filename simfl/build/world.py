@@ -14,8 +14,7 @@ from simfl.build.links import sampler_of
 from simfl.build.places import Places
 from simfl.build.presence import absences_from_file
 from simfl.build.setup import Setup
-from simfl.data.files import is_endless
-from simfl.errors import DataError
+from simfl.data.table import positive_column
 from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Compute, Network, ServerModel, World
@@ -54,7 +53,7 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
     if config.kind == "list":
         return np.array(config.values, dtype=np.float64)
     if config.kind == "trace":
-        return generator.choice(_trace(Path(config.path), config.column), count)
+        return generator.choice(positive_column(Path(config.path), config.column, "clients.speed"), count)
     sampler = sampler_of(config, 1.0)
     return np.ones(count) if sampler is None else sampler(generator, count)
 
@@ -79,28 +78,6 @@ def longest_batch_s(setup: Setup) -> tuple[float, str]:
         "slowdowns": math.prod(max(1.0, factor) for factor in factors),
     }
     return math.prod(shares.values()), max(shares, key=lambda name: shares[name])
-
-
-def _trace(path: Path, column: str) -> NDArray[np.float64]:
-    """Read a column of positive factors from a CSV file."""
-    import pandas as pd
-
-    where = "clients.speed"
-    if is_endless(path):
-        raise DataError(f"{where}.path: expected a CSV file, found a device or a pipe: {path}")
-    try:
-        table = pd.read_csv(path)
-    except FileNotFoundError:
-        raise DataError(f"{where}.path: found no file {path}, expected a CSV file with a header line") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where}.path: cannot read {path} as CSV: {str(error).splitlines()[0]}") from error
-    if column not in table.columns:
-        listed = ", ".join(map(str, table.columns))
-        raise DataError(f"{where}.column: found no column {column!r} in {path}, expected one of {listed}")
-    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
-    if not len(values) or not np.isfinite(values).all() or (values <= 0).any():
-        raise DataError(f"{where}.column: {path}, column {column!r}: expected numbers > 0 in every row")
-    return values
 
 
 def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:

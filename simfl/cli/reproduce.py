@@ -13,7 +13,7 @@ from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from simfl.studies.papers import Paper
-    from simfl.studies.reproducing import Reproduction
+    from simfl.studies.reading import Reproduction
 
 
 def reproduce(
@@ -37,7 +37,8 @@ def reproduce(
     """
     from simfl.cli import screen
     from simfl.cli.bars import sweep_progress
-    from simfl.studies.reproducing import PAPERS, argument_of, find_paper, plan_of, scenarios_folder
+    from simfl.studies.reading import argument_of
+    from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
     from simfl.studies.reproducing import reproduce as run_study
 
     if show_list:

@@ -10,17 +10,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
-
-if TYPE_CHECKING:
-    from simfl.data.table import Columns
-    from simfl.data.tokens import Vocabulary
 
 FloatArray = npt.NDArray[np.float32]
 Stored = npt.NDArray[Any]
@@ -78,6 +74,16 @@ def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
     return AS_IS if scale is None else Scaling(np.float32(1.0 / scale))
 
 
+class Reader(Protocol):
+    """What makes features of the columns of a table, or of texts; see `simfl.data.table` and `simfl.data.tokens`."""
+
+    def reads(self, x: Any) -> bool:
+        """Whether it makes features of such examples."""
+
+    def examples(self, where: str | Path, x: Any, /) -> npt.NDArray[Any]:
+        """Return the features of examples, [n, ...]; `where` is how messages call them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Training and test examples, read-only.
@@ -115,7 +121,7 @@ class Dataset:
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None
-    reader: Columns | Vocabulary | None = None
+    reader: Reader | None = None
     files: tuple[Path, ...] = ()
     tokens: bool = False
     loaded_shape: tuple[int, ...] | None = None
@@ -180,9 +186,8 @@ class Dataset:
             DataError: they are of another shape, or not finite.
         """
         shape = self.loaded_shape or self.input_shape
-        reader: Any = self.reader
-        if reader is not None and reader.reads(x):
-            x = reader.examples(where, x)
+        if self.reader is not None and self.reader.reads(x):
+            x = self.reader.examples(where, x)
         try:
             found = np.asarray(x)
             found = found if found.dtype.kind in "iu" else found.astype(np.float32)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simfl.data.base import MEMORY_LIMIT_BYTES, Dataset, FloatArray, Loader, assembled, check_features
-from simfl.data.files import candidates, first_file
+from simfl.data.files import candidates, first_file, is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
@@ -259,6 +259,27 @@ def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFr
     if table.empty:
         raise DataError(f"{file}: found no examples; expected a line of names and a line for each example")
     return file, table
+
+
+def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float64]:
+    """Read a column of positive numbers from a CSV file that `<where>.path` of a scenario names."""
+    import pandas as pd
+
+    if is_endless(path):
+        raise DataError(f"{where}.path: expected a CSV file, found a device or a pipe: {path}")
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise DataError(f"{where}.path: found no file {path}, expected a CSV file with a header line") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}.path: cannot read {path} as CSV: {str(error).splitlines()[0]}") from error
+    if column not in table.columns:
+        listed = ", ".join(map(str, table.columns))
+        raise DataError(f"{where}.column: found no column {column!r} in {path}, expected one of {listed}")
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
+    if not len(values) or not np.isfinite(values).all() or (values <= 0).any():
+        raise DataError(f"{where}.column: {path}, column {column!r}: expected numbers > 0 in every row")
+    return values
 
 
 def _column(where: str | Path, table: pd.DataFrame, name: str, key: str) -> pd.Series[Any]:

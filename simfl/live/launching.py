@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 from simfl import signals
 from simfl.errors import RunError, ScenarioError
+from simfl.live.signs import ALIVE, BEGUN, DONE, STOP
 
 #: One thread in every process: there are more processes than cores.
 ONE_THREAD = {
@@ -27,8 +27,6 @@ ONE_THREAD = {
     "PJRT_NPROC": "1",
     "JAX_PLATFORMS": "cpu",
 }
-#: Files beside that of the jobs: a run has begun, it is to end, all have ended; a FIFO that `launch` holds open.
-BEGUN, STOP, DONE, ALIVE = ".begun", ".stop", ".done", ".alive"
 #: How processes that mpirun or srun started know of each other.
 STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -160,17 +158,3 @@ def _name_of_signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def end_with_parent(path: Path) -> None:
-    """Wait until the process that called `launch` is gone, then delete its temporary folder and end this process.
-
-    Args:
-        path: the file of the jobs; the FIFO beside it has no writer once that process is gone.
-    """
-    with contextlib.suppress(OSError):
-        alive = os.open(path.with_suffix(ALIVE), os.O_RDONLY | os.O_NONBLOCK)  # or it would wait for a writer
-        os.set_blocking(alive, True)
-        os.read(alive, 1)
-    shutil.rmtree(path.parent, ignore_errors=True)
-    os._exit(1)

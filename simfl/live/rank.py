@@ -28,10 +28,10 @@ from simfl.build.world import build_world
 from simfl.errors import SimflError
 from simfl.live import links
 from simfl.live.coordinator import Coordinator, Mark, Server
-from simfl.live.launching import BEGUN, DONE, STOP, end_with_parent
 from simfl.live.measuring import measure_gradients
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Looked, Outcome, write
+from simfl.live.signs import BEGUN, DONE, STOP, end_with_parent
 from simfl.live.support import left_out
 from simfl.live.transport import POLL_S, SlowWire, Transport, wake_on_time
 from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Mode

@@ -1,8 +1,8 @@
 """Figures from tables."""
 
 from simfl.plots.attacks import plot_inversion, plot_membership
+from simfl.plots.axes import X_AXES
 from simfl.plots.curves import (
-    X_AXES,
     describe_noise,
     label_runs,
     plot,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfl.errors import ScenarioError
-from simfl.plots.curves import scale_of, with_unit
+from simfl.plots.axes import scale_of, with_unit
 from simfl.plots.groups import looks_of
 from simfl.plots.style import ROUNDS, percent, style
 from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of, target_in

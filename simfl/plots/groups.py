@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
-from simfl.plots.curves import X_AXES, arrange, axis_label, check_y, scale_of
+from simfl.plots.axes import X_AXES, arrange, axis_label, check_y, scale_of
 from simfl.plots.style import color_of, line_of, marker_of, name_of, shade, style
 from simfl.records.comparison import CONFIDENCE, FEW
 from simfl.records.display import measure_label

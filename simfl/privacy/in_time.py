@@ -42,8 +42,9 @@ from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant, Release
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Composition, Ledger, Terms, View
+from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
+from simfl.privacy.terms import Terms, View
 
 #: Coefficients of noise are multiples of this: the last bits of an optimiser's answer do not matter.
 GRID = 2.0**-20

@@ -27,15 +27,13 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.privacy.accounting import (
     Accountant,
-    Neighbors,
     Release,
     RenyiTable,
     central_releases,
@@ -46,10 +44,9 @@ from simfl.privacy.accounting import (
 )
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.releases import Releases, Tally
-from simfl.privacy.rounding import Rounding
 from simfl.privacy.shuffled import KnownUses, Uses, planned_uses
+from simfl.privacy.terms import Terms, View
 
-View = Literal["local_transcript", "global_hidden"]
 Composition = tuple[tuple[Release, int], ...]
 
 #: How a statement begins that says why there is no epsilon.
@@ -62,41 +59,6 @@ AFFORDABLE = 8
 ENOUGH = 0.998
 #: Kinds of releases above which the Renyi accountant takes integer orders only.
 MANY_KINDS = 24
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What is promised, and to whom.
-
-    Attributes:
-        mechanism: as in the scenario.
-        delta: in (0, 1).
-        clipping_norm: C; NaN where nothing is clipped.
-        neighbors: what neighboring data sets are.
-        view: what the adversary sees.
-        accountant: which bound is taken.
-        amplification: whether sampling counts.
-        unit: what the promise protects, an example or all data of a client.
-        refusal: why nothing can be promised, None if something can.
-        by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
-        rounding: of what, where the noise is on a grid; None where it is on real numbers.
-        uncounted: what else may have been released of the same data before, in words; None where there is nothing.
-        disregards: noise that does not count, in words, because the adversary may know it; None where all counts.
-    """
-
-    mechanism: str
-    delta: float
-    clipping_norm: float = 1.0
-    neighbors: Neighbors = "add_or_remove"
-    view: View = "local_transcript"
-    accountant: Accountant = "tightest"
-    amplification: bool = True
-    unit: Literal["example", "client"] = "example"
-    refusal: str | None = None
-    by_server: bool = False
-    rounding: Rounding | None = None
-    uncounted: str | None = None
-    disregards: str | None = None
 
 
 class Ledger:

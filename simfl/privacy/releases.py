@@ -11,13 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfl.errors import RunError
 from simfl.privacy.shuffled import Passes, Uses
-
-if TYPE_CHECKING:
-    from simfl.privacy.ledger import Ledger
+from simfl.privacy.terms import Terms
 
 #: Levels that differ by no more, relatively, are one: the rounding of a scale that was multiplied and divided.
 ROUNDING = 1e-9
@@ -83,6 +84,25 @@ class Promise(Protocol):
         """The clipping norm, None for the scenario's."""
 
 
+class Nominal(Protocol):
+    """What a tally needs to know of a ledger: which releases are nominal; see `simfl.privacy.ledger.Ledger`."""
+
+    terms: Terms
+    sizes: NDArray[np.int64]
+    batch_size: int
+    sampling: str
+    levels: list[float]
+    pure: bool
+    tasks: int
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether what counts is how often an example is used, in passes over shuffled data."""
+
+    def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
+        """Return the kinds of releases: (client, batch size, rate, level, how often)."""
+
+
 class Tally(Releases):
     """The releases that a tape has seen.
 
@@ -96,7 +116,7 @@ class Tally(Releases):
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Nominal,
         scales: Sequence[float],
         clipping_norm: float,
         rounds: bool = False,

@@ -1,6 +1,8 @@
 """Rows written during a run, the run folder, and tables in and out of pandas."""
 
-from simfl.records.comparison import common_accuracy, compare, folders_of, summaries, time_to_accuracy
+from typing import TYPE_CHECKING, Any
+
+from simfl.records.comparison import common_accuracy, folders_of, summaries, time_to_accuracy
 from simfl.records.folder import Manifest, RunFolder
 from simfl.records.models import read_models, write_models
 from simfl.records.progress import Progress
@@ -19,6 +21,9 @@ from simfl.records.tables import (
     UPDATES,
 )
 from simfl.records.writer import TableWriter
+
+if TYPE_CHECKING:
+    from simfl.records.readable import compare
 
 __all__ = [
     "ACTIVITIES",
@@ -46,3 +51,12 @@ __all__ = [
     "time_to_accuracy",
     "write_models",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `compare` on first use: its table is one of pandas, which a run does not need."""
+    if name != "compare":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from simfl.records.readable import compare
+
+    return compare

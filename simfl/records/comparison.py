@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest, to_path
 from simfl.records.results import Run
-from simfl.records.sweeps import Group, Sweep, is_sweep, labels_of, open_groups, read_sweep
+from simfl.records.sweeps import Group, Sweep, labels_of
 from simfl.records.targets import ACCURACY, Target, as_target
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simfl.records.readable import Comparison
 
 CONFIDENCE = 0.95
 
@@ -108,37 +107,6 @@ def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Pat
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
     expected = "the folders of runs or of a sweep"
     return [one.folder if isinstance(one, Run | Sweep) else to_path(one, expected) for one in given]
-
-
-def compare(
-    runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
-    *,
-    target: float | str | None = None,
-    baseline: str | None = None,
-) -> Comparison:
-    """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
-
-    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
-    and `latex()` as LaTeX.
-
-    Args:
-        runs: a sweep, or runs, or their folders.
-        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: the label of a group, or of one setting; by default that of the study.
-
-    Returns:
-        The table of `compare_groups`.
-    """
-    folders = folders_of(runs)
-    if not folders:
-        raise ScenarioError("compare: expected at least one run, found none")
-    groups, usual = open_groups(folders)
-    if target is None and len(folders) == 1 and is_sweep(folders[0]):
-        target = read_sweep(folders[0]).study["compare"]["target"]
-    from simfl.records.readable import Comparison
-
-    return Comparison(compare_groups(groups, target, usual if baseline is None else baseline))
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:

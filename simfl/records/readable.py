@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import html
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from simfl.records.comparison import FINAL, explain, speed_up_of, target_in
+from simfl.errors import ScenarioError
+from simfl.records.comparison import FINAL, compare_groups, explain, folders_of, speed_up_of, target_in
 from simfl.records.display import (
     measure_label,
     show_bytes,
@@ -22,6 +24,8 @@ from simfl.records.display import (
     show_share,
     show_time,
 )
+from simfl.records.results import Run
+from simfl.records.sweeps import Sweep, is_sweep, open_groups, read_sweep
 
 _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
     "time_s": ("time", show_time),
@@ -117,3 +121,32 @@ def _reached(count: int) -> str:
 def _column(table: pd.DataFrame, name: str, show: Callable[[float, float], str]) -> list[str]:
     halves: Any = (table[f"{name}_high"] - table[f"{name}_low"]) / 2
     return list(map(show, table[name], halves))
+
+
+def compare(
+    runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path],
+    *,
+    target: float | str | None = None,
+    baseline: str | None = None,
+) -> Comparison:
+    """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
+
+    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
+    and `latex()` as LaTeX.
+
+    Args:
+        runs: a sweep, or runs, or their folders.
+        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; by default the
+            accuracy of the study, or the best that every run reached.
+        baseline: the label of a group, or of one setting; by default that of the study.
+
+    Returns:
+        The table of `compare_groups`.
+    """
+    folders = folders_of(runs)
+    if not folders:
+        raise ScenarioError("compare: expected at least one run, found none")
+    groups, usual = open_groups(folders)
+    if target is None and len(folders) == 1 and is_sweep(folders[0]):
+        target = read_sweep(folders[0]).study["compare"]["target"]
+    return Comparison(compare_groups(groups, target, usual if baseline is None else baseline))

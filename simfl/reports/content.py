@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from simfl.errors import SimflError
-from simfl.plots.curves import BOUND, X_AXES, describe_noise
+from simfl.plots.axes import BOUND, X_AXES
+from simfl.plots.curves import describe_noise
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
 from simfl.records.claims import Check

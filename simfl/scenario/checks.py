@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.catalogues import Model
 from simfl.scenario.control import OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
@@ -19,7 +20,6 @@ from simfl.scenario.units import format_time
 if TYPE_CHECKING:
     from simfl.scenario.availability import Absence
     from simfl.scenario.clients import Slowdown
-    from simfl.scenario.scenario import Scenario
 
 
 _NUMBERED = "clients are numbered from 0"
@@ -30,7 +30,7 @@ MOST_EVALUATIONS = 1_000_000
 MOST_EVALUATIONS_PER_UPDATE = 1_000
 
 
-def contradictions(scenario: Scenario) -> Iterator[Problem]:
+def contradictions(scenario: Sections) -> Iterator[Problem]:
     """Yield what does not fit together, each with its full key path."""
     yield from _clients(scenario)
     yield from _partition(scenario)
@@ -58,7 +58,7 @@ def contradictions(scenario: Scenario) -> Iterator[Problem]:
             break
 
 
-def warnings(scenario: Scenario) -> Iterator[str]:
+def warnings(scenario: Sections) -> Iterator[str]:
     """Yield warnings of what will run, but perhaps not as hoped; one line each."""
     yield from scenario.algorithm.warnings(scenario)
     privacy = scenario.privacy
@@ -104,7 +104,7 @@ def warnings(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def _evaluations(scenario: Scenario) -> Iterator[Problem]:
+def _evaluations(scenario: Sections) -> Iterator[Problem]:
     """There are not so many evaluations that nobody would wait for them."""
     every_s, end_s = scenario.evaluate.every.time, scenario.stop.time
     if every_s is None:
@@ -120,7 +120,7 @@ def _evaluations(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, found, advice, at)
 
 
-def _faults(scenario: Scenario) -> Iterator[Problem]:
+def _faults(scenario: Sections) -> Iterator[Problem]:
     """Partitions name clients that exist, and cut somebody off; a server that is away has to be there at all."""
     count, served = scenario.clients.count, scenario.algorithm.has_server
     if served is False and scenario.server.offline:
@@ -137,7 +137,7 @@ def _faults(scenario: Scenario) -> Iterator[Problem]:
             yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
 
 
-def _execution(scenario: Scenario) -> Iterator[Problem]:
+def _execution(scenario: Sections) -> Iterator[Problem]:
     """Every device has as many operations of a step."""
     width, devices = scenario.execution.width, scenario.execution.devices
     if width != "auto" and width % devices:
@@ -145,7 +145,7 @@ def _execution(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(f"a multiple of the {devices} devices", str(width), advice, ("execution", "width"))
 
 
-def _links(scenario: Scenario) -> Iterator[Problem]:
+def _links(scenario: Sections) -> Iterator[Problem]:
     """Rules name clients and regions that exist; everybody is in a region, if there are any."""
     for i, rule in enumerate(scenario.links.rules):
         for at, place in rule.places():
@@ -168,11 +168,11 @@ def _links(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, found, "see algorithm.aggregators", ("server", "aggregator_regions"))
 
 
-def _region_names(scenario: Scenario) -> tuple[str, ...]:
+def _region_names(scenario: Sections) -> tuple[str, ...]:
     return () if scenario.regions is None else scenario.regions.names
 
 
-def _place(scenario: Scenario, place: int | str, at: Path, only_regions: bool = False) -> Iterator[Problem]:
+def _place(scenario: Sections, place: int | str, at: Path, only_regions: bool = False) -> Iterator[Problem]:
     """A client, the server, or a region must be there."""
     regions, count = _region_names(scenario), scenario.clients.count
     if isinstance(place, int):
@@ -187,7 +187,7 @@ def _place(scenario: Scenario, place: int | str, at: Path, only_regions: bool = 
         yield Problem(what, show(place), suggestion(place, regions, "name it there" if regions else "add regions"), at)
 
 
-def _clients(scenario: Scenario) -> Iterator[Problem]:
+def _clients(scenario: Sections) -> Iterator[Problem]:
     """Rules name clients that exist, and lists have one value per client."""
     count = scenario.clients.count
     sections: dict[str, Iterable[Slowdown | Absence]] = {
@@ -216,7 +216,7 @@ def _clients(scenario: Scenario) -> Iterator[Problem]:
         yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
 
 
-def _privacy(scenario: Scenario) -> Iterator[Problem]:
+def _privacy(scenario: Sections) -> Iterator[Problem]:
     """Lists have one value for each client, a mechanism suits the sampling, and a budget alone needs a plan."""
     privacy = scenario.privacy
     if privacy is None:
@@ -253,7 +253,7 @@ def _privacy(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
 
 
-def _partition(scenario: Scenario) -> Iterator[Problem]:
+def _partition(scenario: Sections) -> Iterator[Problem]:
     """What is asked of labels and examples must exist, as far as it is known without loading them."""
     data, at = scenario.data, ("data", "partition")
     partition, sizes = data.partition, data.partition.sizes
@@ -286,7 +286,7 @@ def _partition(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, str(sum(sizes.values)), "lower them or draw more samples", (*at, "sizes", "values"))
 
 
-def _labels(scenario: Scenario) -> tuple[TargetKind, int | None]:
+def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
     """Return what is to be told from the data and the number of its classes, as far as known without loading it."""
     data = scenario.data
     if isinstance(data, RealData) and data.classes is not None:
@@ -294,12 +294,12 @@ def _labels(scenario: Scenario) -> tuple[TargetKind, int | None]:
     return data.task, data.num_classes
 
 
-def _fits(model: type[ModelConfig], scenario: Scenario) -> bool:
+def _fits(model: type[ModelConfig], scenario: Sections) -> bool:
     task, _ = _labels(scenario)
     return (task == "unknown" or task in model.tasks) and not (model.convolutional and scenario.data.images is False)
 
 
-def _model(scenario: Scenario) -> Iterator[Problem]:
+def _model(scenario: Sections) -> Iterator[Problem]:
     """The model must be made for what the data set is known to hold."""
     model, data = scenario.model, scenario.data
     task, num_classes = _labels(scenario)
@@ -330,7 +330,7 @@ def _model(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(expected, repr(data.normalize), "use unit_sphere", ("data", "normalize"))
 
 
-def _underlay(scenario: Scenario) -> Iterator[Problem]:
+def _underlay(scenario: Sections) -> Iterator[Problem]:
     """The graph is possible, everybody is attached to it, and messages share its edges fairly."""
     if scenario.underlay is None:
         return
@@ -341,11 +341,11 @@ def _underlay(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("fair over an underlay", "'fifo'", advice, ("links", "sharing"))
 
 
-def _has_accuracy(scenario: Scenario) -> bool:
+def _has_accuracy(scenario: Sections) -> bool:
     return "classes" in scenario.model.tasks or "binary" in scenario.model.tasks
 
 
-def _topology(scenario: Scenario) -> Iterator[Problem]:
+def _topology(scenario: Sections) -> Iterator[Problem]:
     """The graph must exist for this number of clients, and suit the averaging that is asked of it."""
     topology, count = scenario.topology, scenario.clients.count
     if count < 2:

@@ -15,7 +15,7 @@ from simfl.records.folder import replace_text
 from simfl.records.sweeps import Sweep
 from simfl.studies.evidence import SEEDS, Judged, NotMeasuredError, show
 from simfl.studies.papers import Number, Paper, Runs
-from simfl.studies.reproducing import Reproduction, argument_of, counted, judged
+from simfl.studies.reading import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from simfl import plugins
@@ -15,8 +13,9 @@ from simfl.records.sweeps import Sweep
 from simfl.scenario import load
 from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.studies import Report, sweep
-from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
-from simfl.studies.papers import Experiment, Number, Paper, Runs
+from simfl.studies.pages import write
+from simfl.studies.papers import Experiment, Paper, Runs
+from simfl.studies.reading import Reproduction, argument_of
 
 PAPERS: Mapping[str, str] = Catalogue(
     lambda: {name: plugins.plugins()[plugin].summary for name, plugin in plugins.names("studies").items()}
@@ -25,29 +24,6 @@ PAPERS: Mapping[str, str] = Catalogue(
 
 FOLDER = "reproduction"
 """Below that of all results."""
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A study that was run and read.
-
-    Args:
-        paper: whose.
-        quick: in which form.
-        swept: its runs.
-        numbers: beside the paper's.
-        claims: with their verdicts.
-        figures: with what they show.
-        page: the file that says all that.
-    """
-
-    paper: Paper
-    quick: bool
-    swept: Sweep
-    numbers: tuple[Number, ...]
-    claims: tuple[Judged, ...]
-    figures: tuple[tuple[Path, str], ...]
-    page: Path
 
 
 def find_paper(name: str) -> Paper:
@@ -66,11 +42,6 @@ def find_paper(name: str) -> Paper:
     paper = plugins.load("studies", own)
     assert isinstance(paper, Paper)
     return paper
-
-
-def argument_of(name: str) -> str:
-    """Return how a paper is named on the command line."""
-    return name.replace("_", "-")
 
 
 def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> Path:
@@ -154,8 +125,6 @@ def reproduce(
     Raises:
         ScenarioError, DataError: bad input or missing data, before anything runs.
     """
-    from simfl.studies.pages import write
-
     own = find_paper(paper) if isinstance(paper, str) else paper
     plan, keys = plan_of(own, quick, scenarios_folder(scenarios, own))
     root = Path(out) / FOLDER
@@ -172,27 +141,3 @@ def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
         if len(found) == len(own):  # half of the seeds would be another number than the one that is asked for
             groups[experiment] = found
     return Runs(groups)
-
-
-def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
-    """Return the claims with their verdicts, those last that cannot be tested here."""
-    found = []
-    for claim in paper.claims:
-        readings: tuple[Reading, ...] = ()
-        try:
-            readings = tuple(claim.check(runs))
-            verdict, why = verdict_of(readings, claim.short), ""
-        except NotMeasuredError as error:
-            verdict, why = Verdict.NONE, "not part of the quick form" if quick else str(error)
-        of_claim = claim.headline, claim.figure, claim.instead
-        found.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
-    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
-
-
-def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:
-    """Return the numbers of every table whose runs are there."""
-    found: list[Number] = []
-    for table in paper.numbers:
-        with contextlib.suppress(NotMeasuredError):
-            found += table(runs)
-    return tuple(found)

@@ -165,10 +165,17 @@ def star_of_switches(switches: int) -> nx.Graph[str]:
     return _with_leaves(nx.Graph(("core", f"switch{i}") for i in range(switches)), "switch")
 
 
-def two_level_tree(branches: int, racks: int) -> nx.Graph[str]:
-    """Return a core, `branches` switches below it, and `racks` below each of those."""
+def two_level_tree(branches: int, racks: int, trunk: float | None = None) -> nx.Graph[str]:
+    """Return a core, `branches` switches below it, and `racks` below each of those.
+
+    Args:
+        branches, racks: how many.
+        trunk: the bandwidth of the core's edges, in bytes per second; None: that of all edges.
+    """
     graph = nx.Graph(("core", f"branch{i}") for i in range(branches))
     graph.add_edges_from((f"branch{i}", f"rack{i * racks + j}") for i in range(branches) for j in range(racks))
+    if trunk is not None:
+        nx.set_edge_attributes(graph, dict.fromkeys(graph.edges("core"), trunk), "bandwidth")
     return _with_leaves(graph, "rack")
 
 
@@ -182,6 +189,17 @@ def fat_tree(ports: int) -> nx.Graph[str]:
         graph.add_edges_from((f"aggregation{switch}", f"edge{pod * half + i}") for i in range(half))
         graph.add_edges_from((f"core{at * half + i}", f"aggregation{switch}") for i in range(half))
     return _with_leaves(graph, "edge")
+
+
+def by_name(graph: nx.Graph[int]) -> nx.Graph[Any]:
+    """Return a graph whose nodes are named by their numbers."""
+    named: nx.Graph[Any] = nx.relabel_nodes(graph, str)
+    return named
+
+
+def single_edges(graph: nx.Graph[Any]) -> nx.Graph[Any]:
+    """Return a graph with one edge of those between the same two nodes, directed if it was."""
+    return nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
 
 
 def leaves(graph: nx.Graph[Any]) -> list[Any]:

@@ -12,9 +12,10 @@ from simfl.errors import ScenarioError
 from simfl.papers.adp2sgd.theory import theorem2
 from simfl.papers.proactive_dp.theorems import claimed_epsilon
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
+from simfl.privacy.terms import Terms
 from simfl.records import Manifest, Run, RunFolder
 from simfl.scenario import loads
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from simfl.errors import RunError
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.terms import Terms
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from tests.algorithms.custom import Alone

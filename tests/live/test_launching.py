@@ -56,7 +56,7 @@ def test_the_launch_says_which_rank_was_killed(tmp_path, monkeypatch):
 
 RANK = """\
 import os, pathlib, sys
-from simfl.live.launching import end_with_parent
+from simfl.live.signs import end_with_parent
 print(os.environ["TMPDIR"], flush=True)
 os.write({ready}, b"x")
 end_with_parent(pathlib.Path(sys.argv[-1]))

@@ -8,7 +8,8 @@ import pytest
 from simfl.papers.network_privacy import study as network_privacy
 from simfl.studies.evidence import Verdict
 from simfl.studies.pages import cell, draw, numbers_of
-from simfl.studies.reproducing import PAPERS, counted, find_paper, judged, plan_of, scenarios_folder
+from simfl.studies.reading import counted, judged
+from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
 from tests.papers.made_up import made_up
 
 papers = pytest.mark.parametrize("name", PAPERS)

@@ -19,8 +19,9 @@ from simfl.privacy.in_time import (
     sensitivity,
     strategy_coefficients,
 )
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.privacy.terms import Terms
 
 TERMS = Terms("gaussian", 1e-5, neighbors="replace_one", amplification=False)
 #: Falling strategies, and others.

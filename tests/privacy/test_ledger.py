@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
+from simfl.privacy.terms import Terms
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 

@@ -22,7 +22,8 @@ from simfl.papers.async_fl.round_sizes import RoundSizes
 from simfl.papers.async_fl.sizes import PolynomialSizes
 from simfl.papers.mapa.mapa import StageRule
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
+from simfl.privacy.terms import Terms
 from simfl.streams import Streams
 from simfl.tape import Tape
 from simfl.world.availability import Outage, RandomOutages

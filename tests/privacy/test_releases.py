@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases, Tally
+from simfl.privacy.terms import Terms
 
 BATCH, SCALE = 10, 2.0
 SIZES = np.array([100, 60])

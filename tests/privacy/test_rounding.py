@@ -16,10 +16,11 @@ from scipy import special, stats
 from simfl.build.assembly import assemble
 from simfl.errors import ConditionError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, delta_of, epsilon_of, integer_renyi, renyi_to_epsilon
-from simfl.privacy.ledger import Ledger, Terms
+from simfl.privacy.ledger import Ledger
 from simfl.privacy.noise import discrete_gaussian
 from simfl.privacy.releases import Releases
 from simfl.privacy.rounding import DRIFT, FINENESS, LOOKUPS, TAIL, Grid, Rounding, cumulative, step_of
+from simfl.privacy.terms import Terms
 from simfl.scenario import loads
 from simfl.tape.problem import widest_batch
 from tests.helpers import Lab, make_problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,7 @@ from simfl.papers.async_fl.sample_sizes import (
     Weights,
     WithinOwnDelay,
 )
-from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.fields import (
     Count,
     Flag,
@@ -25,9 +25,6 @@ from simfl.scenario.fields import (
 )
 from simfl.scenario.problems import InvalidValueError, Problem, one_each
 from simfl.scenario.schedules import StepSize
-
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
 
 
 class AsyncFl(AlgorithmConfig):
@@ -126,7 +123,7 @@ class AsyncFl(AlgorithmConfig):
         """The aggregators."""
         return sum(self.aggregators)
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Rounds whose sizes change need noise that is given, on gradients that are clipped one by one."""
         privacy, count = scenario.privacy, scenario.clients.count
         if isinstance(self.weights, tuple):

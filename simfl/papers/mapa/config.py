@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.served import ServedSgd
 from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive, Settled, variant
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import StepSize
-
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
 
 _PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
 
@@ -76,7 +74,7 @@ class Mapa(ServedSgd):
         default=None, description="largest number of stages, the last of which has no end"
     )
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """The stages follow from noise by norm."""
         yield from super().contradictions(scenario)
         if self.step_size is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.fields import (
     Count,
     Positive,
@@ -39,9 +39,6 @@ AutoOrPositive = Annotated[
         }
     ),
 ]
-
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
 
 
 class PassedModels(AlgorithmConfig):
@@ -76,7 +73,7 @@ class PassedModels(AlgorithmConfig):
         default="random", description="who of those that wait for a task's model is next"
     )
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """What shares an example with other models needs noise that counts its uses."""
         privacy = scenario.privacy
         what = "tasks on the same data" if scenario.model.kind == "one_vs_all" else ""

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.build.kinds.base import Kind
-from simfl.build.privacy import Protection
+from simfl.build.protection import Protection
 from simfl.build.setup import Setup
 from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
-from simfl.privacy.ledger import Terms
 from simfl.privacy.mechanisms import UnclippedGaussian
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
+from simfl.privacy.terms import Terms
 from simfl.scenario import Scenario
 from simfl.scenario.privacy import OnePassGaussian, UnclippedOnePass
 from simfl.scenario.schedules import Capped, Schedule
@@ -38,7 +38,7 @@ class PassedKind(Kind[PassedModels]):
 
     kinds = ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd")
 
-    def protection(self, setup: Setup) -> Protection:
+    def protection(self, setup: Setup) -> Protection | None:
         """Return noise for the number of times that an example is used, where the mechanism counts them."""
         privacy = self.scenario.privacy
         if privacy is None or not privacy.counts_uses:

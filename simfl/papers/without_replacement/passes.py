@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from simfl.privacy.accounting import Release
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import OUTSIDE, Composition, Ledger, Terms, View
+from simfl.privacy.ledger import OUTSIDE, Composition, Ledger
 from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
 from simfl.privacy.shuffled import KnownUses, planned_uses
+from simfl.privacy.terms import Terms, View
 
 
 class PassTally(Tally):

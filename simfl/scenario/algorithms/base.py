@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,38 @@ from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
 if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
+    from simfl.scenario.availability import Absence
+    from simfl.scenario.clients import Population, Slowdown
+    from simfl.scenario.control import Evaluate, Execution, Stop
+    from simfl.scenario.data import DataConfig
+    from simfl.scenario.links import Links, Server
+    from simfl.scenario.models import ModelConfig
+    from simfl.scenario.network import TopologyConfig
+    from simfl.scenario.privacy import MechanismConfig
+    from simfl.scenario.regions import Regions
+    from simfl.scenario.underlay import Underlay
+
+
+class Sections(Protocol):
+    """The sections of a scenario, as far as checks between them read them; see `simfl.scenario.Scenario`."""
+
+    # A scenario has an algorithm, and an algorithm is asked about a scenario: both are known in this file.
+
+    data: DataConfig
+    model: ModelConfig
+    clients: Population
+    slowdowns: tuple[Slowdown, ...]
+    topology: TopologyConfig
+    regions: Regions | None
+    links: Links
+    underlay: Underlay | None
+    server: Server
+    availability: tuple[Absence, ...]
+    algorithm: AlgorithmConfig
+    privacy: MechanismConfig | None
+    stop: Stop
+    evaluate: Evaluate
+    execution: Execution
 
 
 class AlgorithmConfig(Config):
@@ -66,11 +97,11 @@ class AlgorithmConfig(Config):
             if name != "kind" and name not in AlgorithmConfig.model_fields and SETTLED not in field.metadata
         }
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield what does not fit the other sections of a scenario, each with its full key path."""
         return iter(())
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
+    def warnings(self, scenario: Sections) -> Iterator[str]:
         """Yield what will run beside the other sections of a scenario, but perhaps not as hoped."""
         return iter(())
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.algorithms.staleness import BoundedConfig
 from simfl.scenario.fields import (
     Index,
@@ -16,10 +16,6 @@ from simfl.scenario.fields import (
     variant,
 )
 from simfl.scenario.problems import Problem
-
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
-
 
 GOSSIPED = ("crash", "average", "travels")
 
@@ -50,7 +46,7 @@ class AdPsgd(BoundedConfig):
         "senders where the topology is bipartite",
     )
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Senders need others to send to."""
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
 from simfl.scenario.fields import (
     Count,
@@ -20,9 +21,6 @@ from simfl.scenario.fields import (
 )
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, usual_step
 from simfl.scenario.problems import InvalidValueError, Problem
-
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
 
 
 class LocalRoundsConfig(ServerAlgorithmConfig):
@@ -65,7 +63,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
             )
         return self
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """A round's change is clipped as a whole, and nobody waits for more clients than there are."""
         privacy, count = scenario.privacy, scenario.clients.count
         if privacy is not None and privacy.mechanism != "gaussian_update":
@@ -163,7 +161,7 @@ class FedBuff(LocalRoundsConfig):
         "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
     )
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Clients that wait can fill the buffer."""
         yield from super().contradictions(scenario)
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.algorithms.base import AlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.algorithms.staleness import ServerAlgorithmConfig
 from simfl.scenario.fields import (
     Index,
@@ -20,9 +20,6 @@ from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd, usual_
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
 
-if TYPE_CHECKING:
-    from simfl.scenario.scenario import Scenario
-
 
 class WithPaperSteps(AlgorithmConfig):
     """Base of the algorithms whose step sizes Table 2 of the AUDP and MAPA paper states."""
@@ -34,7 +31,7 @@ class WithPaperSteps(AlgorithmConfig):
         description="step size on the mean gradient of a mini-batch: a number or a schedule; null: Table 2's",
     )
 
-    def warnings(self, scenario: Scenario) -> Iterator[str]:
+    def warnings(self, scenario: Sections) -> Iterator[str]:
         """Step sizes of a theorem about plain SGD."""
         yield from super().warnings(scenario)
         if self.step_size is None and (
@@ -66,7 +63,7 @@ class CentralizedSgd(WithinRadius):
 
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """One machine is one client."""
         if (count := scenario.clients.count) != 1:
             yield Problem("1, the machine that has all the data", str(count), "set it to 1", ("clients", "count"))
@@ -84,7 +81,7 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
         default=None, description="tau of the paper's step sizes; null: clients.count, as in the paper"
     )
 
-    def contradictions(self, scenario: Scenario) -> Iterator[Problem]:
+    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Clients that take turns have the staleness that follows from that."""
         if self.delays == "cyclic" and self.staleness_bound is not None:
             advice = "remove it, or use delays: world"

@@ -8,7 +8,7 @@ from simfl.papers.adp2sgd import study as adp2sgd
 from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
 from simfl.studies.evidence import Judged, Verdict, verdict_of
 from simfl.studies.papers import Runs
-from simfl.studies.reproducing import counted
+from simfl.studies.reading import counted
 from tests.papers.made_up import made_up
 
 NAN = math.nan

@@ -33,7 +33,8 @@ from simfl.papers.async_fl.study import (
 )  # fmt: skip
 from simfl.studies.evidence import Verdict, under, verdict_of
 from simfl.studies.pages import numbers_of
-from simfl.studies.reproducing import counted, find_paper
+from simfl.studies.reading import counted
+from simfl.studies.reproducing import find_paper
 from tests.papers.made_up import made_up
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, PassTally
 from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
-from simfl.privacy.ledger import Terms
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
+from simfl.privacy.terms import Terms
 
 DELTA = 60000.0**-2
 LEVEL = analytic_std(1.0, DELTA, 2.0)

@@ -1,0 +1,25 @@
+"""How the process that launches ranks and the ranks tell each other of a run's begin and end: by files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+#: Files beside that of the jobs: a run has begun, it is to end, all have ended; a FIFO that `launch` holds open.
+BEGUN, STOP, DONE, ALIVE = ".begun", ".stop", ".done", ".alive"
+
+
+def end_with_parent(path: Path) -> None:
+    """Wait until the process that called `launch` is gone, then delete its temporary folder and end this process.
+
+    Args:
+        path: the file of the jobs; the FIFO beside it has no writer once that process is gone.
+    """
+    with contextlib.suppress(OSError):
+        alive = os.open(path.with_suffix(ALIVE), os.O_RDONLY | os.O_NONBLOCK)  # or it would wait for a writer
+        os.set_blocking(alive, True)
+        os.read(alive, 1)
+    shutil.rmtree(path.parent, ignore_errors=True)
+    os._exit(1)

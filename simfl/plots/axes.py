@@ -1,0 +1,108 @@
+"""Axes of figures of runs: which columns they show, their units, labels, limits and ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from simfl.errors import DataError, ScenarioError, nearest
+from simfl.plots.style import ROUNDS, percent
+from simfl.records import Run
+from simfl.records.claims import RELATIONS
+from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, scale_time
+from simfl.scenario.control import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+X_AXES = {
+    "time": ("time_s", "virtual time"),
+    "updates": ("updates", "updates"),
+    "epochs": ("epochs", "epochs"),
+    "rounds": ("rounds", "rounds"),
+    "bytes": ("bytes_sent", "data sent by all clients"),
+    "epsilon": ("epsilon", "largest ε over clients"),
+}
+"""Word -> (column of metrics, label)."""
+
+BOUND = "largest ε over clients, before the end an upper bound"
+"""Label of an axis of epsilons: they are bounds in the course of a run, and final in its last row."""
+
+
+def check_y(y: str, runs: Iterable[Run]) -> None:
+    """Reject a column of metrics that a run does not have, and name the columns that all of the runs have."""
+    opened = list(runs)
+    shared = (
+        [name for name in opened[0].metrics.columns if all(name in run.metrics for run in opened)] if opened else []
+    )
+    if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
+        raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
+    for run in opened:
+        if y not in run.metrics.columns:
+            how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
+            how = how if y in Y_AXES else "its model has no such metric"
+            raise DataError(
+                f"{run.folder}: this run measured no {measure_label(y)}; {how}, or choose one of {', '.join(shared)}"
+            )
+
+
+def describe_epsilon(runs: Sequence[Run]) -> str:
+    """An epsilon says nothing without its delta and what neighbors are."""
+    terms = {
+        f"δ = {delta:g}, {RELATIONS.get(str(privacy.get('neighbors')), RELATIONS['replace_one'])}"
+        for run in runs
+        if (privacy := run.privacy) is not None and not math.isnan(delta := run.epsilon_and_delta()[1])
+    }
+    # Three short lines: they stand beside small figures, too.
+    return BOUND.replace(", ", ",\n", 1) + (f"\n({terms.pop()})" if len(terms) == 1 else "")
+
+
+def scale_of(column: str, largest: float) -> Scale:
+    """Choose the unit in which a column of tables reads best."""
+    if column in {"time_s", "wall_s"}:
+        return scale_time(largest)
+    return scale_bytes(largest) if column == "bytes_sent" else Scale(1.0, "")
+
+
+def axis_label(column: str, label: str, scale: Scale, runs: Sequence[Run]) -> str:
+    """Return the label of an axis of a column of metrics of runs."""
+    if column == "epsilon":
+        return describe_epsilon(runs)
+    if column == "rounds" and any(run.algorithm not in ROUNDS for run in runs):
+        return f"{label} (without rounds: updates per client)"
+    return with_unit(label, scale)
+
+
+def with_unit(label: str, scale: Scale) -> str:
+    """Return the label of an axis."""
+    return f"{label} ({scale.unit})" if scale.unit else label
+
+
+def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
+    """Where an axis of accuracies begins: at 0, or higher if all but a short first rise takes place above."""
+    usual = min((float(curve.quantile(0.05)) for curve in curves if len(curve)), default=0.0)
+    return math.floor((usual - 0.1) * 10) / 10 if usual >= 0.5 else 0.0
+
+
+def arrange(ax: Axes, y: str, curves: Sequence[pd.Series[float]]) -> None:
+    """Set limits, ticks and the legend."""
+    from matplotlib.ticker import EngFormatter
+
+    ax.margins(x=0.01)
+    ax.set_xlim(left=0)
+    if y == "test_accuracy":
+        ax.set_ylim(_floor_of_accuracy(curves), 1.005)
+        ax.yaxis.set_major_formatter(percent(decimals=0))
+    for axis, is_count in (
+        (ax.xaxis, ax.get_xlabel().split(" (")[0] in {"updates", "rounds"}),
+        (ax.yaxis, y in {"updates", "messages"}),
+    ):
+        if is_count:
+            axis.set_major_formatter(EngFormatter(sep=""))
+    if all(curve.empty for curve in curves):
+        what = "ε" if y == "epsilon" else measure_label(y)
+        ax.text(0.5, 0.5, f"no {what} in these runs", transform=ax.transAxes, ha="center", color="#666666")
+        ax.set(xticks=[], yticks=[])
+    ax.legend(loc="lower right" if y == "test_accuracy" else "best")

@@ -1,0 +1,46 @@
+"""What a ledger promises, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simfl.privacy.accounting import Accountant, Neighbors
+from simfl.privacy.rounding import Rounding
+
+View = Literal["local_transcript", "global_hidden"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is promised, and to whom.
+
+    Attributes:
+        mechanism: as in the scenario.
+        delta: in (0, 1).
+        clipping_norm: C; NaN where nothing is clipped.
+        neighbors: what neighboring data sets are.
+        view: what the adversary sees.
+        accountant: which bound is taken.
+        amplification: whether sampling counts.
+        unit: what the promise protects, an example or all data of a client.
+        refusal: why nothing can be promised, None if something can.
+        by_server: whether the server adds the noise, to sums of what clients send it: then it sees what they send.
+        rounding: of what, where the noise is on a grid; None where it is on real numbers.
+        uncounted: what else may have been released of the same data before, in words; None where there is nothing.
+        disregards: noise that does not count, in words, because the adversary may know it; None where all counts.
+    """
+
+    mechanism: str
+    delta: float
+    clipping_norm: float = 1.0
+    neighbors: Neighbors = "add_or_remove"
+    view: View = "local_transcript"
+    accountant: Accountant = "tightest"
+    amplification: bool = True
+    unit: Literal["example", "client"] = "example"
+    refusal: str | None = None
+    by_server: bool = False
+    rounding: Rounding | None = None
+    uncounted: str | None = None
+    disregards: str | None = None

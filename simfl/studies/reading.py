@@ -1,0 +1,63 @@
+"""What a study found: its claims with verdicts, and its numbers, read from its runs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfl.records.sweeps import Sweep
+from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, verdict_of
+from simfl.studies.papers import Number, Paper, Runs
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A study that was run and read.
+
+    Args:
+        paper: whose.
+        quick: in which form.
+        swept: its runs.
+        numbers: beside the paper's.
+        claims: with their verdicts.
+        figures: with what they show.
+        page: the file that says all that.
+    """
+
+    paper: Paper
+    quick: bool
+    swept: Sweep
+    numbers: tuple[Number, ...]
+    claims: tuple[Judged, ...]
+    figures: tuple[tuple[Path, str], ...]
+    page: Path
+
+
+def argument_of(name: str) -> str:
+    """Return how a paper is named on the command line."""
+    return name.replace("_", "-")
+
+
+def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
+    """Return the claims with their verdicts, those last that cannot be tested here."""
+    found = []
+    for claim in paper.claims:
+        readings: tuple[Reading, ...] = ()
+        try:
+            readings = tuple(claim.check(runs))
+            verdict, why = verdict_of(readings, claim.short), ""
+        except NotMeasuredError as error:
+            verdict, why = Verdict.NONE, "not part of the quick form" if quick else str(error)
+        of_claim = claim.headline, claim.figure, claim.instead
+        found.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
+    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
+
+
+def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:
+    """Return the numbers of every table whose runs are there."""
+    found: list[Number] = []
+    for table in paper.numbers:
+        with contextlib.suppress(NotMeasuredError):
+            found += table(runs)
+    return tuple(found)
