@@ -173,7 +173,7 @@ MECHANISM = Recipe(
     changes=(
         (
             "simfl/privacy/mechanisms.py",
-            "#: The mechanisms by kind.\n",
+            "_CORE: tuple[type[AbstractMechanism], ...] = (\n",
             '''@dataclass(frozen=True)
 class SpareGaussian(_GaussianNoise):
     """Gaussian noise, a tenth more than what is accounted for."""
@@ -187,10 +187,10 @@ class SpareGaussian(_GaussianNoise):
         return 1.1 * super().scale(size)
 
 
-#: The mechanisms by kind.
+_CORE: tuple[type[AbstractMechanism], ...] = (
 ''',
         ),
-        ("simfl/privacy/mechanisms.py", "        GridGaussian,\n", "        GridGaussian,\n        SpareGaussian,\n"),
+        ("simfl/privacy/mechanisms.py", "    GridGaussian,\n", "    GridGaussian,\n    SpareGaussian,\n"),
         (
             "simfl/scenario/privacy.py",
             "class GaussianUpdate(_MultipliedGaussian):",
@@ -263,8 +263,8 @@ class Softmax(ModelConfig):''',
         ),
         (
             "simfl/scenario/models.py",
-            "    Linear\n    | Quadratic\n",
-            "    Bottleneck\n    | Linear\n    | Quadratic\n",
+            "CORE = Linear",
+            "CORE = Bottleneck | Linear",
         ),
     ),
 )
@@ -295,7 +295,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
     },
     changes=(
         ("simfl/data/__init__.py", "from simfl.data import cifar,", "from simfl.data import clouds, cifar,"),
-        ("simfl/data/__init__.py", "        digits.LOADER,\n", "        clouds.LOADER,\n        digits.LOADER,\n"),
+        ("simfl/data/__init__.py", "_CORE = (digits,", "_CORE = (clouds, digits,"),
         (
             "simfl/scenario/data.py",
             "class QuadraticData(SyntheticData):",
@@ -312,7 +312,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
 
 class QuadraticData(SyntheticData):''',
         ),
-        ("simfl/scenario/data.py", "    Digits\n    | Mnist\n", "    Clouds\n    | Digits\n    | Mnist\n"),
+        ("simfl/scenario/data.py", "CORE = Digits", "CORE = Clouds | Digits"),
     ),
 )
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
@@ -50,6 +50,8 @@ def name_from(stem: str) -> str:
 
 class Scenario(Config):
     """One run: who the clients are, how the network behaves, what they run, and how much noise they add."""
+
+    model_config = ConfigDict(defer_build=False)  # a later build would replace the signature that is set below
 
     name: Annotated[str, BeforeValidator(checked_name)] = Field(
         default="scenario",

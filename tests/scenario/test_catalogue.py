@@ -33,6 +33,6 @@ def test_models_and_their_options() -> None:
 
 
 def test_topologies_and_mixing() -> None:
-    assert set(kinds("topology")) == set(TOPOLOGIES | CHANGING)
+    assert set(kinds("topology")) == {*TOPOLOGIES, *CHANGING}
     choices = TopologyConfig.model_json_schema()["properties"]["mixing"]["enum"]
     assert set(choices) == set(MIXING_RULES)

@@ -127,7 +127,7 @@ def test_bad_input_is_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
-            "reproduce: expected one of adp2sgd, without-replacement, proactive-dp, mapa, async-fl, network-privacy, "
+            "reproduce: expected one of adp2sgd, async-fl, mapa, network-privacy, proactive-dp, without-replacement, "
             "found 'nope'",
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
