@@ -34,7 +34,7 @@ from simfl.tape.draws import batch_positions
 from simfl.tape.executor import Evaluation, choose_device
 from simfl.tape.packing import Bank, pack
 from simfl.tape.problem import Batches, ClientData, Clipping, Keys, LocalRounds, Measured, Noise
-from simfl.world import Availability, Clock, Compute, Network, World
+from simfl.world import Availability, Clock, Compute, Network, World, engine
 from simfl.world.compute import Constant
 from simfl.world.links import LinkModel
 from simfl.world.topology import build_topology
@@ -470,18 +470,19 @@ def run_until(setup, event, out, *, since=None, folder=None):
     """
     simulation = Simulation(setup, choose_device("cpu"), every_s=1e6, since=since)
     clock, happened = simulation.world.clock, 0
-    step = clock.step
+    take = engine.heappop
 
-    def watched():
+    def watched(queue):
         nonlocal happened
         happened += 1
         clock.interrupted = happened >= event
-        step()
+        return take(queue)
 
-    clock.step = watched
+    engine.heappop = watched
     try:
         found = simulation.run(RunFolder(folder) if folder else RunFolder.create(out, setup.scenario.name))
     finally:
+        engine.heappop = take
         simulation.release()
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()), "nobody waits any more"
     return found, clock.events

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.main import get_command
 
 import simfl
 from simfl.algorithms import ALGORITHMS
-from simfl.cli.app import app
+from simfl.cli.app import command as command_line
 from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
 from simfl.scenario import Scenario
@@ -57,7 +56,7 @@ def test_every_algorithm_is_in_the_catalogue():
 
 def command_of(words):
     """Return the command that words of a command line name, and the words after it."""
-    command, rest = get_command(app), list(words)
+    command, rest = command_line(), list(words)
     while rest and hasattr(command, "list_commands") and rest[0] in command.list_commands(None):
         command = command.resolve_command(None, [rest.pop(0)])[1]
     return command, rest

@@ -570,7 +570,8 @@ class Network:
         paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
         for (source, target), seconds in zip(pairs, paced, strict=True):
             loss = values.mean_loss(source, target, now)
-            resends_s = loss / (1.0 - loss) * (seconds + self.links.resend_timeout_s) if loss else 0.0
+            resends = loss / (1.0 - loss) if loss < 1.0 else math.inf
+            resends_s = resends * (seconds + self.links.resend_timeout_s) if loss else 0.0
             found.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
         return found
 

@@ -118,8 +118,6 @@ CASES = {
     ("Libsvm", "test_path"): ({"data": {"set": "libsvm", "path": "{first}", "test_path": "{}"}}, libsvm),
     ("Npz", "path"): ({"data": {"set": "npz", "path": "{}"}}, npz),
     ("Npz", "test_path"): ({"data": {"set": "npz", "path": "{first}", "test_path": "{}"}}, npz),
-    ("Csv", "path"): ({"data": {"set": "csv", "path": "{}"}}, table),
-    ("Csv", "test_path"): ({"data": {"set": "csv", "path": "{first}", "test_path": "{}"}}, table),
     ("Table", "path"): ({"data": {"set": "table", "path": "{}", "target": "label"}}, table),
     ("Table", "test_path"): (
         {"data": {"set": "table", "path": "{first}", "test_path": "{}", "target": "label"}},
