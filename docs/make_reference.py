@@ -1,8 +1,8 @@
-"""Write docs/scenario.md, the reference of all fields of a scenario, from the schema itself.
+"""Write the reference of all fields of a scenario, docs/scenario*.md, from the schema.
 
     python docs/make_reference.py
 
-A test compares what it writes with the file, so that the reference is never behind the schema.
+A test compares the pages with what this script writes, so they always describe the current schema.
 """
 
 from __future__ import annotations
@@ -18,29 +18,79 @@ from pydantic.fields import FieldInfo
 from simfl.scenario import Scenario
 from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Short, Within, members_of
 
-TARGET = Path(__file__).with_name("scenario.md")
+FOLDER = Path(__file__).parent
 
-INTRODUCTION = """\
+GENERATED = "<!-- Written by docs/make_reference.py from the schema; edit simfl/scenario/ and run it again. -->"
+
+INTRODUCTION = f"""\
 # The fields of a scenario
 
-<!-- Written by docs/make_reference.py from the schema; edit simfl/scenario/ and run it again. -->
+{GENERATED}
 
-A scenario is one YAML document. `algorithm` is required, everything else has a default; what is unknown, impossible or
-contradictory is one clear line before anything runs. `simfl new` writes a commented scenario to start from,
-`simfl validate FILE` checks one, `--set key.path=value` changes a field from the command line.
+This page lists the fields of the run itself and says where all others are described. A scenario is one YAML document.
+Only `algorithm` is required; every other field has a default. An unknown field or an impossible value is reported in one
+line before anything runs.
 
-- **Times** are written with ns, us, ms, s, min, h or d: `10 ms`. A plain number counts seconds.
-- **Bandwidths** are written with bit/s or B/s and a prefix: `100 Mbit/s`, `1 GB/s`. A plain number is refused.
-- **A bare word** stands for the mapping that it begins: `topology: ring` is `topology: {kind: ring}`.
+```sh
+simfl new my.yaml                            # write a commented scenario to start from
+simfl schema > simfl.schema.json             # a JSON Schema: editors complete and check YAML with it
+simfl validate my.yaml                       # check a scenario and the data files that it needs
+simfl run my.yaml --set clients.count=32     # change a field from the command line
+```
+
+- **Times** have a unit: ns, us, ms, s, min, h or d, as in `10 ms`. A plain number is in seconds.
+- **Bandwidths** have a unit: bit/s or B/s with a prefix, as in `100 Mbit/s` or `1 GB/s`. A plain number is refused.
+- **A single word** stands for the mapping that starts with it: `topology: ring` is `topology: {{kind: ring}}`.
 - **Clients** are numbered from 0.
-- An **epoch** is one pass over all clients' training examples together; an **update** is one client's mini-batch.
-- A file is looked for from the current folder; bare names of data files below the folder that `SIMFL_DATA` names.
+- An **epoch** is one pass over the training examples of all clients. An **update** is one mini-batch of one client.
+- **Files** are looked up in the current folder. A bare name of a data file is looked up in the folder `SIMFL_DATA`.
 """
 
+#: Page -> its title, what it opens with, and its sections. Sections that no page names are on the first page.
+PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "scenario-data": (
+        "Data and models",
+        "The data set, how it is divided over the clients, and the model that they train.",
+        ("data", "model", "init"),
+    ),
+    "scenario-clients": (
+        "Clients and the server",
+        "How fast clients compute, when they are slow (stragglers), and when they leave, crash or come back (churn).",
+        ("clients", "slowdowns", "server", "availability"),
+    ),
+    "scenario-network": (
+        "The network",
+        "Who is connected to whom, and the latency, bandwidth, loss and partitions of each link.",
+        ("topology", "regions", "links", "underlay"),
+    ),
+    "scenario-algorithm": ("The algorithm", "Every algorithm with its options.", ("algorithm",)),
+    "scenario-privacy": ("Privacy", "Clipping, noise, and what the reported epsilon refers to.", ("privacy",)),
+}
+FIRST = "scenario"
 
-def reference() -> str:
-    """Return the whole page."""
-    return "\n".join([INTRODUCTION, *Writer().scenario()]) + "\n"
+
+def pages() -> dict[str, str]:
+    """Return the text of all pages by name."""
+    written = Writer().scenario()
+    table = [f"| `{'`, `'.join(keys)}` | [{title}]({name}.md) |" for name, (title, _, keys) in PAGES.items()]
+    overview = ["## All sections", "", "| section | page |", "| --- | --- |", *table, ""]
+    texts = {FIRST: [INTRODUCTION, *overview, *written[FIRST]]}
+    for name, (title, opening, _) in PAGES.items():
+        texts[name] = [
+            f"# Scenario: {title.lower()}",
+            "",
+            GENERATED,
+            "",
+            f"{opening} All sections are listed in [the fields of a scenario]({FIRST}.md).",
+            *written[name],
+        ]
+    return {name: "\n".join(lines) + "\n" for name, lines in texts.items()}
+
+
+def page_of(path: str) -> str:
+    """Return the page that describes a field, by its path."""
+    section = path.partition(".")[0]
+    return next((name for name, (_, _, keys) in PAGES.items() if section in keys), FIRST)
 
 
 class Writer:
@@ -49,14 +99,15 @@ class Writer:
     def __init__(self) -> None:
         self._written: dict[tuple[type[Config], ...], str] = {}
 
-    def scenario(self) -> Iterator[str]:
-        """Yield the lines of all sections."""
+    def scenario(self) -> dict[str, list[str]]:
+        """Return the lines of all sections by page."""
         plain = [(key, field) for key, field in _fields(Scenario) if not members_of(field.annotation)]
-        yield "## The run itself\n"
-        yield from self._bullets(plain)
+        lines: dict[str, list[str]] = {FIRST: [], **{name: [] for name in PAGES}}
+        lines[FIRST] += ["## The run itself\n", *self._bullets(plain, FIRST)]
         for key, field in _fields(Scenario):
             if (key, field) not in plain:
-                yield from self._section(key, field, level=2)
+                lines[page_of(key)] += self._section(key, field, level=2)
+        return lines
 
     def _section(self, path: str, field: FieldInfo, level: int) -> Iterator[str]:
         """Yield the section of a field whose value is a mapping, and those of the fields in it."""
@@ -73,21 +124,21 @@ class Writer:
             about.append(f"{_sentence(default)}")
         yield " ".join(about) + "\n"
         if key is None:
-            yield from self._bullets(_fields(members[0]))
+            yield from self._bullets(_fields(members[0]), page_of(path))
         else:
-            yield from self._variants(members, key)
+            yield from self._variants(members, key, page_of(path))
         for member in members:
             for name, inner in _fields(member):
                 if (nested := members_of(inner.annotation)) and self._place(nested) is None:
                     yield from self._section(f"{path}.{name}", inner, 3)
 
-    def _variants(self, members: Sequence[type[Config]], key: str) -> Iterator[str]:
+    def _variants(self, members: Sequence[type[Config]], key: str, page: str) -> Iterator[str]:
         """Yield what the variants share, then each with what it has alone."""
         owners: dict[tuple[str, str], list[str]] = {}
         for member in members:
             for name, field in _fields(member):
                 if name != key:
-                    owners.setdefault((name, self._meaning(field)), []).append(_tag(member, key))
+                    owners.setdefault((name, self._meaning(field, page)), []).append(_tag(member, key))
         for (name, meaning), tags in owners.items():
             if len(tags) > 1:
                 some = "" if len(tags) == len(members) else f" (with {key} {', '.join(tags)})"
@@ -97,21 +148,24 @@ class Writer:
             yield f"- `{key}: {tag}`: {_summary(member)}"
             yield from (f"  - **{name}**: {meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
 
-    def _bullets(self, fields: Sequence[tuple[str, FieldInfo]]) -> Iterator[str]:
+    def _bullets(self, fields: Sequence[tuple[str, FieldInfo]], page: str) -> Iterator[str]:
         for name, field in fields:
-            yield f"- **{name}**: {self._meaning(field)}"
+            yield f"- **{name}**: {self._meaning(field, page)}"
 
-    def _meaning(self, field: FieldInfo) -> str:
-        return f"{field.description}; *{self._kind_of_value(field)}*, {_default(field)}"
+    def _meaning(self, field: FieldInfo, page: str) -> str:
+        return f"{field.description}; *{self._kind_of_value(field, page)}*, {_default(field)}"
 
-    def _kind_of_value(self, field: FieldInfo) -> str:
+    def _kind_of_value(self, field: FieldInfo, page: str) -> str:
         members = members_of(field.annotation)
         if not members:
             text = _describe(field.annotation, field.metadata)
             return text.removesuffix(" or null") if field.default is None else text
         several = "list of mappings" if _is_tuple(field.annotation) else "mapping"
         place = self._place(members)
-        return f"{several}, see [{place}](#{_anchor(place)})" if place else f"{several}, see below"
+        if place is None:
+            return f"{several}, see below"
+        file = "" if page_of(place) == page else f"{page_of(place)}.md"
+        return f"{several}, see [{place}]({file}#{_anchor(place)})"
 
     def _place(self, members: tuple[type[Config], ...]) -> str | None:
         """Return the section in which all of these are described already."""
@@ -230,5 +284,6 @@ def _yaml(plain: Any) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(reference(), encoding="utf-8")
-    print(TARGET)
+    for name, text in pages().items():
+        (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
+        print(FOLDER / f"{name}.md")
