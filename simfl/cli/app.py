@@ -115,15 +115,36 @@ def _usage(error: Exception) -> str | None:
     return f"{command}: {text}{guess or f'; see {command} --help'}"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"simfl {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _simfl(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None: ...
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --version: libraries and devices, too.")] = False,
+) -> None:
+    if version:
+        print("\n".join(versions() if verbose else [f"simfl {__version__}"]))
+        raise typer.Exit
+    if verbose or context.invoked_subcommand is None:
+        raise typer.BadParameter("expected --version --verbose, or a command")
+
+
+def versions() -> list[str]:
+    """Return what a report of a problem needs: versions, the device, and whether modules are compiled."""
+    import importlib
+    import platform
+    from importlib.metadata import version
+
+    import jax
+
+    from simfl.compiled import is_compiled
+
+    importlib.import_module("simfl.runs.runner")  # the modules that wheels hold compiled
+    libraries = ("jax", "jaxlib", "numpy", "simpy", "networkx", "pandas", "pydantic", "dp-accounting", "optax")
+    devices = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in jax.devices()}))
+    return [
+        f"simfl {__version__}, {'compiled' if is_compiled() else 'not compiled'}",
+        f"Python {platform.python_version()}, {platform.platform()}",
+        *(f"{name} {version(name)}" for name in libraries),
+        f"devices: {devices}",
+        f"attached: {', '.join(plugins.plugins())}",
+    ]

@@ -74,6 +74,21 @@ def test_help_and_version(simfl_):
     assert simfl_("--version") == (0, f"simfl {simfl.__version__}\n", "")
 
 
+@pytest.mark.parametrize("order", [("--version", "--verbose"), ("--verbose", "--version")])
+def test_verbose_version_names_libraries_devices_and_whether_modules_are_compiled(simfl_, order):
+    code, out, err = simfl_(*order)
+    first, *others = out.splitlines()
+    assert (code, err) == (0, "")
+    assert first in (f"simfl {simfl.__version__}, compiled", f"simfl {simfl.__version__}, not compiled")
+    for start in ("Python 3.", "jax ", "simpy 4.", "devices: cpu", "attached: "):
+        assert any(line.startswith(start) for line in others), start
+
+
+def test_verbose_belongs_to_version(simfl_):
+    line = "simfl: Invalid value: expected --version --verbose, or a command; see simfl --help\n"
+    assert simfl_("--verbose", "list") == (2, "", line)
+
+
 def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
     from simfl.build import data
     from simfl.runs import runner
