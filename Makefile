@@ -4,7 +4,7 @@
 #   PYTHON=python3.13   the interpreter to make .venv with (3.11 or newer; default: the first that fits)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types compiled bench site clean
+.PHONY: help setup demo test test-slow test-all lint types compiled bench site clean
 
 EXTRAS ?= dev
 comma := ,
@@ -22,7 +22,8 @@ endif
 
 help:
 	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker and draw the comparison"
-	@echo "make test    install the tools of developers too, then run the tests"
+	@echo "make test    install the tools of developers too, then run the quick tests (4 minutes on two cores)"
+	@echo "make test-all  all tests, the slow ones too (11 minutes on two cores)"
 	@echo "make lint    ruff: lint and format check"
 	@echo "make types   mypy --strict"
 	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
@@ -56,7 +57,16 @@ $(STAMP): $(RUN_STAMP)
 demo: $(RUN_STAMP)
 	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml
 
+# Quick tests may take so many seconds of processor time, whatever the machine is busy with.
+QUICK_CPU_S ?= 600
+
 test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow" --cpu-budget $(QUICK_CPU_S)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m slow
+
+test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)

@@ -44,6 +44,8 @@ NOT_OPTIMISED = ("models/test_contract.py",)
 #: How the rest is compiled: options of XLA.
 PLAINLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
+#: Processor seconds of tests, with their names.
+CPU = pytest.StashKey[list[tuple[float, str]]]()
 
 _left_bytes = 0
 
@@ -91,9 +93,58 @@ def compile_plainly():
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with the files of whole programs, which take longest: workers end at about the same time."""
+def pytest_addoption(parser):
+    parser.addoption("--cpu-budget", type=float, help="fail if the tests take more processor time, in seconds")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Run long files first, so that the workers end at about the same time, and drop the `but` cases from `slow`."""
     items.sort(key=lambda item: item.path.parent != HERE)
+    for item in items:
+        case = item.callspec.id if hasattr(item, "callspec") else ""
+        if (marker := item.get_closest_marker("slow")) and any(word in case for word in marker.kwargs.get("but", ())):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
+
+
+def cpu_s():
+    """Processor seconds of this process and of its children that ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Note the processor time of each test: reports carry it from the workers to the session that adds it up."""
+    begun = cpu_s()
+    try:
+        return (yield)
+    finally:
+        item.session.config.stash.setdefault(CPU, []).append((cpu_s() - begun, item.nodeid))
+
+
+def pytest_sessionfinish(session):
+    """Hand the processor times of a worker to the session that started it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cpu"] = session.config.stash.get(CPU, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Collect the processor times of a worker."""
+    node.config.stash.setdefault(CPU, []).extend(map(tuple, node.workeroutput.get("cpu", ())))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what took most, and fail beyond the budget."""
+    spent = config.stash.get(CPU, [])
+    total, budget = sum(seconds for seconds, _ in spent), config.getoption("--cpu-budget")
+    terminalreporter.write_line(f"{total:.0f} s of processor time in {len(spent)} tests")
+    if budget is not None and total > budget:
+        line = f"expected at most {budget:g} s of processor time; make these cheaper, or mark them slow:"
+        terminalreporter.write_line(line)
+        for seconds, name in sorted(spent, reverse=True)[:20]:
+            terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
+        terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_finish():

@@ -11,6 +11,8 @@ import pytest
 
 from simfl.plugins import GROUP
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
 

@@ -75,6 +75,7 @@ def tables_after(text, scenario):
         yield [word for word in words if word != "--set"], {name.strip(): value.strip() for name, value in rows}
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_tutorial_are_those_of_its_runs(tmp_path):
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     file = "scenarios/tutorial/hospitals.yaml"

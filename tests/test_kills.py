@@ -14,6 +14,7 @@ from tests.runs.test_checkpoint import equal, scenario
 from tests.test_reproducibility import prepared
 
 
+@pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ["async_fl", "fedbuff", "gossip_learning", "sync_sgd"])
 def test_what_lies_in_the_folder_at_some_moment_is_enough(kind, tmp_path, monkeypatch):
     """The folder as a kill would have left it is a copy, taken while the run goes on."""
@@ -36,6 +37,7 @@ def test_what_lies_in_the_folder_at_some_moment_is_enough(kind, tmp_path, monkey
     assert equal(found, whole)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed(tmp_path):
     text = scenario(stop="{updates: 3000}").to_yaml()
     (tmp_path / "run.yaml").write_text(text)

@@ -29,6 +29,7 @@ def test_the_columns_in_the_readme_are_those_of_the_tables(name):
     assert re.sub(r" \([^)]*\)", "", columns).split(", ") == SCHEMAS[name].names
 
 
+@pytest.mark.slow
 def test_the_python_in_the_readme_runs(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (tmp_path / "scenarios").symlink_to(Path(__file__).parents[1] / "scenarios")

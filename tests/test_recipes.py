@@ -366,6 +366,7 @@ def test_the_page_names_every_file(name):
     assert named == set(stems.values())
 
 
+@pytest.mark.slow
 def test_an_algorithm_with_a_derived_option(runs):
     steps = runs["alone"].updates.groupby("client")["step_size"]
     assert set(steps.nunique()) == {2}, "halved once, after two passes: 10 updates"

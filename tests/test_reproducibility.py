@@ -110,6 +110,7 @@ def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_pat
         assert not tables(first)[name].equals(tables(other_seed)[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["decentralized_sgd", "adpsgd-messages"])
 def test_so_it_is_without_privacy_and_on_other_graphs(algorithm, tmp_path):
     options = {"privacy": "", "topology": "{kind: erdos_renyi, probability: 0.5}", "every": "{time: 37 ms}"}
@@ -138,6 +139,7 @@ def prepared(kind, *, private, window):
     return None
 
 
+@pytest.mark.slow(but=["adpsgd-private", "sync_sgd-plain", "fedbuff-private", "async_fl-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
 def test_every_algorithm_that_there_is_repeats_itself_whatever_the_window_and_interruptions(kind, private, tmp_path):
@@ -201,6 +203,7 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_as_it_was():
     assert another.shares.indices.tolist() != base.shares.indices.tolist()
 
 
+@pytest.mark.slow
 def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
     """Beyond a CPU's widths a step gathers its rows at once: another program, the same numbers."""
     text = """

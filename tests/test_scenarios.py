@@ -66,6 +66,20 @@ def _kinds(path):
 COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
 
 
+@pytest.mark.slow(
+    but=[
+        "demo/",
+        "rivals/fedbuff-private",
+        "adp2sgd/noise-small-adpsgd",
+        "geo/",
+        "network/racks",
+        "devices/",
+        "mapa/usps-lr-mapa",
+        "async_fl/increasing-a9a-plain",
+        "privacy/pairwise",
+        "tutorial/",
+    ]
+)
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_it_runs_shortened(path, tmp_path, monkeypatch):
     if path not in COMPUTED:

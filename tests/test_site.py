@@ -18,6 +18,7 @@ COMMANDS = "\n".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
 def test_the_site_is_built_without_a_warning(tmp_path):
     """Nine seconds of computing, in this process: another one would import JAX again."""

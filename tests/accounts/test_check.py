@@ -127,6 +127,7 @@ def test_what_cannot_be_checked_is_refused(privacy, options, message):
         found(privacy, **options)
 
 
+@pytest.mark.slow
 def test_a_run_is_checked_by_what_it_recorded(tmp_path):
     asked = scenario(
         "{noise_multiplier: 2, epsilon: [0.5, 9, 9, 9], claim: {epsilon: 3}}",

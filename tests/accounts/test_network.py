@@ -67,6 +67,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow(but=["without_replacement_sgd-options11-privacy11"])
 @pytest.mark.parametrize(("kind", "options", "privacy"), KINDS)
 def test_views_are_ordered_and_certified_by_the_smaller(kind, options, privacy):
     rough = {} if kind == "without_replacement_sgd" else ROUGH
@@ -416,6 +417,7 @@ class Straight:
         return x @ params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adpsgd", "decentralized_sgd"])
 def test_likelihood_ratios_have_the_mean_and_variance_of_mu(kind, tmp_path):
     """The noise is the real kernels': every coordinate of a model is a simulated view, ten thousand of them.

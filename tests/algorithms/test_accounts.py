@@ -358,6 +358,7 @@ def test_what_was_sent_counts_whether_it_is_used_or_not(tmp_path):
     assert sum(kinds.values()) == 2 * 60 or sum(kinds.values()) == 2 * 60 - 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -413,6 +414,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow(but=["{"size": -3}"])
 @pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
 def test_what_an_algorithm_misstates_ends_the_run_in_one_line_with_its_place(options, reason, tmp_path):
     asked = scenario(own("Asks", **options), clients=STEADY)

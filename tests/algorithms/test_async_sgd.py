@@ -138,6 +138,7 @@ def test_mapa_with_one_stage_is_audp_at_its_constant_rate():
     np.testing.assert_array_equal(staged.model, plain.model)
 
 
+@pytest.mark.slow
 def test_without_noise_and_with_infinite_clipping_mapa_is_asgd_to_the_bit():
     stages = [StageRule(0, np.inf, 1.0, STEP), StageRule(50, np.inf, 0.5, STEP)]
     free = make_problem(K, clipping_norm=np.inf, own_clipping=True)

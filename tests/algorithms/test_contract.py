@@ -347,6 +347,7 @@ def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
     assert rows(4_000) <= rows(1_000) + 200
 
 
+@pytest.mark.slow(but=["adpsgd-atomic"])
 @every
 def test_a_client_that_joins_late_costs_no_memory_before(kind, options):
     """Nobody keeps models for it that it could never use."""

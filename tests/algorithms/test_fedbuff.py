@@ -139,6 +139,7 @@ def test_waiting_clients_with_a_buffer_for_some_are_sampled_rounds():
     assert min(algorithm.client_updates) > 30
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     world=rough_worlds(5),
@@ -310,6 +311,7 @@ def test_scenarios_say_whose_noise_it_is(tmp_path):
     assert central.metrics["epsilon"].iloc[-1] > 0
 
 
+@pytest.mark.slow(but=["down_weight-fedbuff"])
 @pytest.mark.parametrize("kind", ["fedbuff", "fedasync"])
 @pytest.mark.parametrize("policy", ["wait", "drop", "down_weight"])
 def test_a_bound_shows_in_the_tables(kind, policy, tmp_path):

@@ -97,6 +97,7 @@ def expected(name):
     return plain_loop(make_problem(1, l2=0.01), start(), optax.chain(*parts, optax.scale(-1.0)), 200, step_size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "one_by_one"),
     [("centralized_sgd", name, True) for name in ("momentum", "adam")]
@@ -277,6 +278,7 @@ ACCELERATED = {
 CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
 
 
+@pytest.mark.slow(but=["adpsgd"])
 @pytest.mark.parametrize("kind", ACCELERATED)
 def test_momentum_takes_the_root_of_the_condition_number_and_adam_does_not_mind_it(kind):
     """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance

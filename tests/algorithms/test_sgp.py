@@ -81,6 +81,7 @@ class Script:
         return np.array(x), np.array(w)
 
 
+@pytest.mark.slow(but=["one_peer-3"])
 @pytest.mark.parametrize("overlap", [0, 1, 3])
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_loop_in_numpy_ends_up_with_the_same_models(graph, overlap):

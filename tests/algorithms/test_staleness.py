@@ -69,6 +69,7 @@ def run(kind, world, **options):
     return algorithm, rows, watches[0]
 
 
+@pytest.mark.slow
 @ways
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(world=rough_worlds(), bound=bounds)

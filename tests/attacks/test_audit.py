@@ -108,6 +108,7 @@ def audited(breaking=None, *, canaries=1438, in_place=True, scenario_options=Non
 # -- what an audit must and must not refute -----------------------------------------------------
 
 
+@pytest.mark.slow(but=["2"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_correct_mechanism_is_not_refuted(seed):
     report = audited(scenario_options={"seed": seed})
@@ -120,6 +121,7 @@ def test_a_correct_mechanism_is_not_refuted(seed):
     assert (report.examples, report.sampling_rate) == (1438, 1.0)
 
 
+@pytest.mark.slow(but=["0-change0"])
 @pytest.mark.parametrize("breaking", [no_noise, half_the_noise, no_clipping])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_broken_mechanism_is_refuted(breaking, seed):
@@ -157,6 +159,7 @@ BROKEN_SAMPLERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_SAMPLERS)
 @pytest.mark.parametrize(("options", "canaries"), [({}, 1438), (SAMPLED, 719)])
 def test_noise_of_the_declared_variance_that_is_broken_does_not_pass(monkeypatch, name, options, canaries):
@@ -179,6 +182,7 @@ def test_noise_on_a_part_of_a_network_leaves_no_coordinates_to_test_its_law():
     assert plan.setup.model.blank == 0
 
 
+@pytest.mark.slow
 def test_a_ledger_that_counts_too_few_examples_in_a_batch_is_refuted():
     def wrong(setup):
         setup.ledger.sizes = setup.ledger.sizes * 8

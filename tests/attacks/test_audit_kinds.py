@@ -10,6 +10,7 @@ from tests.attacks.test_audit import audited, half_the_noise, no_noise, scenario
 REPLACE = "{{mechanism: gaussian, noise_multiplier: {}, clipping_norm: 1.0, neighbors: replace_one}}"
 
 
+@pytest.mark.slow
 def test_input_canaries_go_through_the_model():
     right = audited(canaries=300, kind="input")
     assert not right.refuted

@@ -8,6 +8,7 @@ from simfl.attacks.audit import audit
 from tests.attacks.test_audit import scenario
 
 
+@pytest.mark.slow
 def test_noise_whose_norm_alone_is_laplace_breaks_its_claim():
     """The published sampler of the MAPA paper: no epsilon is certified, and what is claimed for it is refuted."""
     privacy = "{mechanism: laplace_l2_radius_only, epsilon_per_release: 0.1}"

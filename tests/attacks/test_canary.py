@@ -41,6 +41,7 @@ def sums(model):
     return jax.jit(run)
 
 
+@pytest.mark.slow(but=["200-quadratic"])
 @pytest.mark.parametrize("name", INNER)
 @pytest.mark.parametrize("canaries", [4, 200])
 def test_ordinary_examples_are_those_of_the_other_model(name, canaries):

@@ -84,6 +84,7 @@ def _stuck(monkeypatch):
     monkeypatch.setitem(SAMPLERS, "stuck", lambda keys, client, draw, size: gaussian(keys, 0 * client, 0 * draw, size))
 
 
+@pytest.mark.slow(but=["adpsgd-1", "fedbuff-1", "mapa-1"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", AUDITED)
 def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
@@ -98,6 +99,7 @@ def test_a_correct_run_passes_and_all_of_it_is_heard(kind, seed):
     assert SHARED not in unseen or kind == "centralized_sgd"
 
 
+@pytest.mark.slow(but=["mapa-change1"])
 @pytest.mark.parametrize("breaking", [half_the_noise, no_noise])
 @pytest.mark.parametrize("kind", AUDITED)
 def test_noise_that_is_missing_shows(kind, breaking):
@@ -122,6 +124,7 @@ def forgetful(setup):
     return with_parts(setup, problem=dataclasses.replace(setup.problem, model=Unclipped(**values)))
 
 
+@pytest.mark.slow(but=["centralized_sgd"])
 @pytest.mark.parametrize("kind", AUDITED)
 def test_clipping_that_is_missing_shows(kind):
     report = audited(kind, forgetful if kind == "mapa" else no_clipping)
@@ -173,6 +176,7 @@ def test_canaries_are_looked_for_in_the_batches_that_hold_them():
     assert audit.run().refuted
 
 
+@pytest.mark.slow
 def test_shuffled_batches_are_no_secret():
     """One pass over all examples costs one release without sampling, and who knows the batches can use that."""
     said = {"options": ", step_size: 0.1, sampling: shuffle", "privacy": REPLACED, "updates": 20}
@@ -194,6 +198,7 @@ def test_data_that_is_used_once():
     assert audited("without_replacement_sgd", half_the_noise).lower_bound > 1.2 * right.lower_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "privacy"), [("poisson", GAUSSIAN), ("shuffle", REPLACED)])
 def test_what_is_lost_on_its_way_or_thrown_away_was_sent(sampling, privacy):
     """A crash destroys what was not sent yet; links that lose messages and a server that drops updates do not."""

@@ -33,6 +33,7 @@ def judged(law, blank, own, other):
     return verdict.too_small, verdict.other_law, verdict.dependent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "name"), CASES)
 def test_every_fault_shows_beside_data(sampler, name):
     """Six draws of 300 coordinates, of which examples add much to 100."""

@@ -36,6 +36,7 @@ def examples(count, features=12, classes=4):
     return x, np.sort(generator.permutation(classes)[:count]).astype(np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "classes", "options"), [("softmax", 4, {}), ("logistic", 2, {}), ("mlp", 4, {"hidden": (6,)})]
 )

@@ -208,6 +208,7 @@ def attacked(tmp_path_factory):
     return infer_membership(scenario, models=20, run=run)
 
 
+@pytest.mark.slow
 def test_neighbors_see_more_than_the_others(attacked):
     assert attacked.reproduced, "who listens changes nothing"
     areas = attacked.frame.groupby(["score", "distance"])["auc"].mean()

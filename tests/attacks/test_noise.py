@@ -100,6 +100,7 @@ def test_memory_is_bounded():
     assert judged("gaussian", noise[:0]).too_small == 1.0
 
 
+@pytest.mark.slow(but=["2-gaussian"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("blank", [2, 40, 90])
 def test_some_coordinates_of_noise_become_independent_normal_numbers(sampler, blank):
@@ -113,6 +114,7 @@ def test_some_coordinates_of_noise_become_independent_normal_numbers(sampler, bl
     assert stats.kstest(np.square(drawn).sum(axis=1), stats.chi2(blank).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_200_correct_mechanisms_raise_no_alarm(sampler):
     """Each p-value is below 5 % in 5 % of all cases at most; a binomial variable of 200 is above 20 in 0.3 %."""

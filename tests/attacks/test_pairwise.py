@@ -73,6 +73,7 @@ execution: {{width: 1}}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "observer"), [("decentralized_sgd", 2), ("adpsgd", 1)])
 def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
     """Every canary, in every batch, is a view of its own, executed by the real kernels: noise in its own coordinate.
@@ -98,6 +99,7 @@ def test_ten_thousand_views_are_as_far_apart_as_mu_says(kind, observer):
         assert some.var() == pytest.approx(mu**2, rel=4 * np.sqrt(2 / len(some)))
 
 
+@pytest.mark.slow
 def test_releases_of_everybody_in_the_messages_are_heard():
     text = TEXT.replace("poisson", "shuffle").replace("clipping_norm", "neighbors: replace_one, clipping_norm")
     audit = plan(1, text)
@@ -111,6 +113,7 @@ def test_releases_of_everybody_in_the_messages_are_heard():
     np.testing.assert_allclose(signals, 0.5 * present)
 
 
+@pytest.mark.slow
 def test_who_is_nearer_measures_more_and_none_more_than_is_certified():
     text = TEXT.replace("noise_multiplier: 3", "noise_multiplier: 1")
     far, near, everything = (audited(observer, text=text) for observer in (2, 1, "links"))

@@ -20,6 +20,7 @@ ALGORITHMS = {
 PRIVACY = {"mapa": {"mechanism": "laplace_l2", "neighbors": "replace_one", "epsilon_per_release": 1e4}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_one_call_per_event_computes_the_same(kind):
     setup = prepare(

@@ -36,6 +36,7 @@ def test_every_peer_has_a_script_and_pins():
         assert all("==" in pin for pin in peers.PINS[work.peer])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", peers.WORKS[::2], ids=lambda work: work.peer)
 @pytest.mark.usefixtures("without_numbers")
 def test_simfl_does_the_same_work(work, monkeypatch):
@@ -50,6 +51,7 @@ def test_simfl_does_the_same_work(work, monkeypatch):
     assert set(setup.sizes) == {32 * work.steps}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_installed_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(peers.PINS, "gossipy", ("gossipy-dfl==0.0.1", "--no-such-option"))

@@ -11,6 +11,7 @@ from simfl.runs.runner import prepare
 from simfl.tape.executor import automatic_width
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_every_width_and_number_of_workers_is_measured(monkeypatch):
     monkeypatch.setattr(widths, "WORKERS", (4,))
@@ -31,6 +32,7 @@ def test_the_case_has_the_width_that_is_tried():
     assert scenario_of("digits-softmax-adpsgd").execution.width == "auto"
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_is_one_line():
     with pytest.raises(RunError, match=r"^bench: digits-softmax-sync failed: .*'no-device'") as caught:
         measuring.run_widths(["digits-softmax-sync"], "no-device")
@@ -69,6 +71,7 @@ def test_widths_are_for_cases_alone(simfl_, words, said):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow(but=["mnist"])
 @pytest.mark.parametrize("data", cases.FILES)
 def test_a_case_runs_without_the_files_of_its_data(data, monkeypatch, tmp_path):
     name = next(name for name, own in CASES.items() if own.sections["data"]["set"] == data)

@@ -89,6 +89,7 @@ def test_verbose_belongs_to_version(simfl_):
     assert simfl_("--verbose", "list") == (2, "", line)
 
 
+@pytest.mark.slow
 def test_what_was_checked_is_what_runs(simfl_, scenario, tmp_path, monkeypatch):
     from simfl.build import data
     from simfl.runs import runner
@@ -261,6 +262,7 @@ def test_what_a_terminal_would_obey_is_written_as_escapes(simfl_, make_run):
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_sigterm_keeps_what_was_measured(scenario, tmp_path):
     command = [sys.executable, "-c", "from simfl.cli.app import main; main()", "run", str(scenario)]
     command += ["--set", "stop.updates=100000000", "--set", "evaluate.every.updates=200"]

@@ -73,6 +73,7 @@ def test_sweep_then_compare(simfl_, study, tmp_path):
     assert (code, told) == (0, "")
 
 
+@pytest.mark.slow
 def test_figures_of_other_worlds(simfl_, study, tmp_path):
     lone = {"clients.count": 1, "algorithm": {"kind": "centralized_sgd", "batch_size": 8}, "evaluate.clients": False}
     cases = [
@@ -90,6 +91,7 @@ def test_figures_of_other_worlds(simfl_, study, tmp_path):
     assert "topology-alone.png" not in {path.name for path in paths}
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_listed_and_the_exit_code_says_so(simfl_, study):
     broken = {"algorithm": {"kind": "tests.algorithms.custom:Broken", "batch_size": 8}}
     study(list=[{"label": "fails", "set": broken}, {"label": "works"}])

@@ -129,6 +129,7 @@ def test_missing_files(root: Path, streams: Streams) -> None:
         load_dataset("libsvm", root=root, streams=streams)
 
 
+@pytest.mark.slow(but=["phishing-train2-1681-2"])
 @pytest.mark.parametrize(
     ("name", "train", "test", "classes"),
     [("a9a", (32561, 123), 16281, 2), ("usps", (7291, 256), 2007, 10), ("phishing", (6723, 68), 1681, 2)],

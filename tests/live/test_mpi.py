@@ -19,6 +19,8 @@ from simfl.records.sweeps import open_groups
 from simfl.runs.runner import run
 from simfl.scenario import from_mapping
 
+pytestmark = pytest.mark.slow
+
 MISSING = importlib.util.find_spec("mpi4py") is None
 needs_mpi = pytest.mark.skipif(MISSING, reason="mpi4py is not installed: pip install 'simfl[mpi]'")
 

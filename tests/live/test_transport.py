@@ -10,6 +10,7 @@ from tests.live.wires import POLL_S, run_live
 LATENCY_S, BYTES_PER_S = 20e-3, 200e3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync_sgd", "decentralized_sgd", "adpsgd", "fedasync"])
 def test_a_run_over_emulated_links_takes_the_time_of_simulated_links(kind):
     setup, _, coordinator = run_live(

@@ -39,6 +39,7 @@ def test_every_registered_model_is_covered() -> None:
     assert len({model.summary for model in REGISTRY.values()}) == len(REGISTRY)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
     model = MODELS[name]
@@ -57,6 +58,7 @@ def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
         assert np.linalg.norm(clipped) <= clipping_norm * WEIGHT.sum() * (1 + 1e-5)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_one_example_is_clipped_to_the_bound(name: str) -> None:
     model = MODELS[name]
@@ -69,6 +71,7 @@ def test_one_example_is_clipped_to_the_bound(name: str) -> None:
         np.testing.assert_allclose(np.linalg.norm(clipped), norms[i] / 3, rtol=1e-4)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_an_infinite_bound_does_not_clip(name: str) -> None:
     model = MODELS[name]
@@ -77,6 +80,7 @@ def test_an_infinite_bound_does_not_clip(name: str) -> None:
     close(clipped, plain, 1e-6)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_gradient_is_that_of_the_loss(name: str) -> None:
     model = MODELS[name]
@@ -91,6 +95,7 @@ def test_gradient_is_that_of_the_loss(name: str) -> None:
     np.testing.assert_allclose(difference, 2 * float(full @ step), rtol=2e-2)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_loss_is_the_weighted_mean_plus_the_penalty(name: str) -> None:
     model = MODELS[name]
@@ -100,6 +105,7 @@ def test_loss_is_the_weighted_mean_plus_the_penalty(name: str) -> None:
     np.testing.assert_allclose(loss, WEIGHT @ losses / WEIGHT.sum() + penalty, rtol=1e-5)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_padding_contributes_exactly_nothing(name: str) -> None:
     model = MODELS[name]
@@ -117,6 +123,7 @@ def test_padding_contributes_exactly_nothing(name: str) -> None:
     assert not np.any(nothing[1])
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @pytest.mark.parametrize("name", DENSE)
 def test_vmap_over_clients_equals_one_at_a_time(name: str) -> None:
     model = MODELS[name]
@@ -130,6 +137,7 @@ def test_vmap_over_clients_equals_one_at_a_time(name: str) -> None:
         close(together[k], alone)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_init_depends_on_the_key_alone(name: str) -> None:
     model = MODELS[name]
@@ -170,6 +178,7 @@ def test_models_are_values() -> None:
     assert len(set(MODELS.values())) == len(MODELS)
 
 
+@pytest.mark.slow(but=["softmax", "mlp", "linear"])
 @every_model
 def test_a_gradient_that_is_not_finite_contributes_exactly_nothing_and_counts(name: str) -> None:
     """A norm that overflows float32 though the gradient is finite, and gradients of infinities and NaN."""

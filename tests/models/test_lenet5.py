@@ -33,6 +33,7 @@ def reference(params: jax.Array, images: jax.Array) -> jax.Array:
     return h @ arrays[8].T + arrays[9]
 
 
+@pytest.mark.slow(but=["shape1-2-61706"])
 @pytest.mark.parametrize(
     ("shape", "frame", "size"), [((28, 28), 2, 61_706), ((784,), 2, 61_706), ((32, 32, 3), 0, 62_006)]
 )

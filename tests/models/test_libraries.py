@@ -77,6 +77,7 @@ ADAPTERS = {
 }
 
 
+@pytest.mark.slow(but=["nnx"])
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_dense_layer_is_a_softmax_regression_whatever_the_library(name):
     adapter, names = ADAPTERS[name]

@@ -12,6 +12,7 @@ from simfl.models import build_model
 from .cases import all_gradients, plain_clipped_sum, plain_gradients, quick_jit
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     # Few shapes, many values: each new shape is compiled.

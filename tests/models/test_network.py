@@ -24,6 +24,7 @@ class InParts(MLP):
     cpu_batch: ClassVar[int] = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 8])
 def test_parts_give_what_the_whole_gives(size: int) -> None:
     whole, parts = (model(input_shape=(5,), num_classes=3, hidden=(4,)) for model in (MLP, InParts))
@@ -64,6 +65,7 @@ def test_parts_are_named_after_layers() -> None:
     np.testing.assert_array_equal(softmax.predict(softmax.joined(parts), x), [[0.5, 1.5, 2.5, 3.5]])
 
 
+@pytest.mark.slow
 def test_one_program_draws_the_bits_that_layers_draw_one_by_one() -> None:
     model = build_model("mlp", input_shape=(5,), num_classes=3, hidden=(4,))
     key = np.array([3, 7], dtype=np.uint32)

@@ -65,6 +65,7 @@ def test_clipped_sums_are_those_of_jax_privacy():
         np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_gradients_take_a_bounded_number_of_bytes(at_a_time, monkeypatch):
     own, params, _, _ = both()

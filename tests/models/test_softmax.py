@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from simfl.models import build_model
 from .cases import all_gradients, initial, outputs, plain_clipped_sum, plain_gradients, quick_jit
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     # Few shapes, many values: each new shape is compiled.

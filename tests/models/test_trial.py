@@ -28,6 +28,7 @@ def own_sum(params, x, y, weight, norm):
     return jax.tree.map(lambda leaf: jnp.tensordot(weight, leaf, 1), jax.vmap(one)(x, y))
 
 
+@pytest.mark.slow(but=["given3"])
 @pytest.mark.parametrize("given", [GOOD, Adapter(), Changed(clipped_gradient_sum=own_sum), Changed(predict=None)])
 def test_good_models_pass(given):
     try_out(made(given), *examples())
@@ -82,6 +83,7 @@ OTHERS = {
 BROKEN = {name: ({"losses": losses}, message) for name, (losses, message) in LOSSES.items()} | OTHERS
 
 
+@pytest.mark.slow(but=["another shape"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_model_is_one_line(name):
     changes, message = BROKEN[name]

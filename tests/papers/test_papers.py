@@ -12,6 +12,8 @@ from simfl.studies.reading import counted, judged
 from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
 from tests.papers.made_up import made_up
 
+pytestmark = pytest.mark.slow
+
 papers = pytest.mark.parametrize("name", PAPERS)
 
 

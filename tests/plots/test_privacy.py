@@ -42,6 +42,7 @@ def test_many_clients_are_a_bundle(tmp_path):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["each of 12 clients", "budget"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claim", "bars"), [("", 2), (", claim: {epsilon: 1}", 3), (", claim: adp2sgd", 5)])
 def test_claimed_beside_certified(claim, bars, tmp_path):
     found = check(assemble(scenario(privacy=f"{{noise_multiplier: 2{claim}}}")))

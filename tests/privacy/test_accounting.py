@@ -155,6 +155,7 @@ def composed_delta(z, q, count, epsilon, width, up):
     return float(whole[above] @ -np.expm1(epsilon - losses[above]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "q", "count", "expected"), [(2.0, 0.02, 500, 3.252), (4.0, 0.1, 50, 1.7615)])
 def test_batches_of_fixed_size_compose_as_their_mirrored_pair(z, q, count, expected):
     releases = [(Release(z, q, "without_replacement"), count)]
@@ -213,6 +214,7 @@ def test_hundreds_of_kinds_know_the_mirrored_pair_too():
     assert ends[0] < found < 1.2 * ends[1]
 
 
+@pytest.mark.slow
 @QUICK
 @given(noise=noises, rate=rates, count=steps, delta=deltas, more=st.floats(1.05, 3.0))
 def test_epsilon_moves_the_right_way(noise, rate, count, delta, more):
@@ -225,6 +227,7 @@ def test_epsilon_moves_the_right_way(noise, rate, count, delta, more):
     assert renyi(noise, min(1.0, rate * more), count, delta) >= epsilon - slack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbors", ["add_or_remove", "replace_one"])
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(
@@ -243,6 +246,7 @@ def test_so_does_the_tightest(neighbors, noise, rate, count, more):
     assert tightest(noise, rate * more, count, 1e-5) >= epsilon - slack
 
 
+@pytest.mark.slow
 def test_changing_noise_and_batches_are_composed_and_not_bounded_by_their_worst():
     mixed = [(Release(2.0, 0.01), 300), (Release(1.0, 0.05), 3)]
     epsilon = epsilon_of(mixed, 1e-5)
@@ -279,6 +283,7 @@ def test_pure_mechanisms():
     assert many < min(basic, advanced)
 
 
+@pytest.mark.slow(but=["0.05-0.0001"])
 @pytest.mark.parametrize(("z", "q"), [(0.8, 0.001), (3.0, 0.1), (0.05, 1e-4)])
 def test_more_releases_never_cost_less(z, q):
     """Bins change their width with the epsilon that is near: a budget relies on it."""

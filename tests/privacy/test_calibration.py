@@ -8,6 +8,7 @@ from simfl.privacy.calibration import least_noise, noise_multiplier_for, release
 from simfl.privacy.gaussian import analytic_std
 
 
+@pytest.mark.slow(but=["8.0-3-1.0-none-add_or_remove-renyi"])
 @pytest.mark.parametrize("accountant", ["renyi", "tightest"])
 @pytest.mark.parametrize(
     ("epsilon", "steps", "rate", "sampling", "neighbors"),

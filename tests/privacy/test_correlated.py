@@ -297,6 +297,7 @@ def known(privacy, sampling, **observers):
     return dict(zip(pairs.observer, pairs.itertuples(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["poisson", "shuffle"])
 def test_what_a_network_knows_of_correlated_noise(sampling):
     """Who knows the seeds of both edges sees through them; nobody else, and least who knows none."""

@@ -193,6 +193,7 @@ def test_square_roots_need_no_library(monkeypatch):
     assert "\n" not in str(missing.value)
 
 
+@pytest.mark.slow
 def test_strategies_of_jax_privacy():
     """Noise reaches over fewer releases than the strategy's inverse: up to there it is that inverse."""
     pytest.importorskip("jax_privacy", reason="jax-privacy is not installed")

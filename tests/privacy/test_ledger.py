@@ -214,6 +214,7 @@ def test_pure_mechanisms_and_whole_clients():
     assert "per client with its data" in whole.statement
 
 
+@pytest.mark.slow
 def test_at_the_end_epsilon_is_as_tight_as_affordable():
     few, counts = ledger([100] * 3), Releases([300, 200, 0])
     exact = [epsilon_of([(Release(2.0, 0.1), count)], 1e-5) for count in counts.counts]

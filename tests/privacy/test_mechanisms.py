@@ -136,6 +136,7 @@ def test_the_density_of_a_pure_release_changes_by_at_most_e_to_the_epsilon(kind,
 # -- what the kernels make of it ----------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=["gaussian"])
 @pytest.mark.parametrize("kind", [*CLIPPED, UnclippedGaussian])
 def test_a_release_of_the_tape_is_the_clipped_sum_with_the_mechanisms_noise(kind):
     mechanism = kind(clipping_norm=0.7) if kind in CLIPPED else kind(noise_std=1.3)

@@ -236,6 +236,7 @@ NORM = {
 COUNT = {1: 40_000, 2: 40_000, 5: 40_000, 257: 4000}
 
 
+@pytest.mark.slow(but=["laplace_l2_radius_only-1"])
 @pytest.mark.parametrize(("name", "d"), [("gaussian", 5), *((name, d) for name in list(NORM)[1:] for d in COUNT)])
 def test_the_norm_has_its_law(name, d):
     norms = np.linalg.norm(vectors(name, COUNT[d], d), axis=1)
@@ -248,6 +249,7 @@ def test_the_norm_has_its_law(name, d):
     assert (norms**2).mean() == pytest.approx(second, abs=4.5 * math.sqrt((fourth - second**2) / len(norms)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2000, 100_000])
 def test_isotropic_laplace_noise_of_a_large_model_has_the_right_norm(d):
     """d = 100,000: the norm is within 1 / sqrt(d) of d, and 32-bit numbers must not blur that."""
@@ -328,6 +330,7 @@ def test_the_first_attempt_that_is_accepted_counts():
 # -- the same bits everywhere -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "d"), [*((name, 400) for name in NAMES), ("gaussian", 403), ("laplace_l2", 1)])
 def test_noise_has_the_same_bits_in_every_lane_and_loop(name, d):
     sample, key, lanes = SAMPLERS[name], jnp.asarray(KEY), jnp.arange(4)

@@ -81,6 +81,7 @@ def draws():
     return draw
 
 
+@pytest.mark.slow
 def test_draws_have_the_law(draws):
     found = draws(0, 0, 0, SMALL, 10**6)
     expected = pmf(SMALL, 28) * len(found)
@@ -183,6 +184,7 @@ def test_a_poisson_batch_fits_an_operation(size):
         lab.tape.gradient(lab.tape.constant(np.zeros(650)), 0, 0, 41, 1.0)
 
 
+@pytest.mark.slow
 def test_releases_lie_on_the_grid_and_are_what_they_should_be():
     scales = [0.5, 0.75, 0.5, 3.0, 0.5, 0.5, 0.5, 0.5]
     grid = Grid.of(scales)
@@ -235,6 +237,7 @@ def test_the_flag_picks_the_mechanism():
     assert ledger.largest(made) == ledger.epsilon(made).max()
 
 
+@pytest.mark.slow
 def test_budgets_and_calibration_ask_the_same_account():
     setup = assemble(scenario("epsilon: 2"))
     planned = setup.ledger.final_epsilon(Releases([100] * 8))

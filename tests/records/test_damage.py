@@ -273,6 +273,7 @@ def damaged_folder(folders, place, rng):
     return done
 
 
+@pytest.mark.slow
 def test_whatever_looks_at_a_damaged_folder_ends_in_a_line(originals, tmp_path):
     folders, other = originals
     rng = random.Random(1)

@@ -144,6 +144,7 @@ def test_seeds_become_intervals(tmp_path):
     assert "--seed 2; simfl run" in "".join(content.commands)
 
 
+@pytest.mark.slow
 def test_privacy_is_claim_against_account(tmp_path):
     text = (
         "name: p\ndata: {set: digits}\nclients: {count: 4}\nalgorithm: {kind: adpsgd, batch_size: 16}\n"

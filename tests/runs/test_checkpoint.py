@@ -68,6 +68,7 @@ def equal(one, other):
 # -- going on --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_is_the_same_in_the_end(made, cut, tmp_path):
     """What a kill leaves is what lies in the folder: every later checkpoint is taken in a resumed run."""
     for event in (120, 121, 150):
@@ -89,6 +90,7 @@ def test_who_is_interrupted_while_the_world_is_played_again_loses_nothing(made, 
     assert equal(resume(cut), made[0])
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_at_a_target_or_diverges_ends_there_when_resumed(tmp_path):
     target = "{updates: 400, accuracy: 0.5}"
     for options in ({"stop": target}, {"algorithm": "{kind: adpsgd, batch_size: 8, step_size: 1.0e+38}"}):
@@ -120,6 +122,7 @@ def test_the_world_that_came_to_another_place_is_not_given_anothers_models(cut, 
 # -- when ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_is_taken_when_it_is_time_and_removed_at_the_end(tmp_path, monkeypatch):
     taken = []
     original = checkpoint.Keeper.take
@@ -224,6 +227,7 @@ def test_what_numbers_depend_on_must_be_the_same_but_for_the_window(made, cut, m
     assert again.manifest.window == 16
 
 
+@pytest.mark.slow
 def test_a_users_own_algorithm_is_found_again_and_must_be_the_same(tmp_path, monkeypatch):
     beside = tmp_path / "beside"
     beside.mkdir()

@@ -204,6 +204,7 @@ def test_every_text_of_the_schema_that_speaks_of_a_file_is_marked_or_known_to_be
     assert speaking == set(), "make it a WorldFile or a ContentFile"
 
 
+@pytest.mark.slow(but=["Npz-path"])
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_a_checkpoint_is_not_resumed_with_another_file(case, tmp_path):
     scenario, write = scenario_of(case, tmp_path)
@@ -223,6 +224,7 @@ def test_the_walk_over_a_scenario_finds_the_file(case, tmp_path):
     assert str(tmp_path / "file") in "\n".join((world_files if of_world else content_files)(scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [("Trace", "path"), ("LatencyTable", "path")], ids="-".join)
 def test_resume_refuses_a_run_whose_file_of_the_world_was_edited(case, tmp_path):
     scenario, write = scenario_of(case, tmp_path)

@@ -27,6 +27,7 @@ def shared_by(devices, parts, folder, events=None):
     return _run(from_mapping(parts), folder / str(devices), "cpu", *([] if events is None else [events]))
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_tables_of_one_and_resume(tmp_path):
     private = scenario("softmax", privacy=PRIVACY)
     (one, _), (two, events) = (shared_by(devices, private, tmp_path) for devices in (1, 2))
@@ -36,6 +37,7 @@ def test_two_devices_give_the_tables_of_one_and_resume(tmp_path):
     assert resume(cut.folder).manifest.digest == two.manifest.digest
 
 
+@pytest.mark.slow
 def test_two_devices_give_a_perceptron_the_same_but_for_the_last_bits(tmp_path):
     """Its products of matrices depend on the lanes of a device."""
     one, two = (shared_by(devices, scenario("mlp"), tmp_path)[0].metrics.train_loss for devices in (1, 2))

@@ -34,6 +34,7 @@ def nothing_kept(monkeypatch):
     compilation_cache.reset_cache()
 
 
+@pytest.mark.slow
 def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp_path):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)
@@ -48,6 +49,7 @@ def test_a_run_leaves_programs_that_the_next_one_takes(nothing_kept, simfl_, tmp
     assert len({read(folder).manifest.digest for folder in (out / "tiny").iterdir()}) == 1
 
 
+@pytest.mark.slow
 def test_programs_that_a_kill_cut_off_are_compiled_anew_without_a_word(nothing_kept, simfl_, tmp_path, recwarn):
     path, out = tmp_path / "tiny.yaml", tmp_path / "o"
     path.write_text(TINY)

@@ -72,6 +72,7 @@ class NoNumbers(RunWithoutNumbers):
         return super().evaluate(rows, coefs, own, clipping_norm)
 
 
+@pytest.mark.slow(but=["sync_sgd-q", "fedavg-q"])
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_interrupted_at_any_event(algorithm, world, tmp_path, monkeypatch):

@@ -112,6 +112,7 @@ def test_a_target_accuracy_ends_the_run_at_the_evaluation_that_reaches_it(algori
     assert found.manifest.updates == whole.metrics["updates"].iloc[reached] == len(found.updates)
 
 
+@pytest.mark.slow(but=["metric: messages, at_least: 21-sgp"])
 @pytest.mark.parametrize("algorithm", ["adpsgd", "decentralized_sgd", "sgp"])
 @pytest.mark.parametrize(
     "goal",
@@ -131,6 +132,7 @@ def test_the_last_row_counts_the_message_that_is_sent_when_a_goal_ends_the_run(a
         assert last["messages"] == last["bytes_sent"] / message_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.numbers
 @every_algorithm
 def test_a_run_that_diverges_is_a_result(algorithm, tmp_path):
@@ -320,6 +322,7 @@ def test_a_run_that_fails_says_who_and_when_and_keeps_what_was_measured(tmp_path
     assert len(found.updates) == 30
 
 
+@pytest.mark.slow(but=["gradient", "0", "1"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("where", ["set_up", "start", "models", "client_models", "pairs", "process"])
 def test_whatever_an_own_algorithm_raises_is_one_line_with_its_file_and_line(where, error, tmp_path):

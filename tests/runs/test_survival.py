@@ -29,6 +29,7 @@ def flush_always(monkeypatch):
     monkeypatch.setattr(runner, "FLUSH_S", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adpsgd", "async_sgd"])
 def test_a_killed_run_reads_as_it_was_flushed(kind, tmp_path):
     """What is on the disk at any moment is what is left after kill -9."""

@@ -44,6 +44,7 @@ def run(tmp_path, algorithm, timeline="true"):
     return simfl.run(loads(BASE.format(algorithm=ALGORITHMS[algorithm], timeline=timeline), "t"), out=tmp_path)
 
 
+@pytest.mark.slow(but=["gossip"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_intervals_add_up_to_the_sums(tmp_path, algorithm):
     made = run(tmp_path, algorithm)

@@ -1,5 +1,7 @@
 """One scenario in several ways: what is shown, and what is said where one of them differs."""
 
+import pytest
+
 from simfl.runs import verification
 from simfl.runs.verification import Way, shortened
 from simfl.scenario import loads
@@ -20,6 +22,7 @@ def test_a_scenario_is_shortened_by_its_updates_and_by_nothing_else():
     assert shortened(short, 80) == short
 
 
+@pytest.mark.slow
 def test_all_ways_lead_to_the_same_tables_and_models(simfl_, tmp_path):
     (tmp_path / "small.yaml").write_text(TEXT)
     code, shown, said = simfl_("verify", "small.yaml", "--updates", 60)

@@ -109,6 +109,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, item in inner for found in _paths(item, (*path, key)))]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(mapping=scenarios, seed=st.integers(0, 2**32))
 def test_junk_anywhere_is_told_in_plain_lines_or_accepted(mapping: dict[str, Any], seed: int) -> None:

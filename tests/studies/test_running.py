@@ -104,6 +104,7 @@ def compiled(monkeypatch):
     jax.config.update("jax_log_compiles", before)
 
 
+@pytest.mark.slow
 def test_twenty_runs_that_differ_in_seed_noise_step_size_and_speeds_compile_once(write, tmp_path, compiled):
     noise = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}
     base = {**BASE, "privacy": noise, "algorithm": {"kind": "adpsgd", "batch_size": 7, "step_size": 0.5}}
@@ -123,6 +124,7 @@ def test_twenty_runs_that_differ_in_seed_noise_step_size_and_speeds_compile_once
     assert finished == [finished[0]] * 20, f"compiled again: {compiled[finished[0] :]}"
 
 
+@pytest.mark.slow
 def test_processes_and_a_cluster_give_the_tables_of_a_serial_sweep(write, tmp_path):
     study = write(grid=STEPS, seeds=2)
     assert statuses(sweep(study, out=tmp_path / "serial", jobs=1)) == ["done"] * 4
@@ -165,6 +167,7 @@ def test_what_is_there_is_not_run_again(write, tmp_path):
     assert {run.folder for run in more.runs if run.label == "old"} & {run.folder for run in first.runs}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
     cases = [
         {"label": "fails", "set": {"algorithm": {"kind": "tests.algorithms.custom:Broken", "batch_size": 8}}},
@@ -237,6 +240,7 @@ def local(monkeypatch):
     return work_through
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_run_alone(local):
     outcomes = local("first", "dies", "second", "third")
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
@@ -274,6 +278,7 @@ def test_a_study_may_be_written_in_python(tmp_path):
         load_study(BASE)
 
 
+@pytest.mark.slow
 def test_a_process_that_served_many_runs_makes_room_for_another(local, monkeypatch):
     monkeypatch.setattr("simfl.studies.engines.RUNS_PER_PROCESS", 2)
     outcomes = local(*"abcdef")
@@ -296,6 +301,7 @@ def test_everything_is_checked_before_anything_runs(write, tmp_path):
         sweep(write(), out=tmp_path / "results", cluster="nonsense")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch, jobs, number):
     def press(report):
@@ -323,6 +329,7 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch
     assert not {report.run.folder for report in told if report.run} & set(done)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "setpgrp"), reason="signals of POSIX")
 def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_none(write, tmp_path, monkeypatch):
     study = write(base={**BASE, "stop": {"updates": 3000}}, grid=STEPS, seeds=3)
@@ -532,6 +539,7 @@ def forgotten():
         forget()
 
 
+@pytest.mark.slow(but=["mine_package/__init__"])
 @pytest.mark.parametrize("name", OWN)
 def test_a_run_of_edited_own_code_is_not_reused(swept_own, tmp_path, name):
     copy = shutil.copytree(swept_own, tmp_path / "own")

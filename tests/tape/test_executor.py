@@ -43,6 +43,7 @@ def softmax_loss(params, x, y):
     return losses.mean(), (logits.argmax(axis=1) == y).mean()
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_window_bit_by_bit():
     found = []
     for window in (1, 7, 64, 100_000):
@@ -53,6 +54,7 @@ def test_results_do_not_depend_on_the_window_bit_by_bit():
         np.testing.assert_array_equal(other, found[0])
 
 
+@pytest.mark.slow
 def test_a_bank_that_grows_keeps_its_values():
     with Lab(make_problem()) as lab:
         expected = train(lab)
@@ -61,6 +63,7 @@ def test_a_bank_that_grows_keeps_its_values():
         assert lab.executor.bank.capacity > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 40])
 def test_other_widths_give_the_same_up_to_rounding(width):
     with Lab(make_problem()) as lab:
@@ -96,6 +99,7 @@ def test_max_batch_leaves_room_for_most_poisson_batches():
     assert make_problem(sampling="shuffle", batch_size=8).max_batch == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tests", [100, 1, 37])
 def test_an_evaluation_measures_the_mean_model(tests):
     problem = make_problem(l2=0.01)
@@ -191,6 +195,7 @@ def compilations(caplog, action):
     return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
 
 
+@pytest.mark.slow
 def test_one_trace_per_kernel_shape(caplog):
     def run(seed=0, clipping_norm=1.0, window=64, capacity=200, **options):
         problem = make_problem(seed=seed, sampling="poisson", clipping_norm=clipping_norm, noisy=True)
@@ -334,6 +339,7 @@ def test_a_process_that_was_forked_from_one_that_computed_is_told_to_be_spawned(
     assert choose_device("cpu").platform == "cpu", "this process may go on"
 
 
+@pytest.mark.slow
 def test_a_process_keeps_the_programs_of_the_last_few_shapes_only():
     device = choose_device("cpu")
 

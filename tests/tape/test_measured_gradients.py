@@ -69,6 +69,7 @@ def test_nothing_is_measured_that_was_not_asked_for():
     assert np.isnan(measured(make_problem(clipping_norm=1.0), [random_model(650)], 1.0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clips", [False, True])
 def test_each_task_clips_gradients_of_its_own(clips):
     problem = make_task_problem(clipping_norm=1.0 if clips else None)

@@ -85,6 +85,7 @@ RULES = {
 }
 
 
+@pytest.mark.slow(but=["nothing"])
 @pytest.mark.parametrize("name", RULES)
 def test_a_state_in_rows_is_the_state(name):
     """Eight updates through rows are those of optax, bit for bit; one gradient is not finite."""

@@ -10,6 +10,7 @@ from simfl.tape.problem import Noise
 from tests.helpers import Lab, batch_examples, make_problem, replace_data, softmax_gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 4])
 def test_each_gradient_is_clipped_to_its_own_norm(width):
     problem = make_problem(4, sampling="without_replacement", clipping_norm=1.0, own_clipping=True)
@@ -61,6 +62,7 @@ def test_examples_whose_gradient_is_not_finite_are_released_as_zero_and_counted(
     assert (np.linalg.norm(found, axis=1) <= 8 * 0.05 * (1 + 1e-5)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clip", "own"), [("update", False), ("update", True), ("example", True)])
 def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
     """Their bound is 0 and so is their norm: 0/0 in the spare row would reach every model that reads it 0 times."""
@@ -76,6 +78,7 @@ def test_lanes_without_an_operation_leave_nothing_behind(clip, own):
         assert np.isfinite(found).all()
 
 
+@pytest.mark.slow
 def test_noise_on_the_first_parameters_only():
     quiet = make_problem(2)
     noisy = dataclasses.replace(make_problem(2), noise=Noise("laplace_l2", first=100))

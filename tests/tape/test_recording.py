@@ -100,6 +100,7 @@ operations = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, derandomize=True)
 @given(
     operations=operations,

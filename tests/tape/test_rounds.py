@@ -23,6 +23,7 @@ def train(problem, start, client, draw, steps, *, beta=0.0, t=0.0, dt=0.0, power
     return w - start
 
 
+@pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("sampling", ["shuffle", "without_replacement", "with_replacement"])
 def test_a_round_is_many_steps(width, sampling):
@@ -42,6 +43,7 @@ def test_a_round_is_many_steps(width, sampling):
     np.testing.assert_allclose(found[6:], [start + 0.5 * expected[2], start + expected[1]], atol=2e-6)
 
 
+@pytest.mark.slow(but=["options2-extra2"])
 @pytest.mark.parametrize(
     ("options", "extra"),
     [
@@ -61,6 +63,7 @@ def test_steps_that_decay_pull_back_and_shrink(options, extra):
     np.testing.assert_allclose(found, train(problem, start, 1, 2, 9, **options), atol=3e-6)
 
 
+@pytest.mark.slow
 def test_a_change_is_clipped_as_a_whole_and_noised_once():
     start = model_values()
     step = (ETA, 0.0, 0.0, 0.0)

@@ -62,6 +62,7 @@ def test_evaluation_joins_the_rows_of_a_model():
     assert both.consensus_distance == pytest.approx(np.linalg.norm(groups[1] - groups[2]) / 2, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [4, 40])
 def test_a_projection_ends_every_gradient_step_and_nothing_else(width):
     problem = make_task_problem(radius=1.0)
@@ -79,6 +80,7 @@ def test_a_projection_ends_every_gradient_step_and_nothing_else(width):
         assert np.linalg.norm(lab.tape.values(averaged)[0]) > 2.0
 
 
+@pytest.mark.slow
 def test_short_calls_give_the_same_bits():
     problem = make_task_problem(clipping_norm=0.9, noisy=True)
 

@@ -52,6 +52,7 @@ def takacs(clients, mean_s, service_s):
     return load / (1.0 + load) / service_s
 
 
+@pytest.mark.slow(but=["None-0.0"])
 @pytest.mark.parametrize(
     ("latency", "loss"), [(None, 0.0), (exponential(5e-3), 0.0), (lognormal(1.0), 0.0), (constant(2e-3), 0.25)]
 )
@@ -97,6 +98,7 @@ def test_a_servers_downlink_is_such_a_queue_too():
     assert_mean(between([row[0] for row in rows]), 1.0 / takacs(K, MEAN_S, service_s))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter", [exponential(1.0), lognormal(1.0)])
 def test_a_downlink_that_is_shared_fairly_is_a_station_of_processor_sharing(jitter):
     """Such a network has a product form, whatever the laws of computing and sizes: that of N machines and a repairman.

@@ -17,6 +17,7 @@ def path(tmp_path):
 PRIVATE = "\nprivacy: {noise_multiplier: 1, clipping_norm: 1, delta: 1.0e-3}\nstop"
 
 
+@pytest.mark.slow
 def test_tables_figures_and_what_is_certified(simfl_, path, tmp_path):
     words = ("privacy", "attack", path, "--client", 1, "--models", 4, "--out", tmp_path / "out")
     code, out, err = simfl_(*words)

@@ -78,6 +78,7 @@ EXTREME = {
 }
 
 
+@pytest.mark.slow(but=["without-replacement"])
 @pytest.mark.parametrize("command", EXTREME)
 def test_extreme_arguments(simfl_, command):
     cases = EXTREME[command].split(";")

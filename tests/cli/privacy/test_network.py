@@ -31,6 +31,7 @@ def test_epsilon_by_distance_or_pair_by_pair(simfl_, path, tmp_path):
     assert re.search(r"\n +3 for 1\+2 +0\.\d+ +by (local|pairwise); as published 0\.\d+, distance 1", out)
 
 
+@pytest.mark.slow
 def test_tables_and_json_hold_what_python_returns(simfl_, path, tmp_path):
     words = ("privacy", "network", path, "--observer", 0, "--observer", "links", "--times", 2)
     code, out, _ = simfl_(*words, "--json", "--out", tmp_path / "out")

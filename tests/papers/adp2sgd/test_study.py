@@ -11,6 +11,8 @@ from simfl.studies.papers import Runs
 from simfl.studies.reading import counted
 from tests.papers.made_up import made_up
 
+pytestmark = pytest.mark.slow
+
 NAN = math.nan
 
 

@@ -178,6 +178,7 @@ def test_noise_on_the_sum_is_batch_size_times_that_on_the_mean():
     assert found.zeta == pytest.approx(2.23314, rel=1e-5), "the multiplier does not depend on the unit of gradients"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claimed", "batch_size", "steps", "sigma", "zeta", "mu", "hidden", "local", "hidden_aor", "local_aor"),
     [
@@ -270,6 +271,7 @@ def test_smallest_admissible_epsilon_of_cifar(epochs, smallest):
         theorem2(found * 0.999, 1e-5, **here)
 
 
+@pytest.mark.slow
 @QUICK
 @given(**{**settings_of_theorem2, "epsilon": st.floats(1.001, 1.5)})
 def test_theorem_2_applies_from_the_smallest_admissible_epsilon_on(epsilon, delta, num_workers, batch_size, steps):

@@ -186,6 +186,7 @@ GATES = {
 }
 
 
+@pytest.mark.slow(but=["rounds-local"])
 @pytest.mark.parametrize("variant", ["batch", "local", "tree", "random"])
 @pytest.mark.parametrize("gate", GATES)
 @settings(max_examples=3, deadline=None, derandomize=True)
@@ -421,6 +422,7 @@ def apply(v, k, models, done, updates, i, clients):
     return v, k
 
 
+@pytest.mark.slow(but=["l2-aggregators7"])
 @pytest.mark.parametrize(
     ("problem", "aggregators"), [*((problem, ()) for problem in PROBLEMS), ("clipped", (2,)), ("l2", (1, 2))]
 )
@@ -532,6 +534,7 @@ def test_without_noise_and_with_a_large_clipping_norm_it_is_not_private():
     np.testing.assert_array_equal(private, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["shuffle", "without_replacement", "poisson"])
 def test_large_rounds_are_pieces_of_one_batch_with_one_noise(sampling):
     """A batch that takes many operations is the sum over it, and its noise is that of one release."""

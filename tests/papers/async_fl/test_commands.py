@@ -123,6 +123,7 @@ def test_json_has_every_pass(simfl_):
     assert found["gate"]["first_violated_round"] == 2
 
 
+@pytest.mark.slow
 def test_neighbors_and_case_2(simfl_):
     both = [
         json.loads(simfl_(*EXAMPLE_3, *QUICK, "--json", "--neighbors", relation)[1])["result"]["certified_epsilon"]

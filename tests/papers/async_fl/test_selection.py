@@ -284,6 +284,7 @@ def test_aggregated_noise_as_printed(sizes, budget, constant, rounds, sigma, inc
     assert sizes / rounds == pytest.approx(fewer, rel=0.01)
 
 
+@pytest.mark.slow
 def test_increasing_is_better_than_s0_and_not_than_constant_sizes_of_as_many_rounds():
     """Noise calibrated with the Renyi accountant, K = 25,000, N = 10,000, (1, 5.5e-8): 43.1, 21.5, 19.9.
 

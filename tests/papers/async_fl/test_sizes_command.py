@@ -9,6 +9,7 @@ from simfl.papers.async_fl.sizes import PolynomialSizes
 from simfl.privacy.accounting import Release, epsilon_of
 
 
+@pytest.mark.slow
 def test_sizes_and_the_noise_that_theorem_3_asks_for(simfl_):
     words = ("privacy", "sizes", "{kind: polynomial, a: 2, b: 10}", "--gradients", 5000, "--accountant", "renyi")
     code, out, err = simfl_(*words, "--examples", 10_000, "--epsilon", 1)

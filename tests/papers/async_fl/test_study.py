@@ -37,6 +37,8 @@ from simfl.studies.reading import counted
 from simfl.studies.reproducing import find_paper
 from tests.papers.made_up import made_up
 
+pytestmark = pytest.mark.slow
+
 
 def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
     """Made-up runs of one section of the full form, whose accuracies in percent and rounds depend on the cell."""

@@ -16,6 +16,8 @@ from simfl.studies.evidence import Verdict, verdict_of
 from simfl.studies.reproducing import scenarios_folder
 from tests.papers.made_up import made_up
 
+pytestmark = pytest.mark.slow
+
 LR = mapa.TEN_WAY[0]
 
 

@@ -11,6 +11,8 @@ from simfl.accounts.network import reconstruct
 from simfl.papers.network_privacy import study
 from simfl.scenario import load
 
+pytestmark = pytest.mark.slow
+
 
 def runs_of(table):
     """Runs of which all have one account."""

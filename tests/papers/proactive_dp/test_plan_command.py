@@ -35,6 +35,7 @@ def test_without_a_scenario_nothing_runs(simfl_, tmp_path, command):
     assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
 
 
+@pytest.mark.slow
 def test_a_planned_scenario_runs_as_it_is_and_spends_what_was_certified(simfl_, tmp_path):
     code, out, err = simfl_("privacy", "plan", *QUICK)
     assert (code, err) == (0, "")
@@ -96,6 +97,7 @@ def test_a_file_is_not_replaced_without_force(simfl_, tmp_path):
     assert (tmp_path / "planned.yaml").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_scenario_stays(simfl_, tmp_path):
     (tmp_path / "base.yaml").write_text(
         "algorithm: adpsgd  # a bare word\nclients: {count: 2}\nslowdowns: [{clients: [1], factor: 3}]\n"

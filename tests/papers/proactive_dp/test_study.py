@@ -13,6 +13,8 @@ from simfl.studies.evidence import Verdict, verdict_of
 from simfl.studies.reproducing import scenarios_folder
 from tests.papers.made_up import made_up
 
+pytestmark = pytest.mark.slow
+
 OWN, ALL = proactive_dp.OWN, proactive_dp.ALL
 
 

@@ -36,6 +36,7 @@ def test_it_prints_the_frontier_and_writes_table_and_figures(simfl_, tmp_path):
     assert (tmp_path / "graph" / "utility-graph.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_json_and_the_place_by_default(simfl_, tmp_path):
     words = ("privacy", "utility-graph", *QUICK, "--noise", "figure", "--set", "name=mine", "--json")
     code, out, _ = simfl_(*words)

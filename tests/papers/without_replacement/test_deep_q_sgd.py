@@ -49,6 +49,7 @@ def replay(run, decay=None):
     return np.array(together), np.array(local), history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"l2": 0.05, "radius": 1.5}], ids=["convex", "strongly"])
 def test_it_is_rules_9_and_10_over_the_recorded_order(options):
     problem = make_task_problem(sizes=[40, 80, 64, 56], clipping_norm=0.9, noisy=True, **options)
@@ -63,6 +64,7 @@ def test_it_is_rules_9_and_10_over_the_recorded_order(options):
         assert step_size == (1.0 if kind == "local" else 0.5)
 
 
+@pytest.mark.slow
 def test_noise_covers_the_largest_step_since_the_last_global_one():
     """Lemma 5: std(N_t) = c 2L max_k eta_k / (eta_t b epsilon)."""
     run = Events(KIND, make_task_problem(noisy=True), noise_std=0.2, schedule=lambda t, *_: 1.0 / (t + 1), **SMALL)
@@ -112,6 +114,7 @@ def test_local_models_stay_private_until_a_global_action():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["after", "before"])
 def test_states_and_rewards_are_what_the_paper_says(reward, monkeypatch):
     seen = {}
@@ -140,6 +143,7 @@ def test_states_and_rewards_are_what_the_paper_says(reward, monkeypatch):
                 assert gained == pytest.approx(-pair_loss(problem, of, pair, t - 1), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_deciding_early_changes_nothing(monkeypatch):
     """All pairs that are ready decide in one call; one at a time they decide the same."""
     problem = make_task_problem()
@@ -169,6 +173,7 @@ def test_deciding_early_changes_nothing(monkeypatch):
     assert np.array_equal(together.local, apart.local)
 
 
+@pytest.mark.slow
 def test_few_calls_decide_for_all():
     problem = make_task_problem()
     calls = []
@@ -193,6 +198,7 @@ def test_nodes_that_leave_hold_nobody_up():
     assert 0 < done[2] < 100
 
 
+@pytest.mark.slow
 def test_a_coin_never_looks_at_the_numbers():
     problem, other = make_task_problem(), make_task_problem(clipping_norm=0.1)
     coin = {"explore_from": 1.0, "explore_to": 1.0, **SMALL}

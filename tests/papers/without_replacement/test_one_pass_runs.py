@@ -53,6 +53,7 @@ def filled(kind, *, seed=1, window="auto", privacy=SOUND, partition="iid"):
     }  # fmt: skip
 
 
+@pytest.mark.slow(but=["walk"])
 @pytest.mark.numbers
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_one_seed_gives_the_same_tables_whatever_the_window(kind, tmp_path):

@@ -38,6 +38,7 @@ def run(kind, world, *, tasks=3, sizes=None, executor=None, **options):
     return algorithm, rows
 
 
+@pytest.mark.slow(but=["without_replacement_sgd-race"])
 @every
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 99))
@@ -66,6 +67,7 @@ def test_whoever_stays_uses_all_of_its_data(kind, options, data, seed):
         assert total == pytest.approx(1000.0)
 
 
+@pytest.mark.slow(but=["without_replacement_sgd"])
 @every
 def test_memory_follows_the_number_of_living_models(kind, options):
     def rows(size):

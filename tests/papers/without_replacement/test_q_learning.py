@@ -122,6 +122,7 @@ def test_a_decision_does_not_depend_on_who_decides_at_the_same_time():
         assert np.array_equal(value, apart.numbers()[name]), name
 
 
+@pytest.mark.slow
 def test_exploration_is_a_fair_coin_and_learning_ends_it():
     learner = QLearner(Settings(inputs=2, discount=0.0), list(range(200)), KEY)
     states = np.ones((200, 2), np.float32)

@@ -8,6 +8,7 @@ from tests.algorithms.tasks import TASKS, Events, make_task_problem, pair_exampl
 from tests.papers.without_replacement.test_without_replacement_sgd import replay, rough_world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("visits", [1, 3])
 def test_every_example_is_visited_so_often_and_the_numbers_are_those_of_a_plain_loop(visits):
     problem = make_task_problem(sizes=[40, 24, 32, 16])

@@ -14,6 +14,8 @@ from simfl.studies.evidence import Verdict, verdict_of
 from simfl.studies.papers import Runs
 from simfl.studies.reproducing import scenarios_folder
 
+pytestmark = pytest.mark.slow
+
 YES, UNDER, NO, NONE = Verdict.REPRODUCED, Verdict.UNDER, Verdict.NOT_REPRODUCED, Verdict.NONE
 SPREAD = (0.0, 0.4, -0.3, 0.2, -0.3)
 """What seeds differ by."""

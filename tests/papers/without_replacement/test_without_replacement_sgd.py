@@ -43,6 +43,7 @@ def replay(run):
     return np.array([models[-1] for models in versions])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contention", ["token", "race"])
 @pytest.mark.parametrize("order", ["random", "round_robin"])
 def test_it_is_the_plain_loop_over_the_recorded_order(order, contention):
@@ -53,6 +54,7 @@ def test_it_is_the_plain_loop_over_the_recorded_order(order, contention):
     assert (max(stale) > 0) == (contention == "race")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [None, 0.5, 2.0])
 def test_so_it_is_with_a_penalty_and_a_projection_and_steps_that_count_a_tasks_updates(radius):
     problem = make_task_problem(l2=0.1, radius=radius)
