@@ -209,7 +209,7 @@ def write_run(
 def without_numbers(request, monkeypatch):
     """Runs compute nothing, unless a test is marked with `numbers`: for what the world, ledger and tables say."""
     if request.node.get_closest_marker("numbers") is None:
-        monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
 
 
 @pytest.fixture

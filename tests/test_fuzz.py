@@ -10,7 +10,7 @@ from simfl.build.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import ACTIVITIES, RunFolder
 from simfl.records.results import Run
-from simfl.runs import runner
+from simfl.runs import context, runner
 from simfl.scenario import from_mapping
 from simfl.tape.executor import choose_device
 from tests.fuzz import drawn
@@ -83,7 +83,7 @@ def one(seed: int, folder) -> bool:
 @pytest.mark.usefixtures("without_numbers")
 @pytest.mark.parametrize("lot", range(LOTS))
 def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
-    assert runner.Executor is RunWithoutNumbers
+    assert context.Executor is RunWithoutNumbers
     seeds = range(FIRST + lot, LAST, LOTS)
     with shared_data():
         ran = sum(_named(seed, tmp_path) for seed in seeds)

@@ -55,16 +55,11 @@ HOMES = {
 GUESTS = {
     ("accounts.network", "pandas"): "makes the tables of pairs",
     ("records.results", "simfl"): "a run's methods call what the front door hands out to users",
-    ("runs.timeline", "simpy"): "listens to the events that algorithms wait for",
     ("runs.programs", "jax"): "keeps what JAX compiled for the next process",
     ("tape.measures", "sklearn"): "F1 scores and areas under curves",
 }
 
 MOST_GUESTS = 5
-
-#: The one circle that is left: a checkpoint names the type of the simulation, which the runner has, and the runner
-#: keeps checkpoints. Remove it when `runs/runner.py` has been split.
-CIRCLES = [["runs.checkpoint", "runs.runner"]]
 
 
 @dataclass(frozen=True)
@@ -183,8 +178,7 @@ def test_no_module_imports_itself_by_a_detour():
     for entry in INSIDE:
         target = entry.target.removeprefix("simfl.")
         graph.add_edge(entry.module, target if target in MODULES else target.rpartition(".")[0])
-    circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
-    assert not [circle for circle in circles if circle not in CIRCLES]
+    assert not [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
     assert not list(nx.selfloop_edges(graph))
 
 

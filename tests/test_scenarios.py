@@ -83,7 +83,7 @@ COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_it_runs_shortened(path, tmp_path, monkeypatch):
     if path not in COMPUTED:
-        monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
     _needs_its_data(scenario)
     convolutional = scenario.model.kind in CONVOLUTIONAL

@@ -8,8 +8,9 @@ from simfl.build.setup import Setup
 from simfl.build.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.releases import Releases
+from simfl.runs.context import tally
 from simfl.runs.endings import NEVER, ended_by, last_update
-from simfl.runs.runner import goals_of, tally
+from simfl.runs.evaluations import goals_of
 from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 

@@ -147,7 +147,7 @@ class ADPSGD(OwnUpdates):
                 computed_at = self.clock.now
                 if not (yield averaging):
                     peer = -1
-                self.times[me].communicate_s += self.present_s(me, computed_at, self.clock.now)
+                self.communicated(me, self.present_s(me, computed_at, self.clock.now))
                 if not (self._trivial or (yield from self.until_back(me))):
                     self.turns.forget(me)
                     return

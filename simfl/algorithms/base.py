@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import simpy
@@ -90,6 +90,16 @@ class Times:
 
     compute_s: float = 0.0
     communicate_s: float = 0.0
+
+
+class Observer(Protocol):
+    """Is told what clients do with their time, as it is counted in `Times`."""
+
+    def computes(self, client: int, until: float, lost: bool) -> None:
+        """The client computes from now until then; `lost` if a crash or its leaving destroys the result."""
+
+    def communicated(self, client: int, seconds: float) -> None:
+        """The client has communicated for so many seconds, up to now."""
 
 
 class BatchSizes:
@@ -178,6 +188,8 @@ class Algorithm(ABC):
         self.client_updates = [0] * self.num_clients
         self.client_dropped = [0] * self.num_clients
         self.times = [Times() for _ in range(self.num_clients)]
+        #: Told what clients do with their time; may be set before the start.
+        self.observer: Observer | None = None
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
@@ -301,17 +313,29 @@ class Algorithm(ABC):
         if self._trivial:
             self.times[client].compute_s += seconds
             self.busy_until[client] = now + seconds
+            if self.observer is not None:
+                self.observer.computes(client, now + seconds, lost=False)
             return self._timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not Outcome.DONE:
             seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
         self.times[client].compute_s += seconds
         self.busy_until[client] = when
+        if self.observer is not None:
+            self.observer.computes(client, when, lost=outcome is not Outcome.DONE)
         ending = self.clock.timeout(when - now, outcome)
         if outcome is Outcome.CRASHED and (optimizer := self.optimizer) is not None:
             whose = 0 if self.one_model else client
             ending.callbacks.append(lambda _: optimizer.lose(whose))  # before anybody learns of the crash
         return ending
+
+    def communicated(self, client: int, seconds: float) -> None:
+        """Count that the client has communicated for so many seconds, up to now."""
+        times = self.times[client]
+        before = times.communicate_s
+        times.communicate_s += seconds
+        if self.observer is not None:
+            self.observer.communicated(client, times.communicate_s - before)  # so that intervals add up to the sum
 
     def exhausted(self, client: int) -> bool:
         """Whether the client's next release would exceed its privacy budget; when that began is kept.

@@ -198,7 +198,7 @@ class FedAvg(ServerAlgorithm):
     def client(self, me: int, model: Model, this: _RoundUnderWay) -> Process:
         """Train and send; again after a crash."""
         since = self.clock.now
-        self.times[me].communicate_s += self.present_s(me, this.began_s, since)
+        self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
             seconds = self._duration(me, self.steps[me] * self._nominal, self.clock.now)
             steps, seconds = self._within(this, self.steps[me], seconds)
@@ -213,7 +213,7 @@ class FedAvg(ServerAlgorithm):
         sent_s = self.clock.now
 
         def arrived() -> None:
-            self.times[me].communicate_s += self.present_s(me, sent_s, self.clock.now)
+            self.communicated(me, self.present_s(me, sent_s, self.clock.now))
             self._done(me, this, change)
 
         self.to_server(me, arrived, content=change)

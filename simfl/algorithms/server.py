@@ -166,7 +166,7 @@ class ServerAlgorithm(Algorithm):
             return
         spent = self.present_s(client, since, now)
         waited = min(self._waited_s.pop(client, 0.0), spent) if self._waited_s else 0.0
-        self.times[client].communicate_s += spent - waited
+        self.communicated(client, spent - waited)
 
     def _wait(self, client: int, since: float) -> None:
         """Note that the server let a client wait until now."""

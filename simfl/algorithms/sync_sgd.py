@@ -108,7 +108,7 @@ class SyncSGD(Algorithm):
             if duration > 0.0:
                 yield self.clock.timeout(duration)
                 for k in finished:
-                    self.times[k].communicate_s += self.present_s(k, started, self.clock.now)
+                    self.communicated(k, self.present_s(k, started, self.clock.now))
             self._show(finished, gradients)
             step_size = self.step_size()
             share = 1.0 / len(finished)
@@ -159,7 +159,7 @@ class SyncSGD(Algorithm):
         size = 4 * len(self.training.initial) * (1 + len(state))
         network.send(source, k, size, arrived, content=model)
         there = yield came
-        self.times[k].communicate_s += self.present_s(k, since, self.clock.now)
+        self.communicated(k, self.present_s(k, since, self.clock.now))
         if not there:
             barrier.tick()
             return

@@ -29,7 +29,6 @@ from simfl.build.world import availability, longest_batch_s
 from simfl.data import Dataset, Partition
 from simfl.errors import RunError, ScenarioError, SimflError, nearest, raised
 from simfl.models import AbstractModel
-from simfl.models.own import OwnModel
 from simfl.privacy.correlated import InTime
 from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
@@ -114,7 +113,7 @@ def _check(setup: Setup) -> None:
             f"algorithm.batch_size: expected at most {sizes[smallest]}, the examples of client {smallest}, "
             f"found {batch_size}; lower it, or use fewer clients (clients.count is {len(sizes)}) or larger parts"
         )
-    if scenario.stop.accuracy is not None and isinstance(setup.model, OwnModel) and not setup.model.has_accuracy:
+    if scenario.stop.accuracy is not None and not setup.model.has_accuracy:
         raise ScenarioError(
             f"stop.accuracy: expected a model with an accuracy, found '{setup.model.kind}'; give it a predict, or a "
             "metric of this name"
@@ -165,8 +164,6 @@ def _check_measures(setup: Setup) -> None:
     if taken is not None:
         raise ScenarioError(f"model: {model.kind}: metrics: {taken}: expected another name, this one is in use already")
     for name in asked:
-        if not isinstance(model, OwnModel):
-            break  # that of a scenario was checked with it
         fits = model.fits_targets if name in OF_REGRESSIONS else model.has_accuracy and setup.dataset.num_classes
         if not fits:
             what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
@@ -248,7 +245,7 @@ def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
 def _warnings(setup: Setup) -> Iterator[str]:
     """Yield what can only be seen beside the data."""
     model = setup.model
-    if setup.protection.clip == "example" and isinstance(model, OwnModel) and model.has_closed_form:
+    if setup.protection.clip == "example" and model.user_clips:
         yield (
             f"privacy: clipped_gradient_sum of model {model.kind} is trusted to clip every example: it did so with the "
             "examples it was tried out on; leave it out, and simfl clips them one by one"

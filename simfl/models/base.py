@@ -15,6 +15,7 @@ https://arxiv.org/abs/1607.00133.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,14 @@ class AbstractModel(ABC):
     fits_targets: ClassVar[bool] = False
     """Whether `predict` says targets, so that their errors can be measured."""
 
+    def described(self) -> dict[str, Any]:
+        """Return what identifies a user's model in a manifest; empty for simfl's own, which the scenario names."""
+        return {}
+
+    def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
+        """Return a SHA-256 of what the model computes for examples like these."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)
         if not shape or any(side < 1 for side in shape):
@@ -79,6 +88,21 @@ class AbstractModel(ABC):
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"{self.kind}: l2: expected a finite number >= 0, found {self.l2}")
         object.__setattr__(self, "input_shape", shape)
+
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether a prediction is right or wrong, where the data have classes."""
+        return True
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is a prediction for an example, and not only a loss."""
+        return True
+
+    @property
+    def user_clips(self) -> bool:
+        """Whether a user's function clips the gradients of examples, which is trusted and not checked."""
+        return False
 
     @property
     def num_tasks(self) -> int:

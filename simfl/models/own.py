@@ -263,7 +263,7 @@ class OwnModel(AbstractModel):
         a norm of at most C * sum_i weight_i, whatever they return: it is clipped to that, and counts as zero where it
         is not finite.
         """
-        if not self.has_closed_form:
+        if not self.user_clips:
             return self._clip_each(params, x, y, weight, clipping_norm)
         tree = self.given.clipped_gradient_sum(self.own.tree(params), masked(x, weight), y, weight, clipping_norm)
         total = self.own.flat(jax.tree.leaves(tree))
@@ -304,6 +304,10 @@ class OwnModel(AbstractModel):
         )
         return self.own.joined(sums[0]), sums[1]
 
+    def described(self) -> dict[str, Any]:
+        """Return the number of parts and the digest of the initial values, for the manifest."""
+        return {"parameters": len(self.layout), "digest": self.own.digest()}
+
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
         """Return the SHA-256 of what the user's functions compute, as JAX traces them for examples like these.
 
@@ -311,14 +315,14 @@ class OwnModel(AbstractModel):
         """
 
         def everything(params: Array, x: Array, y: Array, weight: Array) -> Any:
-            gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.has_closed_form else ()
+            gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.user_clips else ()
             return self.losses(params, x, y), self.correct(params, x, y), self.metrics(params, x, y), gradient
 
         text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()
         return hashlib.sha256((self.own.digest() + text).encode()).hexdigest()
 
     @property
-    def has_closed_form(self) -> bool:
+    def user_clips(self) -> bool:
         """Whether the user knows how to clip."""
         return callable(getattr(self.given, "clipped_gradient_sum", None))
 

@@ -71,7 +71,7 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
         )
     _check_independence(model, jax.tree.map(np.asarray, look))
     _check_predictions(model, begin, x)
-    if model.has_closed_form:
+    if model.user_clips:
         _check_closed_form(model, moved, x, y)
 
 

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +34,18 @@ from simfl.build.setup import Setup
 from simfl.build.world import speeds
 from simfl.compiled import is_compiled
 from simfl.errors import DataError, RunError, ScenarioError
-from simfl.models.own import OwnModel
 from simfl.models.trial import EXAMPLES
 from simfl.records import RunFolder
 from simfl.records.folder import versions
 from simfl.records.writer import cannot_write, regular
+from simfl.runs.context import Context
+from simfl.runs.recorder import write_models
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import is_known, modules_of, source_digests, source_of
 from simfl.scenario.problems import InvalidValueError
 from simfl.scenario.units import parse_time
 from simfl.tape.executor import Evaluation
 from simfl.tape.journal import Record
-
-if TYPE_CHECKING:
-    from simfl.runs.runner import Simulation
 
 FILE = "checkpoint.npz"
 """Its name in the folder of a run."""
@@ -120,8 +118,6 @@ def _digest_of_object(setup: Setup) -> str:
     if setup.own.model is None:
         return "none"
     model, data = setup.model, setup.dataset
-    if not isinstance(model, OwnModel):  # one of simfl's own
-        return _digest(repr(model).encode())
     x, y = data.train_x[:EXAMPLES], data.train_y[:EXAMPLES]
     return model.program_digest(x.astype(np.int32) if model.tokens else data.scaling(x), y)
 
@@ -303,7 +299,7 @@ class Keeper:
     """Takes the checkpoints of one run, and brings it back to one.
 
     Args:
-        simulation: the run; its journal keeps.
+        context: the run; its journal keeps its record.
         folder: where its checkpoint is.
         every_s: host seconds between checkpoints; None: none is taken, what is there stays.
         since: where to begin.
@@ -318,7 +314,7 @@ class Keeper:
 
     def __init__(
         self,
-        simulation: Simulation,
+        context: Context,
         folder: Path,
         every_s: float | None,
         since: Checkpoint | None = None,
@@ -330,7 +326,7 @@ class Keeper:
         self.ends_after = ends_after
         self.taken = 0
         self.taking_s = self.replaying_s = self.loading_s = 0.0
-        self._run = simulation
+        self._run = context
         self._print: dict[str, str] | None = None if since is None else since.print
         self._wanted = threading.Timer(0.0, self.want)
 
@@ -441,7 +437,7 @@ class Keeper:
         measured = [_measures(one) for one in record.evaluations]
         arrays: dict[str, Any] = {
             **{name: np.array([one[name] for one in measured]) for name in (measured or [{}])[0]},
-            "walls": np.array(run.walls, dtype=np.float64),
+            "walls": np.array(run.wall_times_s, dtype=np.float64),
             "answers": np.concatenate([np.zeros(0, np.uint8), *(_bytes(answer) for answer in record.answers)]),
             "names": names,
             **{f"memory/{name}": array for name, array in run.algorithm.memory().items()},
@@ -449,7 +445,7 @@ class Keeper:
         step = run.executor.rows_at_a_time
         values = (run.journal.read(numbers[at : at + step]) for at in range(0, len(numbers), step))
         _write(self.path, about, arrays, (len(numbers), len(setup.training.initial)), values)
-        run.write_models(RunFolder(self.path.parent))
+        write_models(run, RunFolder(self.path.parent))
 
     def _go_on(self, since: Checkpoint) -> None:
         """The world is where it was: give the models their values, and compute from here on.

@@ -1,41 +1,21 @@
 """What clients did when, as intervals: the table `timeline`, where a scenario records it.
 
-Algorithms keep no intervals, only sums; the recorder listens to what they keep. It takes the place of `compute_for` and
-of the clients' `times` on the one algorithm object that it is given, so a run without it pays nothing.
+Algorithms keep sums of seconds and no intervals. A `Timeline` is the `observer` of an algorithm and turns what it is
+told into intervals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import simpy
-
 from simfl.algorithms import Algorithm
 from simfl.records.tables import ACTIVITIES
-from simfl.world.availability import Availability, Outcome
+from simfl.world.availability import Availability
 
 COMPUTE, LOST, WAIT, COMMUNICATE, OFFLINE = range(len(ACTIVITIES))
 
 #: A row of the table: client, start_s, end_s, number of the activity.
 TimelineRow = tuple[int, float, float, int]
-
-
-class _WatchedTimes:
-    """A client's sums of seconds, in the place of `Times`; communicating that grows is an interval that ends now."""
-
-    def __init__(self, communicated: Callable[[float], None]) -> None:
-        self.compute_s = 0.0
-        self._communicated = communicated
-        self._communicate_s = 0.0
-
-    @property
-    def communicate_s(self) -> float:
-        return self._communicate_s
-
-    @communicate_s.setter
-    def communicate_s(self, seconds: float) -> None:
-        self._communicated(seconds - self._communicate_s)
-        self._communicate_s = seconds
 
 
 class Timeline:
@@ -45,7 +25,7 @@ class Timeline:
     waiting; a message under way at the end of the run counts as that, as in the table of clients.
 
     Args:
-        algorithm: before its start; from here on its `compute_for` and `times` are watched.
+        algorithm: before its start; the timeline becomes its observer.
         write: given a `TimelineRow` for each interval, for each client in order of time, those away aside.
     """
 
@@ -58,15 +38,7 @@ class Timeline:
         self._open: list[list[TimelineRow]] = [[] for _ in range(count)]
         #: Up to where each client's time is told.
         self._told = [0.0] * count
-        compute_for, times, busy_until = algorithm.compute_for, algorithm.times, algorithm.busy_until
-
-        def watched(client: int, seconds: float) -> simpy.Event:
-            event = compute_for(client, seconds)
-            self._computes(client, busy_until[client], event.value is not Outcome.DONE)
-            return event
-
-        algorithm.compute_for = watched  # type: ignore[method-assign]
-        times[:] = [_WatchedTimes(self._communicates(client)) for client in range(count)]  # type: ignore[misc]
+        algorithm.observer = self
 
     def close(self) -> None:
         """Write what is under way now, at the end of the run, and when clients were away."""
@@ -77,10 +49,7 @@ class Timeline:
             for outage in self._availability.outages(client, now):
                 self._write((client, outage.start_s, min(outage.end_s, now), OFFLINE))
 
-    def _communicates(self, client: int) -> Callable[[float], None]:
-        return lambda seconds: self._communicated(client, seconds)
-
-    def _computes(self, client: int, until: float, lost: bool) -> None:
+    def computes(self, client: int, until: float, lost: bool) -> None:
         """The client begins to compute, until then unless the run ends before."""
         self._settle(client)
         self._waits(client, self._clock.now)
@@ -103,7 +72,7 @@ class Timeline:
             self._write((client, start, end, WAIT))
         self._told[client] = until
 
-    def _communicated(self, client: int, seconds: float) -> None:
+    def communicated(self, client: int, seconds: float) -> None:
         """A message that took so long, apart from when the client was away, has come; before it the client waited."""
         self._settle(client)
         pieces, taken = self._availability.present(client, self._told[client], self._clock.now), []

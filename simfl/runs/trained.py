@@ -19,7 +19,6 @@ from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.errors import DataError, ScenarioError, nearest, to_path
 from simfl.models import AbstractModel
-from simfl.models.own import OwnModel
 from simfl.records import Run, RunFolder, read
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.data import RealData
@@ -59,7 +58,7 @@ class Trained:
 
     def predict(self, x: ArrayLike, scores: bool = False) -> NDArray[Any]:
         """Return what the model says about examples; see `predict`."""
-        if isinstance(self.model, OwnModel) and not self.model.predicts:
+        if not self.model.predicts:
             raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
         found = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]

@@ -414,7 +414,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.slow(but=["{"size": -3}"])
+@pytest.mark.slow(but=["-3"])
 @pytest.mark.parametrize(("options", "reason"), WRONG, ids=[str(options)[:60] for options, _ in WRONG])
 def test_what_an_algorithm_misstates_ends_the_run_in_one_line_with_its_place(options, reason, tmp_path):
     asked = scenario(own("Asks", **options), clients=STEADY)

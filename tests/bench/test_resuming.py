@@ -5,7 +5,7 @@ from tests.helpers import RunWithoutNumbers
 
 
 def test_figures_of_a_case(monkeypatch):
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     found = resuming.measure("digits-softmax-adpsgd-16", 400, repeats=1)
     assert found["case"] == "digits-softmax-adpsgd-16"
     assert found["parameters"] == 650

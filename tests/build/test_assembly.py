@@ -71,7 +71,7 @@ def test_messages_that_are_sent_faster_than_they_travel_are_warned_of(tmp_path, 
     assert any("links.bandwidth carries" in line for line in warned("10.3 ms", bandwidth="1 Mbit/s")), "two neighbors"
     assert any("links.downlink carries" in line for line in warned("20.7 ms", downlink="1 Mbit/s"))
     assert any("links.uplink carries" in line for line in warned("41 ms", uplink="1 Mbit/s", loss=0.5))
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     setup = ready(algorithm={**gossip, "period": "1 ms"}, links={"uplink": "1 Mbit/s"}, stop={"time": 1.0})
     (said,) = [line for line in run(setup, out=tmp_path).manifest.extra["warnings"] if line.startswith("links:")]
     assert said.startswith("links: saturated at the end: ")

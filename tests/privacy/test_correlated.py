@@ -265,7 +265,7 @@ def test_budgets_calibrate_noise_in_time_by_its_own_account():
 
 def test_budgets_hold_in_runs_that_crash(tmp_path, monkeypatch):
     """Numbers that a crash passed over count; who has no number left stops before its budget is spent."""
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     text = SCENARIO.format(
         privacy="epsilon: 12, noise_multiplier: 4, noise: {correlated: in_time, window: 8}",
         algorithm="kind: adpsgd",

@@ -76,7 +76,7 @@ class NoNumbers(RunWithoutNumbers):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_interrupted_at_any_event(algorithm, world, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfl.runs.runner.Executor", NoNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
     whole, events = run_until(ready(algorithm, world), math.inf, tmp_path)
     assert whole.manifest.updates > 20
     number = [*ALGORITHMS].index(algorithm), [*WORLDS].index(world)

@@ -386,7 +386,7 @@ def test_who_talks_with_whom_is_kept_outside_the_digest(kind, clients_with, tmp_
     kept = run(wanted, out=tmp_path)
     pairs = set(zip(kept.edges["source"], kept.edges["target"], strict=True))
     assert pairs == {(min(pair), max(pair)) for pair in clients_with}
-    monkeypatch.setattr("simfl.runs.runner.MOST_EDGES", 7)
+    monkeypatch.setattr("simfl.runs.recorder.MOST_EDGES", 7)
     left_out = run(wanted, out=tmp_path)
     assert left_out.manifest.digest == kept.manifest.digest
     with pytest.raises(DataError, match="recorded no table of edges; only graphs of up to 100,000"):

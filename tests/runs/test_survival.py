@@ -26,7 +26,7 @@ RECORDS = {"privacy": NOISY, "record": "{messages: true, timeline: true}", "eval
 
 @pytest.fixture(autouse=True)
 def flush_always(monkeypatch):
-    monkeypatch.setattr(runner, "FLUSH_S", 0.0)
+    monkeypatch.setattr("simfl.runs.recorder.FLUSH_S", 0.0)
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_a_signal_ends_a_run_in_good_order_also_when_it_comes_twice(number, reas
 
 
 def test_a_second_signal_later_ends_it_at_once_and_keeps_what_there_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "SAME_SIGNAL_S", 0.0)
+    monkeypatch.setattr("simfl.runs.reporting.SAME_SIGNAL_S", 0.0)
 
     def press(progress):
         if progress.updates >= 100:
@@ -97,7 +97,7 @@ def test_a_second_signal_later_ends_it_at_once_and_keeps_what_there_is(tmp_path,
 
 
 def test_signals_that_come_while_tables_are_written_change_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "SAME_SIGNAL_S", 0.0)
+    monkeypatch.setattr("simfl.runs.reporting.SAME_SIGNAL_S", 0.0)
     close = runner.RunFolder.digests
 
     def press(folder):

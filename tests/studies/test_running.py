@@ -194,7 +194,7 @@ def test_a_run_that_fails_or_diverges_stops_no_other(write, tmp_path):
 
 def test_a_sweep_whose_scheduler_is_gone_ends_with_one_line_and_keeps_what_is_done(write, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study, waited = write(grid=STEPS), distributed.wait
 
     def wait(futures, **options):
@@ -311,7 +311,7 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch
 
     pressed = []
     if jobs == 1:
-        monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study = write(base={**BASE, "stop": {"updates": 2000}}, grid=STEPS, seeds=3)
     before = signal.getsignal(number)
     swept = sweep(study, out=tmp_path, jobs=jobs, tell=press)
@@ -323,7 +323,7 @@ def test_a_signal_leaves_a_sweep_that_goes_on_later(write, tmp_path, monkeypatch
     reasons = {run.reason for run in swept.runs if run.status == "interrupted"}
     assert reasons <= {signals.describe(number)}, "a worker says what its parent was ended by"
     told = []
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     swept = sweep(study, out=tmp_path, jobs=1, tell=told.append)
     assert statuses(swept) == ["done"] * 6
     assert not {report.run.folder for report in told if report.run} & set(done)
@@ -358,7 +358,7 @@ def test_a_sweep_that_was_killed_loses_at_most_the_runs_in_flight_and_repeats_no
     touched = [path for path in folder.iterdir() if path.is_dir()]
     assert len(touched) - len(there) <= 2, "those in flight"
     told = []
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     swept = sweep(study, out=tmp_path / "results", jobs=1, tell=told.append)
     assert statuses(swept) == ["done"] * 6
     assert sum(report.run is not None for report in told) == 6 - len(there)
@@ -380,7 +380,7 @@ def test_a_second_sweep_of_one_study_is_refused_before_it_surveys_or_checks(writ
 
 def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, tmp_path, monkeypatch):
     """The second asks for the lock as the first lets go of it: it has to look at what is there after that."""
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study, told = write(grid=STEPS), []
 
     @contextlib.contextmanager
@@ -396,7 +396,7 @@ def test_a_sweep_that_begins_when_another_ends_repeats_none_of_its_runs(write, t
 
 
 def test_what_killed_processes_left_is_removed_by_the_next_sweep(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     study = write(grid=STEPS)
     folders = [tmp_path / "steps" / run.folder for run in sweep(study, out=tmp_path, jobs=1).runs]
     usual = [sorted(path.name for path in folder.iterdir()) for folder in folders]
@@ -612,7 +612,7 @@ def test_a_run_of_a_module_whose_source_cannot_be_read_is_never_reused(swept_own
 
 
 def test_a_run_of_an_edited_file_of_the_world_is_not_reused(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfl.runs.runner.Executor", RunWithoutNumbers)
+    monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     trace = tmp_path / "latency.csv"
     trace.write_text("time,value\n0,0.001\n")
     study = write(

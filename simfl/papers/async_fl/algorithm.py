@@ -292,7 +292,7 @@ class AsyncFL(ServerAlgorithm):
 
         self.world.network.send(me, self.server, HEADER_BYTES, register)
         taken = bool((yield came))
-        self.times[me].communicate_s += self.present_s(me, began, self.clock.now)
+        self.communicated(me, self.present_s(me, began, self.clock.now))
         return taken
 
     def receive(self, me: int, model: Model, k: int, version: int) -> None:

@@ -98,7 +98,7 @@ class WithoutReplacementSGD(PassedModels):
         began = self.clock.now
         self._fetch(me, task, came.succeed)
         source = yield came
-        self.times[me].communicate_s += self.present_s(me, began, self.clock.now)
+        self.communicated(me, self.present_s(me, began, self.clock.now))
         self.apply(me, task, gradient, read, source)
 
     def apply(self, me: int, task: int, gradient: Gradient, read: int, source: int) -> None:

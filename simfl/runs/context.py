@@ -1,0 +1,181 @@
+"""The parts of one run, put together: world, tape, algorithm, executor and journal, and how the run stands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from simfl.build.assembly import algorithm_in_one_line, build_algorithm
+from simfl.build.setup import Setup
+from simfl.build.world import build_world
+from simfl.errors import RunError, SimflError, raised
+from simfl.privacy.releases import Releases, Tally
+from simfl.runs.memory import give_back
+from simfl.tape import Executor, Tape
+from simfl.tape.executor import automatic_width
+from simfl.tape.journal import Journal, Record
+
+Status = Literal["running", "done", "diverged", "interrupted", "failed"]
+
+
+class Context:
+    """What one run consists of, and its status.
+
+    Args:
+        setup: what to run.
+        device: where to compute.
+        tape: the class of the tape, or a function that builds one: a privacy audit listens to it.
+        keeps: whether the journal keeps its record, for checkpoints.
+        replayed: the record of the checkpoint that the run continues from.
+
+    Attributes:
+        window: operations that are executed together.
+        width: gradients that are computed side by side.
+        each_client: whether the clients' own models are evaluated.
+        keeps_each: whether the clients' own models are stored at the end.
+        status: as in the manifest.
+        reason: why the run has this status.
+        warnings: lines for the user, as in the manifest.
+        wall_times_s: host seconds at which evaluations were collected.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        device: Any,
+        tape: Callable[..., Tape] = Tape,
+        keeps: bool = False,
+        replayed: Record | None = None,
+    ) -> None:
+        self.setup = setup
+        self.device = device
+        self.status: Status = "running"
+        self.reason = ""
+        self.warnings = list(setup.warnings)
+        self.wall_times_s: list[float] = []
+        #: Called after each flush of the tape, and with a row for each message. Set when the run begins.
+        self.on_flush: Callable[[], None] = lambda: None
+        self.on_message: Callable[[Any], None] = lambda row: None
+        self._started_s = 0.0
+        self._is_uncertified = False
+        scenario, platform = setup.scenario, device.platform
+        execution = scenario.execution
+        self.window = automatic_window(setup, platform) if execution.window == "auto" else execution.window
+        self.world = build_world(setup, (lambda row: self.on_message(row)) if scenario.record.messages else None)
+        problem = dataclasses.replace(setup.problem, optimizing=setup.problem.optimizing.on(platform))
+        self.tape = tape(
+            None,
+            window=self.window,
+            on_flush=lambda: self.on_flush(),
+            releases=tally(setup, lambda: self.world.clock.now),
+            **problem.recorded,
+        )
+        self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
+        wanted = scenario.evaluate.clients or scenario.record.client_models
+        with algorithm_in_one_line(setup):
+            has_client_models = wanted and len(self.algorithm.client_models()) >= scenario.clients.count
+            chains = self.algorithm.chains
+        self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
+        if execution.width == "auto":  # every device has the same number of lanes
+            self.width = -(-self.width // execution.devices) * execution.devices
+        combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines_per_gradient)))
+        self.executor = Executor(
+            problem,
+            width=self.width,
+            combines=max(1, combines),
+            capacity=2 * scenario.clients.count + 64,
+            steps=self.algorithm.steps_per_call,
+            device=device,
+            devices=execution.devices,
+        )
+        self.journal = self.tape.executor = Journal(self.executor, keeps=keeps or replayed is not None)
+        if replayed is not None:
+            self.journal.replay(replayed)
+        self.each_client = scenario.evaluate.clients and has_client_models
+        self.keeps_each = scenario.record.client_models and has_client_models
+        for key, is_set, missing in (
+            ("evaluate.clients", scenario.evaluate.clients, "table client_metrics"),
+            ("record.client_models", scenario.record.client_models, "file client_models.npz"),
+        ):
+            if is_set and not has_client_models:
+                self.warnings.append(
+                    f"{key}: {scenario.algorithm.kind} has one model for all clients: there is no {missing}; "
+                    f"set {key}: false"
+                )
+
+    @property
+    def wall_s(self) -> float:
+        """Host seconds that the run has taken, including those before it was resumed."""
+        return time.perf_counter() - self._started_s if self._started_s else 0.0
+
+    def start_watch(self, already_s: float) -> None:
+        """Start to count host seconds, from those that the run took before it was resumed."""
+        self._started_s = time.perf_counter() - already_s
+
+    def account(self) -> Releases:
+        """Return what clients have released: the algorithm's account, compared with what the tape saw.
+
+        If a release cannot be certified, or was not counted, no epsilon holds from now on, and the user is told once.
+        """
+        declared, seen, ledger = self.algorithm.releases, self.tape.releases, self.setup.ledger
+        if seen is None or ledger is None:
+            return declared
+        account = seen.compare(declared)
+        if ledger.accounted and account.refusal is not None and not self._is_uncertified:
+            self._is_uncertified = True
+            self.warn(f"privacy: epsilon is not certified: {account.refusal}")
+        return account
+
+    def warn(self, warning: str) -> None:
+        """Keep a line for the manifest, and show it to the user."""
+        self.warnings.append(warning)
+        warnings.warn(warning, stacklevel=3)
+
+    def end(self, status: Status, reason: str) -> None:
+        """Stop the world before its next event; the first status is kept."""
+        if self.status == "running":
+            self.status, self.reason = status, reason
+        self.world.clock.stop()
+
+    def fail(self, error: BaseException) -> SimflError:
+        """Set the status to failed and return the error to raise, which has one line."""
+        self.status = "failed"
+        if isinstance(error, SimflError):
+            self.reason = str(error)
+            return error
+        self.reason = raised(error)
+        failure = RunError(f"{self.setup.scenario.name}: {self.reason}")
+        failure.__cause__ = error
+        return failure
+
+    def release(self) -> None:
+        """Stop the executor's thread, drop the data, and return free memory to the system.
+
+        What is left of a run refers to itself in circles, which the garbage collector finds late.
+        """
+        with contextlib.suppress(RunError):
+            self.executor.close()
+        del self.setup
+        give_back()
+
+
+def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
+    """Return what counts the releases of a run of the scenario; None without privacy."""
+    ledger, training = setup.ledger, setup.training
+    if ledger is None:
+        return None
+    scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
+    return ledger.counted_by(ledger, scales, training.clipping_norm, setup.problem.rounds is not None, now)
+
+
+def automatic_window(setup: Setup, platform: str) -> int:
+    """Return the operations per window: enough to find independent ones, few enough to stay in the cache."""
+    if platform == "cpu" and setup.model.convolutional:
+        return max(64, 4 * setup.scenario.clients.count)
+    return int(min(8192, max(4096, 4 * setup.scenario.clients.count)))

@@ -1,0 +1,178 @@
+"""When a run is evaluated, how the numbers arrive, and whether they end the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+
+import numpy as np
+
+from simfl.errors import RunError
+from simfl.runs.context import Context
+from simfl.runs.endings import NEVER, ended_by, last_update
+from simfl.runs.recorder import Recorder, Snapshot
+from simfl.scenario.checks import MOST_EVALUATIONS
+from simfl.scenario.control import Stop
+from simfl.tape.executor import Evaluation
+from simfl.world.engine import Process
+
+
+class Evaluations:
+    """Takes evaluations, and writes their rows when the device has computed them.
+
+    Args:
+        context: the run.
+        recorder: writes the rows.
+        report: called with each row of `metrics`, by column.
+        known_wall_times_s: host seconds of evaluations that a run before this one, which it continues, has collected.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        recorder: Recorder,
+        report: Callable[[dict[str, float]], None],
+        known_wall_times_s: list[float],
+    ) -> None:
+        self._context = context
+        self._recorder = recorder
+        self._report = report
+        self._known_wall_times_s = deque(known_wall_times_s)
+        self._goals = goals_of(context.setup.scenario.stop)
+        self._pending: deque[tuple[Snapshot, Future[Evaluation]]] = deque()
+        self._last: tuple[float, int] | None = None
+
+    def take(self) -> None:
+        """Evaluate the models as they are now; the numbers arrive later unless the run depends on them."""
+        context, algorithm, network = self._context, self._context.algorithm, self._context.world.network
+        now = context.world.clock.now
+        if self._last == (now, algorithm.updates):
+            return
+        self._last = (now, algorithm.updates)
+        context.tape.flush()
+        epsilon = self._recorder.spent_epsilon()
+        snapshot = Snapshot(
+            now,
+            algorithm.updates,
+            algorithm.epochs,
+            algorithm.rounds,
+            network.bytes_sent,
+            network.messages,
+            epsilon,
+            algorithm.clipping_norm,
+        )
+        rows, coefs = context.tape.forms(algorithm.models())
+        each = context.each_client and context.tape.forms(algorithm.client_models())
+        future = context.journal.evaluate(rows, coefs, each, algorithm.clipping_norm)
+        self._pending.append((snapshot, future))
+        # A goal needs the number now. Divergence is looked for one evaluation later, always at the
+        # same one, so that the device can lag behind the world and the run still ends at the same event.
+        while len(self._pending) > (0 if self._goals else 1):
+            evaluated_s = self._pending[0][0].time_s
+            evaluation, row = self._collect_oldest()
+            if not evaluation.finite:
+                context.end("diverged", f"the loss was not finite at {evaluated_s:.6g} s of virtual time")
+            for reason, is_reached in self._goals.items():
+                if is_reached(row):
+                    context.end("done", reason)
+
+    def collect(self, wait: bool) -> None:
+        """Write the rows of pending evaluations; unless `wait`, only of those that are computed."""
+        context = self._context
+        while self._pending and (wait or self._pending[0][1].done()):
+            evaluation, _ = self._collect_oldest()
+            if not evaluation.finite and context.status == "done":
+                context.status, context.reason = "diverged", "the loss was not finite at the end"
+
+    def _collect_oldest(self) -> tuple[Evaluation, dict[str, float]]:
+        """Wait for the oldest pending evaluation and write its row; return both."""
+        snapshot, future = self._pending.popleft()
+        evaluation = future.result()
+        known = self._known_wall_times_s
+        wall_s = known.popleft() if known else self._context.wall_s
+        self._context.wall_times_s.append(wall_s)
+        row = self._recorder.evaluated(snapshot, evaluation, wall_s)
+        self._report(row)
+        return evaluation, row
+
+
+class Schedule:
+    """Evaluates a run at the marks that the scenario sets, and ends it after the last update.
+
+    Args:
+        context: the run.
+        evaluations: taken at each mark.
+    """
+
+    def __init__(self, context: Context, evaluations: Evaluations) -> None:
+        self._context = context
+        self._evaluations = evaluations
+        self._number, self._next_evaluation = 0, NEVER
+        self.last_update = last_update(context.setup.scenario.stop, context.algorithm)
+
+    def begin(self) -> None:
+        """Evaluate the initial models, set the first mark, and start the processes."""
+        algorithm, every = self._context.algorithm, self._context.setup.scenario.evaluate.every
+        if every.time is not None:
+            self._context.world.clock.start(self._in_time(float(every.time)))
+        self._evaluations.take()
+        algorithm.on_mark = self._on_mark
+        algorithm.next_mark = self._next_mark()
+        algorithm.start()
+
+    def _updates_at(self, number: int) -> float | None:
+        """Return how many updates there are at an evaluation, by its number; None if the clock decides."""
+        every = self._context.setup.scenario.evaluate.every
+        if every.updates is not None:
+            return float(number * every.updates)
+        return None if every.epochs is None else self._context.algorithm.updates_after(number * every.epochs)
+
+    def _next_mark(self) -> int:
+        """Return the number of updates at which to evaluate, or end, next."""
+        updates, self._next_evaluation = self._context.algorithm.updates, NEVER
+        while (mark := self._updates_at(self._number + 1)) is not None:
+            self._next_evaluation = int(np.ceil(mark - 1e-9))
+            if self._next_evaluation > updates:
+                break
+            self._number += 1
+        return min(self._next_evaluation, self.last_update)
+
+    def _on_mark(self) -> int:
+        context, updates = self._context, self._context.algorithm.updates
+        if updates >= self.last_update:
+            if (reason := ended_by(context.setup.scenario.stop, context.algorithm)) is not None:
+                context.end("done", reason)
+                return NEVER
+            self.last_update = updates + 1  # rounds were smaller than planned: some examples are still to come
+        if updates >= self._next_evaluation:
+            self._evaluations.take()
+        return self._next_mark()
+
+    def _in_time(self, every_s: float) -> Process:
+        clock, count = self._context.world.clock, 0
+        while True:
+            count += 1
+            if count > MOST_EVALUATIONS:
+                raise RunError(
+                    f"evaluate.every.time: expected at most {MOST_EVALUATIONS:,} evaluations, found more; "
+                    "evaluate less often"
+                )
+            yield clock.timeout(count * every_s - clock.now)
+            if clock.peek() == float("inf"):
+                return  # nothing else is scheduled, and this process alone must not keep the clock running
+            self._evaluations.take()
+
+
+def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
+    """Return the goals that end a run: a reason, and whether a row of metrics reaches it."""
+    goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
+    if (accuracy := stop.accuracy) is not None:
+        goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy
+    if (metric := stop.metric) is not None:
+        least, most = stop.at_least, stop.at_most
+        words = f"at least {least:g}" if least is not None else f"at most {most:g}"
+        goals[f"{metric} {words}"] = lambda row: (
+            row[metric] >= least if least is not None else most is not None and row[metric] <= most
+        )
+    return goals

@@ -1,0 +1,329 @@
+"""The folder of a run: its tables, models and manifest, written while the run goes on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfl.build.data import sources_of
+from simfl.build.privacy import annotated, noise_of
+from simfl.build.setup import Setup
+from simfl.compiled import is_compiled
+from simfl.errors import RunError
+from simfl.records import Manifest, RunFolder, TableWriter
+from simfl.records.folder import combine_digests, digest_of_file, digest_text
+from simfl.records.models import write_models as write_parts
+from simfl.records.tables import DEVICE, MOST_EDGES, further_metrics
+from simfl.records.writer import Amend
+from simfl.runs.context import Context
+from simfl.runs.timeline import Timeline
+from simfl.scenario.fields import world_files
+from simfl.scenario.own_code import source_digests
+from simfl.tape.executor import Evaluation
+
+#: Rows are handed to the system after this many host seconds, or this share of the run's host seconds if that is more.
+#: A killed process loses at most these rows, and a long run is not cut into small pieces.
+FLUSH_S = 1.0
+FLUSH_SHARE = 0.001
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the world knows at an evaluation: the columns of `metrics` that do not come from the models."""
+
+    time_s: float
+    updates: int
+    epochs: float
+    rounds: int
+    bytes_sent: int
+    messages: int
+    epsilon: float
+    clipping_norm: float
+
+
+class Recorder:
+    """Writes the tables, the models and the manifest of a run.
+
+    Args:
+        context: the run.
+        folder: where to write.
+        sources: what the run depends on beside its scenario (see `sources_of_run`), for the manifest.
+        resumed: how often the run was resumed.
+    """
+
+    def __init__(self, context: Context, folder: RunFolder, sources: dict[str, Any], resumed: int) -> None:
+        self._context = context
+        self._folder = folder
+        self._sources = sources
+        self._resumed = resumed
+        self._tables: dict[str, TableWriter] = {}
+        #: Changes of rows that are made when a table is closed, by table.
+        self._amendments: dict[str, Amend] = {}
+        self._timeline: Timeline | None = None
+        self._models: dict[str, str] = {}
+        self._zeroed: int | None = None
+        self._flushed_s = time.perf_counter()
+        self._text_digest = ""
+
+    # -- before the run ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Write the scenario and a first manifest, and open the tables."""
+        context, setup, folder = self._context, self._context.setup, self._folder
+        text = annotated(setup)
+        self._text_digest = digest_text(text)
+        folder.write_scenario(text)
+        folder.write_manifest(self._manifest({}))
+        record, ledger = setup.scenario.record, setup.ledger
+        names = ["metrics", "clients"]
+        names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
+        names += ["client_metrics"] * context.each_client
+        if ledger is not None:
+            names += ["releases"] + ["uses"] * ledger.by_passes
+            names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
+        measured = setup.problem.measured
+        named = (*setup.model.metric_names, *measured.further)
+        further = {"metrics": further_metrics(bool(measured.gradient_examples), named)}
+        if setup.devices is not None:
+            further["clients"] = DEVICE
+        self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
+        if record.updates:
+            context.algorithm.on_update = self._tables["updates"].append
+        if record.messages:
+            context.on_message = self._tables["messages"].append
+        if record.timeline:
+            self._timeline = Timeline(context.algorithm, self._tables["timeline"].append)
+        edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
+        if len(edges) <= MOST_EDGES:
+            with folder.table("edges") as table:
+                table.extend(edges)
+
+    # -- during the run ----------------------------------------------------------------------
+
+    def flush(self, wall_s: float) -> None:
+        """Hand the rows to the system now and then; `wall_s` is how long this process has run."""
+        now = time.perf_counter()
+        if now - self._flushed_s >= max(FLUSH_S, FLUSH_SHARE * wall_s):
+            for table in self._tables.values():
+                table.flush()
+            self._flushed_s = time.perf_counter()
+
+    def spent_epsilon(self) -> float:
+        """Return the largest epsilon that a client has spent by now, and record each client's; NaN without privacy."""
+        ledger = self._context.setup.ledger
+        if ledger is None:
+            return float("nan")
+        account = self._context.account()
+        if "client_epsilon" not in self._tables:
+            return ledger.largest(account)
+        spent = ledger.epsilon(account)
+        count = self._context.world.num_clients
+        self._tables["client_epsilon"].extend_columns(
+            {
+                "time_s": np.full(count, self._context.world.clock.now),
+                "client": np.arange(count, dtype=np.int32),
+                "releases": self._release_counts(),
+                "epsilon": spent,
+            }
+        )
+        return float(spent.max())
+
+    def evaluated(self, taken: Snapshot, evaluation: Evaluation, wall_s: float) -> dict[str, float]:
+        """Write an evaluation's row of `metrics`, and those of `client_metrics`; return the row by column."""
+        norm = taken.clipping_norm if np.isfinite(taken.clipping_norm) else np.nan
+        gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm)
+        values = [
+            taken.time_s,
+            taken.updates,
+            taken.epochs,
+            taken.rounds,
+            evaluation.train_loss,
+            evaluation.test_loss,
+            evaluation.test_accuracy,
+            evaluation.consensus_distance,
+            taken.bytes_sent,
+            taken.messages,
+            taken.epsilon,
+            wall_s,
+            *(gradients if self._context.setup.problem.measured.gradient_examples else ()),
+            *evaluation.further.values(),
+        ]
+        table = self._tables["metrics"]
+        table.append(values)
+        if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
+            count = len(evaluation.client_loss)
+            self._tables["client_metrics"].extend_columns(
+                {
+                    "time_s": np.full(count, taken.time_s),
+                    "updates": np.full(count, taken.updates, dtype=np.int64),
+                    "client": np.arange(count, dtype=np.int32),
+                    "test_accuracy": evaluation.client_accuracy,
+                    "test_loss": evaluation.client_loss,
+                }
+            )
+        return dict(zip(table.schema.names, map(float, values), strict=True))
+
+    def write_models(self) -> None:
+        """Write the trained models, and count what was not finite where it is clipped."""
+        clip = self._context.setup.problem.clipping.clip
+        if clip is not None:
+            self._zeroed = self._context.journal.zeroed()
+        if clip is not None and self._zeroed:
+            plural = self._zeroed != 1
+            what = {"example": ("gradient", "gradients"), "update": ("update", "updates")}[clip][plural]
+            verb = "were" if plural else "was"
+            line = f"privacy: {self._zeroed:,} {what} {verb} not finite and {verb} released as zero"
+            self._context.warn(line)
+        self._models = write_models(self._context, self._folder)
+
+    # -- after the run -----------------------------------------------------------------------
+
+    def write_clients(self) -> None:
+        """Write the tables `clients`, `releases` and `uses`, if the run got as far as opening them."""
+        if not self._tables:
+            return
+        context, setup = self._context, self._context.setup
+        algorithm, world = context.algorithm, context.world
+        count, now = world.num_clients, world.clock.now
+        if self._timeline is not None:
+            self._timeline.close()
+        ledger, epsilon = setup.ledger, np.full(count, np.nan)
+        if ledger is not None:
+            account = context.account()
+            self._tables["releases"].extend(ledger.kinds(account))
+            if "uses" in self._tables:
+                self._tables["uses"].extend(ledger.copies(account))
+            epsilon = ledger.final_epsilon(account)
+        self._amend_metrics(None if ledger is None else epsilon)
+        self._tables["clients"].extend_columns(
+            {
+                "client": np.arange(count, dtype=np.int32),
+                "samples": setup.training.sizes,
+                "updates": np.array(algorithm.client_updates, dtype=np.int64),
+                "dropped": np.array(algorithm.client_dropped, dtype=np.int64),
+                "compute_s": np.array([algorithm.computed_s(k) for k in range(count)]),
+                "wait_s": np.array([algorithm.waited_s(k) for k in range(count)]),
+                "communicate_s": np.array([times.communicate_s for times in algorithm.times]),
+                "offline_s": np.array([world.availability.offline_s(k, now) for k in range(count)], dtype=float),
+                "bytes": np.array([traffic.sent_bytes for traffic in world.network.traffic[:count]], dtype=np.int64),
+                "epsilon": epsilon,
+                "delta": np.full(count, np.nan if ledger is None else ledger.delta),
+                "exhausted_s": np.array([algorithm.exhausted_s.get(k, np.nan) for k in range(count)]),
+                **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
+            }
+        )
+
+    def close(self) -> RunError | None:
+        """Complete the tables, the small ones first, and write the last manifest; return the disk's error."""
+        context = self._context
+        failure: RunError | None = None
+        for name, table in sorted(self._tables.items(), key=lambda item: item[1].num_rows):
+            try:
+                table.close(self._amendments.get(name))
+            except Exception as error:  # the other tables are still good
+                if context.status != "failed":
+                    context.status, context.reason = "failed", str(error)
+                failure = failure or RunError(str(error))
+        try:
+            self._folder.write_manifest(self._manifest(self._folder.digests()))
+        except RunError as error:
+            failure = failure or error
+        return failure
+
+    def _release_counts(self) -> NDArray[np.int64]:
+        releases = self._context.algorithm.releases
+        return np.array([releases.total(k) for k in range(self._context.world.num_clients)], dtype=np.int64)
+
+    def _amend_metrics(self, final: NDArray[np.float64] | None) -> None:
+        """Set the counts of the end, and the final epsilons f64 [K] or None, in rows that were taken at the end.
+
+        The evaluation that ends a run is taken inside an event, and this event may still send a message. Rows of
+        earlier times are capped: what was released before is part of the final epsilon.
+        """
+        context = self._context
+        now, updates, network = context.world.clock.now, context.algorithm.updates, context.world.network
+        counts = {"rounds": context.algorithm.rounds, "bytes_sent": network.bytes_sent, "messages": network.messages}
+
+        def metrics(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            last = (rows["time_s"] == now) & (rows["updates"] == updates)
+            amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
+            if final is not None:
+                largest = float(final.max())
+                amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])
+            return amended
+
+        self._amendments = {"metrics": metrics}
+        if final is None:
+            return
+        releases = self._release_counts()
+
+        def clients(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            last = (rows["time_s"] == now) & (rows["releases"] == releases[rows["client"]])
+            epsilon = final[rows["client"]]
+            return {"epsilon": np.where(last | (rows["epsilon"] > epsilon), epsilon, rows["epsilon"])}
+
+        self._amendments["client_epsilon"] = clients
+
+    def _manifest(self, digests: dict[str, str]) -> Manifest:
+        context, setup = self._context, self._context.setup
+        extra: dict[str, Any] = {
+            "scenario_digest": setup.scenario.digest(),
+            "scenario_text": self._text_digest,
+            "model_size": setup.model.size,
+            "sampling": setup.training.sampling,
+            "warnings": context.warnings,
+        }
+        optional = {**self._sources, "models": self._models, "resumed": self._resumed}
+        extra |= {name: value for name, value in optional.items() if value}
+        if (start := setup.start) is not None:
+            extra["init"] = {"from": str(start.path), "digest": start.digest}
+        if self._zeroed is not None:
+            extra["released_as_zero"] = self._zeroed
+        if setup.ledger is not None:
+            extra["privacy"] = setup.ledger.statement_of(context.account())
+            extra["noise"] = noise_of(setup)
+        return Manifest(
+            status=context.status,
+            seed=setup.scenario.seed,
+            device=context.device.platform,
+            reason=context.reason,
+            wall_s=context.wall_s,
+            time_s=context.world.clock.now,
+            updates=context.algorithm.updates,
+            window=context.window,
+            width=context.width,
+            compiled=is_compiled(),
+            digest=combine_digests(digests) if digests else "",
+            tables=digests,
+            extra=extra,
+        )
+
+
+def sources_of_run(setup: Setup) -> dict[str, Any]:
+    """Return digests of what a run depends on beside its scenario: code, data, files of the world, a user's model."""
+    scenario = setup.scenario
+    return {
+        "own_code": source_digests(scenario.resolved()),
+        "data": sources_of(scenario, setup.dataset),
+        "world_files": {path: digest_of_file(Path(path)) for path in world_files(scenario)},
+        "own_model": setup.model.described(),
+    }
+
+
+def write_models(context: Context, folder: RunFolder) -> dict[str, str]:
+    """Write the model as it is now, and the clients' own if they are wanted; return a digest by name."""
+    tape, algorithm, model = context.tape, context.algorithm, context.setup.model
+    tape.flush()
+    mean = context.executor.mean(*tape.forms(algorithm.models()))
+    digests = {"model": write_parts(folder.models_path("model"), model.parts(mean))}
+    if context.keeps_each:
+        # Not through the journal: the world does not see these numbers.
+        each = context.executor.fetch(*tape.forms(algorithm.client_models())).reshape(-1, model.size)
+        digests["client_models"] = write_parts(folder.models_path("client_models"), model.parts(each))
+    return digests
