@@ -134,17 +134,16 @@ def versions() -> list[str]:
     import platform
     from importlib.metadata import version
 
-    import jax
-
     from simfl.compiled import is_compiled
+    from simfl.tape.executor import choose_device
 
     importlib.import_module("simfl.runs.runner")  # the modules that wheels hold compiled
     libraries = ("jax", "jaxlib", "numpy", "simpy", "networkx", "pandas", "pydantic", "dp-accounting", "optax")
-    devices = ", ".join(sorted({f"{device.platform} ({device.device_kind})" for device in jax.devices()}))
+    device = choose_device(None)
     return [
         f"simfl {__version__}, {'compiled' if is_compiled() else 'not compiled'}",
         f"Python {platform.python_version()}, {platform.platform()}",
         *(f"{name} {version(name)}" for name in libraries),
-        f"devices: {devices}",
+        f"device: {device.platform} ({device.device_kind})",
         f"attached: {', '.join(plugins.plugins())}",
     ]

@@ -207,10 +207,15 @@ class Simulation(Context):
         failure: SimflError | None = None
         reporter = Reporter(self, recorder, self._progress)
         since = self.keeper.since
+
+        def report(row: dict[str, float]) -> None:
+            self._audience.evaluated(row)
+            reporter.evaluated(row)
+
         evaluations = Evaluations(
             self,
             recorder,
-            lambda row: (self._audience.evaluated(row), reporter.evaluated(row)),  # type: ignore[func-returns-value]
+            report,
             [] if since is None else since.walls,
         )
         try:

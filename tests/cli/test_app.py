@@ -80,7 +80,7 @@ def test_verbose_version_names_libraries_devices_and_whether_modules_are_compile
     first, *others = out.splitlines()
     assert (code, err) == (0, "")
     assert first in (f"simfl {simfl.__version__}, compiled", f"simfl {simfl.__version__}, not compiled")
-    for start in ("Python 3.", "jax ", "simpy 4.", "devices: cpu", "attached: "):
+    for start in ("Python 3.", "jax ", "simpy 4.", "device: cpu", "attached: "):
         assert any(line.startswith(start) for line in others), start
 
 
