@@ -286,9 +286,9 @@ class NullExecutor:
 
     def submit(self, window):
         self.windows += 1
-        self.gradients += len(window.gradient_levels)
-        self.serial += len(window.serial_levels)
-        self.combines += len(window.combine_levels)
+        self.gradients += len(window.gradients)
+        self.serial += len(window.serials)
+        self.combines += len(window.combines)
         self.rows = window.rows
 
     def fetch(self, rows, coefs):
@@ -390,11 +390,11 @@ class NumpyExecutor:
         self.values[self.bank.free] = np.nan
 
     def _step(self, steps, step):
-        reads = steps.combine_floats.shape[2]
+        reads = steps.combines.floats.shape[2]
         spare = self.bank.spare
         gathered = self.values.copy()
         written, done = {}, 0
-        for ints, floats in zip(steps.gradient_ints[step], steps.gradient_floats[step], strict=True):
+        for ints, floats in zip(steps.gradients.ints[step], steps.gradients.floats[step], strict=True):
             read, out, (client, draw, first, size) = int(ints[0]), int(ints[reads + 1]), ints[reads + 2 :].tolist()
             scale, noise_scale = floats[reads : reads + 2].tolist()
             if out == spare:
@@ -405,15 +405,15 @@ class NumpyExecutor:
             if noise_scale:
                 total = total + noise_scale * self.noise(client, draw)
             written[out] = self._linear(gathered, ints[1 : reads + 1], floats[:reads]) + scale * total
-        for ints, floats in zip(steps.combine_ints[step], steps.combine_floats[step], strict=True):
+        for ints, floats in zip(steps.combines.ints[step], steps.combines.floats[step], strict=True):
             out = int(ints[reads])
             if out == spare:
                 assert not floats.any(), "an unused lane does nothing"
                 continue
             assert out not in written, "a step writes a place once"
             written[out] = self._linear(gathered, ints[:reads], floats)
-        if len(steps.transform_ints):
-            for ints, floats in zip(steps.transform_ints[step], steps.transform_floats[step], strict=True):
+        if len(steps.transforms.ints):
+            for ints, floats in zip(steps.transforms.ints[step], steps.transforms.floats[step], strict=True):
                 if ints[0] == spare:
                     assert not floats.any(), "an unused lane does nothing"
                     continue
@@ -425,7 +425,7 @@ class NumpyExecutor:
             assert np.isfinite(value).all(), "a step read a place that held nothing"
             self.values[place] = value
         bounds = steps.serial_bounds[step : step + 2].tolist()
-        for ints, floats in zip(steps.serial_ints[slice(*bounds)], steps.serial_floats[slice(*bounds)], strict=True):
+        for ints, floats in zip(steps.serials.ints[slice(*bounds)], steps.serials.floats[slice(*bounds)], strict=True):
             if self.serial:
                 made = self._transformed(self.values, ints, floats, reads)
             else:

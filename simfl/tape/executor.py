@@ -436,18 +436,17 @@ class Executor:
 
     def _serial(self, steps: Steps) -> tuple[Any, Any]:
         """Return the serial operations of a window, filled up to a multiple of SERIAL: few sizes are compiled."""
-        count = len(steps.serial_ints)
-        fill = -count % SERIAL if count else 1
-        ints = np.pad(steps.serial_ints, ((0, fill), (0, 0)))
-        return self._put(ints), self._put(np.pad(steps.serial_floats, ((0, fill), (0, 0))))
+        count = len(steps.serials.ints)
+        fill = (0, -count % SERIAL if count else 1), (0, 0)
+        return self._put(np.pad(steps.serials.ints, fill)), self._put(np.pad(steps.serials.floats, fill))
 
     def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
         """Run some steps; the arrays always have as many entries as a call may have, so one trace serves all."""
         parts = []
-        arrays = [steps.gradient_ints, steps.gradient_floats, steps.combine_ints, steps.combine_floats]
+        arrays = [steps.gradients.ints, steps.gradients.floats, steps.combines.ints, steps.combines.floats]
         optimizing = self.problem.optimizing
         if optimizing.applied is not None and not optimizing.serial:
-            arrays += [steps.transform_ints, steps.transform_floats]
+            arrays += [steps.transforms.ints, steps.transforms.floats]
         for array in arrays:
             part = array[at : at + self.steps]
             if len(part) < self.steps:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.tape.executor import Evaluation, Executor, Forms
-from simfl.tape.recording import Decide, Window, rows_of
+from simfl.tape.recording import Decide, Window
 
 #: What writes a row: a gradient, a combination, a serial operation, a constant, a transformation.
 KINDS = 5
@@ -154,9 +154,10 @@ class Journal:
             grown[: len(self._born)] = self._born
             self._born = grown
         given = np.array([number for number, _ in window.constants], dtype=np.int32)
-        serial = rows_of(window.serial_ints, window.serial_writes)[1].ravel()
-        transformed = rows_of(window.transform_ints, window.transform_writes)[1].ravel()
-        written = window.gradient_ints[:, -5], window.combine_ints[:, -1], serial, given, transformed
-        for kind, numbers in enumerate(written):
+        gradients, combines, serials, transforms = (
+            operations.written.ravel()
+            for operations in (window.gradients, window.combines, window.serials, window.transforms)
+        )
+        for kind, numbers in enumerate((gradients, combines, serials, given, transforms)):
             self._born[numbers] = np.arange(self.counts[kind], self.counts[kind] + len(numbers)) * KINDS + kind
             self.counts[kind] += len(numbers)

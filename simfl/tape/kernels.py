@@ -19,6 +19,7 @@ from simfl.models.base import clipping_factor
 from simfl.privacy.noise import SAMPLERS, discrete_gaussian, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs
+from simfl.tape.layout import CLIENT, DRAW, FACTOR, FIRST, NOISE, SIZE, STEP, STEPS, Layouts
 from simfl.tape.problem import Noise, Operation
 
 #: Programs of each kind that a process keeps: a window's takes up some 10 MB.
@@ -45,7 +46,7 @@ def positions_of_batch(
     width = operation.lanes if lanes is None else lanes
 
     def positions(data: dict[str, jax.Array], ints: jax.Array) -> jax.Array:
-        client, draw, first = ints[0], ints[1], ints[2]
+        client, draw, first = ints[CLIENT], ints[DRAW], ints[FIRST]
         size = data["sizes"][client if tasks == 1 else client // tasks]
         return batch_positions(batches.sampling, data["data_key"], client, draw, first, batches.size, width, size)
 
@@ -112,7 +113,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        client, draw, size = ints[0], ints[1], ints[3]
+        client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         norm = data["clipping_norm"] if own_norm is None else own_norm
         x, y = examples_of(data, client, position, tasks)
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
@@ -147,7 +148,7 @@ def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.A
         noise_scale: jax.Array,
         own_norm: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        client, draw, size = ints[0], ints[1], ints[3]
+        client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         step, inverse, deviation = data["grid_steps"][client]
         weight = jnp.ones(1, jnp.float32)
 
@@ -192,8 +193,8 @@ def masked(
     ) -> tuple[jax.Array, jax.Array]:
         total, zeroed = gradient(params, data, ints, position, noise_scale, own_norm)
         if model.l2:
-            total = total + model.l2 * ints[3].astype(jnp.float32) * params
-        block = block_of(data["noise_key"], ints[0], ints[1], blocks)
+            total = total + model.l2 * ints[SIZE].astype(jnp.float32) * params
+        block = block_of(data["noise_key"], ints[CLIENT], ints[DRAW], blocks)
         return jnp.where(jnp.arange(model.size) % blocks == block, blocks * total, 0.0), zeroed
 
     return kept
@@ -213,7 +214,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
     def change(
         params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, floats: jax.Array, most: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        client, draw, steps, size = ints[0], ints[1], ints[2], ints[3]
+        client, draw, steps, size = ints[CLIENT], ints[DRAW], ints[STEPS], ints[SIZE]
         scale, eta, beta, t, dt = floats
         examples = data["sizes"][client]
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
@@ -377,13 +378,18 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))
     optimizing = operation.optimizing
     applied: Any = optimizing.applied
-    states = 0 if applied is None else applied.rows
+    states = None if applied is None else applied.rows
+    layouts = Layouts(reads, 4 * local + own_norms, states, optimizing.serial)
+    each, forms, transform = layouts.gradient, layouts.combine, layouts.transform
+    factor, noise_scale, further = reads + FACTOR, reads + NOISE, reads + STEP
+    steps_column, size_column = each.rest.start + STEPS, each.rest.start + SIZE
 
     def transformed(bank: jax.Array, ints: jax.Array, floats: jax.Array) -> list[jax.Array]:
         """One transformation: the next model, and its state, in rows f32[d]."""
         base = _linear(bank, floats[:reads], ints[1 : reads + 1])
-        state = [_at(bank, ints[reads + 1 + k]) for k in range(states)]
-        made: list[jax.Array] = applied.step(_at(bank, ints[0]), base, state, ints[-1], floats[reads])
+        state = [_at(bank, ints[k]) for k in range(reads + 1, transform.reads)]
+        updates = ints[transform.integers - 1]
+        made: list[jax.Array] = applied.step(_at(bank, ints[0]), base, state, updates, floats[reads])
         return made
 
     def run(
@@ -403,7 +409,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
     ) -> tuple[jax.Array, jax.Array]:
         # All batches at once and outside of the loop: inside, XLA fuses the permutation into the
         # gather that uses it, where it does not vectorise and costs as much as a small gradient.
-        positions = None if local else draw_positions(data, g_ints[:, :, reads + 2 :])
+        positions = None if local else draw_positions(data, g_ints[:, :, each.rest])
 
         def serial(i: jax.Array, bank: jax.Array) -> jax.Array:
             ints = _at(s_ints, i)
@@ -411,16 +417,16 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
                 # What a branch makes is made before anything is written: fused with the writing, XLA would copy the
                 # bank for each row. It is always taken: numbers of updates are never negative.
                 made = jax.lax.cond(
-                    ints[-1] >= 0,
+                    ints[transform.integers - 1] >= 0,
                     lambda: transformed(bank, ints, _at(s_floats, i)),
-                    lambda: [jnp.zeros(bank.shape[1])] * (1 + states),
+                    lambda: [jnp.zeros(bank.shape[1])] * transform.writes,
                 )
                 for k, row in enumerate(made):
-                    at = ints[reads + 1 + states + k], 0
+                    at = ints[transform.reads + k], 0
                     bank = jax.lax.dynamic_update_slice(bank, row[None], at, allow_negative_indices=False)
                 return bank
             row = _linear(bank, _at(s_floats, i), ints[:reads])
-            return jax.lax.dynamic_update_slice(bank, row[None], (ints[reads], 0), allow_negative_indices=False)
+            return jax.lax.dynamic_update_slice(bank, row[None], (ints[forms.reads], 0), allow_negative_indices=False)
 
         def alone(found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             return found[0][None], found[1][None]
@@ -428,24 +434,24 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """What the lanes compute at the rows they read, f32 [own, d], and their counts, int32 [own]."""
             if local:
-                most = jnp.max(gi[:, reads + 4])
+                most = jnp.max(gi[:, steps_column])
                 if own == 1:
-                    return alone(change(read[0], data, gi[0, reads + 2 :], gf[0, reads + 1 :], most))
-                return each_change(read, data, gi[:, reads + 2 :], gf[:, reads + 1 :], most)
+                    return alone(change(read[0], data, gi[0, each.rest], gf[0, noise_scale:], most))
+                return each_change(read, data, gi[:, each.rest], gf[:, noise_scale:], most)
             assert positions is not None
             at = _at(positions, s)
-            norm = (gf[:, reads + 2],) if own_norms else ()
+            norm = (gf[:, further],) if own_norms else ()
             if own == 1:  # no batch axis at all: a convolution must not see one on a CPU
-                norms = (each[0] for each in norm)
-                return alone(gradient(read[0], data, gi[0, reads + 2 :], at[0], gf[0, reads + 1], *norms))
-            return each_gradient(read, data, gi[:, reads + 2 :], at, gf[:, reads + 1], *norm)
+                norms = (one[0] for one in norm)
+                return alone(gradient(read[0], data, gi[0, each.rest], at[0], gf[0, noise_scale], *norms))
+            return each_gradient(read, data, gi[:, each.rest], at, gf[:, noise_scale], *norm)
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """The rows that the lanes write, f32 [own, d], and how many gradients count as zero."""
             total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
             # A lane without an operation reads the spare row, whatever is there.
-            more = jnp.sum(jnp.where(gi[:, reads + 5] > 0, more, 0))
-            stepped = step(bank, gf[:, :reads], gi[:, 1 : reads + 1], gf[:, reads], total)
+            more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
+            stepped = step(bank, gf[:, :reads], gi[:, 1 : each.reads], gf[:, factor], total)
             return into_ball(stepped, data["radius"]) if operation.projects else stepped, more
 
         def nothing(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -455,7 +461,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
             found: tuple[jax.Array, jax.Array] = jax.lax.cond(
-                jnp.any(gi[:, reads + 1] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
+                jnp.any(gi[:, each.reads] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
             )
             return found
 
@@ -463,13 +469,13 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             return jnp.stack(jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), axis=1)
 
         def transforms_if_any(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
-            """The rows that transformations write, f32 [width * (1 + states), d]."""
+            """The rows that transformations write, f32 [width * transform.writes, d]."""
             used = ti[:, 0] != len(bank) - 1
             # A lane without an operation writes 0 to the spare row: 0 times what is there must be 0.
             made: jax.Array = jax.lax.cond(
                 jnp.any(used),
                 lambda: jnp.where(used[:, None, None], together(bank, ti, tf), 0.0),
-                lambda: jnp.zeros((width, 1 + states, bank.shape[1])),
+                lambda: jnp.zeros((width, transform.writes, bank.shape[1])),
             )
             return made.reshape(-1, bank.shape[1])
 
@@ -477,17 +483,17 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             bank, zeroed = carried
             gi, gf, ci, cf = (_at(one, s) for one in (g_ints, g_floats, c_ints, c_floats))
             stepped, more = (gradients_if_any if optimizing.pauses else gradients)(bank, gi, gf, s)
-            to = gi[:, reads + 1]
+            to = gi[:, each.reads]
             if mesh is not None:
                 to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
                 more = jax.lax.psum(more, LANES)
             zeroed = zeroed + more
-            combined = mix(bank, cf, ci[:, :reads])
-            writing = jnp.concatenate([to, ci[:, reads]])
+            combined = mix(bank, cf, ci[:, forms.read])
+            writing = jnp.concatenate([to, ci[:, forms.reads]])
             written = jnp.concatenate([stepped, combined])
             if t_ints is not None and t_floats is not None:
                 ti, tf = _at(t_ints, s), _at(t_floats, s)
-                places = ti[:, reads + 1 + states : -1].reshape(-1)
+                places = ti[:, transform.written].reshape(-1)
                 writing = jnp.concatenate([writing, places])
                 written = jnp.concatenate([written, transforms_if_any(bank, ti, tf)])
             bank = _write(bank, writing, written)

@@ -18,40 +18,43 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.tape.recording import Window, rows_of
+from simfl.tape.layout import Operations
+from simfl.tape.recording import Window
+
+
+@dataclass
+class Lanes:
+    """Operations of one kind in places of the bank: int32 and float32 tables with the columns of their `Layout`.
+
+    Operations side by side have a step and a lane as first axes; serial ones have their order.
+    """
+
+    ints: NDArray[np.int32]
+    floats: NDArray[np.float32]
 
 
 @dataclass
 class Steps:
-    """A packed window: one entry per step and lane; unused lanes read and write the spare row.
+    """A packed window; unused lanes read and write the spare row.
 
     Attributes:
-        gradient_ints: int32 [s, width, reads + 6]: place of the gradient's model, places of the base,
-            place written, client, draw, first, size.
-        gradient_floats: float32 [s, width, reads + 2]: coefficients of the base, of the gradient, noise_scale.
-        combine_ints: int32 [s, combines, reads + 1]: places read, place written.
-        combine_floats: float32 [s, combines, reads].
-        serial_ints: int32 [m, ...], places of what a `Window` has, in the order in which they run.
-        serial_floats: float32 [m, ...].
-        serial_bounds: int32 [s + 1]: the serial operations behind step i are bounds[i] to bounds[i + 1] - 1.
-        transform_ints: int32 [s, width, ...], likewise; [0, width, 0] where there are none of these.
-        transform_floats: float32 [s, width, ...].
+        gradients: [s, width, ...].
+        combines: [s, combines, ...].
+        transforms: [s, width, ...]; [0, width, 0] for a problem without them.
+        serials: [m, ...], in the order in which they run.
+        serial_bounds: int32 [s + 1]: the serial operations after step i are bounds[i] to bounds[i + 1] - 1.
     """
 
-    gradient_ints: NDArray[np.int32]
-    gradient_floats: NDArray[np.float32]
-    combine_ints: NDArray[np.int32]
-    combine_floats: NDArray[np.float32]
-    serial_ints: NDArray[np.int32]
-    serial_floats: NDArray[np.float32]
+    gradients: Lanes
+    combines: Lanes
+    transforms: Lanes
+    serials: Lanes
     serial_bounds: NDArray[np.int32]
-    transform_ints: NDArray[np.int32]
-    transform_floats: NDArray[np.float32]
 
     @property
     def count(self) -> int:
         """Number of steps."""
-        return len(self.gradient_ints)
+        return len(self.gradients.ints)
 
 
 class Bank:
@@ -116,89 +119,65 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         width: gradients per step, W >= 1.
         combines: linear combinations per step, C >= 1.
     """
-    reads = window.combine_floats.shape[1]
     bank.hold(window.rows)
-    g_levels, c_levels, s_levels = window.gradient_levels, window.combine_levels, window.serial_levels
-    t_levels = window.transform_levels
-    levels = 1 + int(max(each.max(initial=0) for each in (g_levels, c_levels, s_levels, t_levels)))
-    g_count = np.bincount(g_levels, minlength=levels)
-    c_count = np.bincount(c_levels, minlength=levels)
-    per_level = np.maximum(-(-g_count // width), -(-c_count // combines))
-    if len(t_levels):
-        per_level = np.maximum(per_level, -(-np.bincount(t_levels, minlength=levels) // width))
-    np.maximum.at(per_level, s_levels, 1)
+    side_by_side = (window.gradients, width), (window.combines, combines), (window.transforms, width)
+    serials = window.serials
+    levels = 1 + max(int(each.levels.max(initial=0)) for each in (serials, *(each for each, _ in side_by_side)))
+    per_level = np.zeros(levels, dtype=np.int64)
+    for operations, lanes in side_by_side:
+        np.maximum(per_level, -(-np.bincount(operations.levels, minlength=levels) // lanes), out=per_level)
+    np.maximum.at(per_level, serials.levels, 1)
     first = np.concatenate(([0], np.cumsum(per_level)))
     total = int(first[-1])
+    places = [_steps_and_lanes(operations.levels, first, lanes, levels) for operations, lanes in side_by_side]
+    serial_step = first[serials.levels] + per_level[serials.levels] - 1
 
-    g_index, c_index = _index_within(g_levels, levels), _index_within(c_levels, levels)
-    g_step, g_lane = first[g_levels] + g_index // width, g_index % width
-    c_step, c_lane = first[c_levels] + c_index // combines, c_index % combines
-    s_step = first[s_levels] + per_level[s_levels] - 1
-
-    g_rows, c_rows = window.gradient_ints[:, : reads + 1], window.combine_ints[:, :reads]
-    g_out, c_out = window.gradient_ints[:, reads + 1], window.combine_ints[:, reads]
-
-    # The step after which each dead row is not needed any more; a result nobody reads dies at once.
-    last = np.full(len(bank.place) + 1, -1, dtype=np.int64)  # the entry behind the end takes the -1s
-    np.maximum.at(last, g_rows.ravel(), np.repeat(g_step, reads + 1))
-    np.maximum.at(last, c_rows.ravel(), np.repeat(c_step, reads))
-    last[g_out] = np.maximum(last[g_out], g_step)
-    last[c_out] = np.maximum(last[c_out], c_step)
+    # The step after which each dead row is not needed any more; a result that is not read dies at once.
+    last = np.full(len(bank.place) + 1, -1, dtype=np.int64)  # the entry after the end takes `NO_ROW`
     # A place that serial operations still read must not be given away in their step: it is held for as long as that
     # of a row born there.
     held = np.full(len(bank.place) + 1, -1, dtype=np.int64)
-    held[g_out] = g_step
-    held[c_out] = c_step
-    outs, steps = np.concatenate((g_out, c_out)), np.concatenate((g_step, c_step))
-    if len(t_levels):
-        t_index = _index_within(t_levels, levels)
-        t_step, t_lane = first[t_levels] + t_index // width, t_index % width
-        t_rows, t_out = rows_of(window.transform_ints, window.transform_writes)
-        np.maximum.at(last, t_rows.ravel(), np.repeat(t_step, t_rows.shape[1]))
-        written, when = t_out.ravel(), np.repeat(t_step, t_out.shape[1])
-        last[written] = np.maximum(last[written], when)
-        held[written] = when
-        outs, steps = np.concatenate((outs, written)), np.concatenate((steps, when))
-    if len(s_levels):
-        s_rows, s_out = rows_of(window.serial_ints, window.serial_writes)
-        read, written = s_rows.ravel(), s_out.ravel()
-        when = np.repeat(s_step, s_out.shape[1])
-        np.maximum.at(last, read, np.repeat(s_step, s_rows.shape[1]))
-        last[written] = np.maximum(last[written], when)
-        held[written] = when
-        np.maximum.at(held, read, np.repeat(s_step, s_rows.shape[1]))
-        outs, steps = np.concatenate((outs, written)), np.concatenate((steps, when))
+    born, when = [], []
+    kinds = [(operations, step) for (operations, _), (step, _) in zip(side_by_side, places, strict=True)]
+    for operations, step in (*kinds, (serials, serial_step)):
+        layout, written = operations.layout, operations.written.ravel()
+        np.maximum.at(last, operations.read.ravel(), np.repeat(step, layout.reads))
+        steps = np.repeat(step, layout.writes)
+        last[written] = np.maximum(last[written], steps)
+        held[written] = steps
+        born.append(written)
+        when.append(steps)
+    np.maximum.at(held, serials.read.ravel(), np.repeat(serial_step, serials.layout.reads))
+    _assign_places(window, bank, np.concatenate(born), np.concatenate(when), last, held, total)
 
-    _assign_places(window, bank, outs, steps, last, held, total)
-
-    spare = bank.spare
-    g_ints = np.zeros((total, width, reads + 6), dtype=np.int32)
-    g_ints[:, :, : reads + 2] = spare
-    g_floats = np.zeros((total, width, window.gradient_floats.shape[1]), dtype=np.float32)
-    c_ints = np.full((total, combines, reads + 1), spare, dtype=np.int32)
-    c_floats = np.zeros((total, combines, reads), dtype=np.float32)
-    placed = window.gradient_ints.copy()
-    placed[:, : reads + 2] = bank.places(placed[:, : reads + 2])
-    g_ints[g_step, g_lane] = placed
-    g_floats[g_step, g_lane] = window.gradient_floats
-    c_ints[c_step, c_lane] = bank.places(window.combine_ints)
-    c_floats[c_step, c_lane] = window.combine_floats
-    order = np.argsort(s_step, kind="stable")
-    s_ints = _placed(window.serial_ints[order], bank, window.serial_writes[1])
-    bounds = np.searchsorted(s_step[order], np.arange(total + 1)).astype(np.int32)
-    filled = total if window.transform_ints.shape[1] else 0
-    t_ints = np.full((filled, width, window.transform_ints.shape[1]), spare, dtype=np.int32)
-    t_floats = np.zeros((filled, width, window.transform_floats.shape[1]), dtype=np.float32)
-    if len(t_levels):
-        t_ints[t_step, t_lane] = _placed(window.transform_ints, bank, window.transform_writes[1])
-        t_floats[t_step, t_lane] = window.transform_floats
-    return Steps(g_ints, g_floats, c_ints, c_floats, s_ints, window.serial_floats[order], bounds, t_ints, t_floats)
+    filled = []
+    for (operations, lanes), (step, lane) in zip(side_by_side, places, strict=True):
+        layout = operations.layout
+        count = total if layout.integers else 0
+        ints = np.zeros((count, lanes, layout.integers), dtype=np.int32)
+        ints[:, :, : layout.rest.start] = bank.spare
+        floats = np.zeros((count, lanes, layout.numbers), dtype=np.float32)
+        if len(operations):
+            ints[step, lane] = _placed(operations, bank)
+            floats[step, lane] = operations.floats
+        filled.append(Lanes(ints, floats))
+    order = np.argsort(serial_step, kind="stable")
+    bounds = np.searchsorted(serial_step[order], np.arange(total + 1)).astype(np.int32)
+    return Steps(*filled, Lanes(_placed(serials, bank)[order], serials.floats[order]), bounds)
 
 
-def _placed(ints: NDArray[np.int32], bank: Bank, more: int) -> NDArray[np.int32]:
-    """Return operations with places for rows; the last `more` numbers of each are none."""
-    end = ints.shape[1] - more
-    return np.concatenate((bank.places(ints[:, :end]), ints[:, end:]), axis=1) if len(ints) else ints
+def _steps_and_lanes(
+    levels: NDArray[np.int32], first: NDArray[np.int64], lanes: int, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the step and the lane of each operation, given the first step of each of `count` levels."""
+    index = _index_within(levels, count)
+    return first[levels] + index // lanes, index % lanes
+
+
+def _placed(operations: Operations, bank: Bank) -> NDArray[np.int32]:
+    """Return the integers of operations with places for rows."""
+    end = operations.layout.rest.start
+    return np.concatenate((bank.places(operations.ints[:, :end]), operations.rest), axis=1)
 
 
 def _assign_places(

@@ -26,7 +26,7 @@ import math
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from simfl.compiled import Integer, Number
 from simfl.errors import RunError
 from simfl.privacy.releases import Tally
+from simfl.tape.layout import NO_ROW, Layout, Layouts, Operations
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 """What somebody makes of models f32 [k, d] and their losses f32 [k, m]; the world sees its answer alone."""
@@ -47,7 +48,7 @@ _ONE = (1.0,)
 _USED = -1  # size of a gradient that was consumed
 _IN_PIECES = -2  # size of a gradient that is consumed piece by piece
 _ZERO = [(0.0,) * n for n in range(16)]
-_NO_ROW = [(-1,) * n for n in range(16)]
+_NO_ROWS = [(NO_ROW,) * n for n in range(16)]
 
 #: Noise that has an operation of its own has numbers of its own, from here on.
 NOISE_DRAWS = 2**30
@@ -256,55 +257,56 @@ class Round(Gradient):
         )
 
 
+class Buffer:
+    """Operations of one kind as they are recorded; see `Layout` for their columns."""
+
+    __slots__ = ("floats", "ints", "layout", "levels")
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.ints: list[int] = []
+        self.floats: list[Number] = []
+        self.levels: list[int] = []
+
+    def take(self, floor: int) -> Operations:
+        """Return what was recorded, with levels counted from `floor`, and begin anew."""
+        count, layout = len(self.levels), self.layout
+        taken = Operations(
+            layout,
+            np.fromiter(self.ints, np.int32, len(self.ints)).reshape(count, layout.integers),
+            np.fromiter(self.floats, np.float32, len(self.floats)).reshape(count, layout.numbers),
+            np.fromiter(self.levels, np.int32, count) - np.int32(floor),
+        )
+        self.ints, self.floats, self.levels = [], [], []
+        return taken
+
+
 @dataclass
 class Window:
     """A window of the tape on its way to the executor.
 
-    Operations with a gradient have `gradient_ints` [n, reads + 6] (row at which the gradient is
-    taken, rows of the base, row written, client, draw, first example, number of examples) and
-    `gradient_floats` [n, reads + 2] (b, g, noise_scale). Those without have `combine_ints`
-    [m, reads + 1] (rows, row written) and `combine_floats` [m, reads] (b), and so have serial ones. Unused rows are
-    -1. Of a round, the first example stands for the number of steps, and eta, beta, t, dt follow the noise; of a
-    clipped gradient, its clipping norm does.
-
-    With s rows of state, transformations have `transform_ints` [l, reads + 2 s + 3] (row of the gradient, rows of the
-    model, of the state, rows written: model and state, updates of the state so far) and `transform_floats`
-    [l, reads + 1] (b, step size). Where they are serial, they are what the serial arrays hold.
+    Attributes:
+        gradients: operations with a gradient or a round.
+        combines: linear forms.
+        serials: operations that run one after the other, after all others of their level.
+        transforms: steps of an optimizer that is not linear, beside gradients.
+        dead: rows that are not needed after this window.
+        constants: rows that are given, with their values f32[d].
+        rows: how many numbers of rows there are.
     """
 
-    gradient_ints: NDArray[np.int32]
-    gradient_floats: NDArray[np.float32]
-    gradient_levels: NDArray[np.int32]
-    combine_ints: NDArray[np.int32]
-    combine_floats: NDArray[np.float32]
-    combine_levels: NDArray[np.int32]
+    gradients: Operations
+    combines: Operations
+    serials: Operations
+    transforms: Operations
     dead: list[int]
-    constants: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list)
-    rows: int = 0
-    serial_ints: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 1), np.int32))
-    serial_floats: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    serial_levels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    transform_ints: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
-    transform_floats: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    transform_levels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    #: Rows that a serial operation writes, and how many numbers that are no rows follow them; the same of others.
-    serial_writes: tuple[int, int] = (1, 0)
-    transform_writes: tuple[int, int] = (1, 1)
+    constants: list[tuple[int, NDArray[np.float32]]]
+    rows: int
 
     @property
     def operations(self) -> int:
         """Number of operations in the window."""
-        return sum(
-            len(levels)
-            for levels in (self.gradient_levels, self.combine_levels, self.serial_levels, self.transform_levels)
-        )
-
-
-def rows_of(ints: NDArray[np.int32], writes: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return which rows operations read and write, given how many they write and how many numbers follow."""
-    written, more = writes
-    end = ints.shape[1] - more
-    return ints[:, : end - written], ints[:, end - written : end]
+        return len(self.gradients) + len(self.combines) + len(self.serials) + len(self.transforms)
 
 
 class AbstractExecutor(Protocol):
@@ -376,31 +378,20 @@ class Tape:
         self.serial_steps = serial_steps
         #: Draws the sizes of mini-batches, with Poisson sampling; None where a batch has the size that is asked for.
         self.draw_size: DrawSize | None = None
-        self._transforms = state_rows is not None and not serial_steps
-        self._serial_transforms = state_rows is not None and serial_steps
         self._state_rows = 0 if state_rows is None else state_rows
+        self._serial_transforms = state_rows is not None and serial_steps
+        layouts = Layouts(reads, 4 * local + own_clipping, state_rows, self._serial_transforms)
+        self._gradients = Buffer(layouts.gradient)
+        self._combines = Buffer(layouts.combine)
+        self._serials = Buffer(layouts.serials)
+        self._transforms = self._serials if self._serial_transforms else Buffer(layouts.beside)
+        self._recorded = 0
         self._graveyard: list[int] = []
         self._free: list[int] = []
         self._next_number = 0
         self._floor = 0  # level of everything computed by earlier windows
         self._top = 0
         self._constants: list[tuple[int, NDArray[np.float32]]] = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self._recorded = 0
-        self._g_ints: list[int] = []
-        self._g_floats: list[Number] = []
-        self._g_levels: list[int] = []
-        self._c_ints: list[int] = []
-        self._c_floats: list[Number] = []
-        self._c_levels: list[int] = []
-        self._s_ints: list[int] = []
-        self._s_floats: list[Number] = []
-        self._s_levels: list[int] = []
-        self._t_ints: list[int] = []
-        self._t_floats: list[Number] = []
-        self._t_levels: list[int] = []
 
     def _count(self) -> None:
         """One operation more is recorded; a full window is handed over."""
@@ -639,14 +630,10 @@ class Tape:
             self._top = level
         out = self._new_row(level)
         pad = self.reads - len(items)
-        ints = self._s_ints
-        ints += [row.number for row, _ in items]
-        ints += _NO_ROW[pad]
-        ints.append(out.number)
-        floats = self._s_floats
-        floats += [coef for _, coef in items]
-        floats += _ZERO[pad]
-        self._s_levels.append(level)
+        buffer = self._serials
+        buffer.ints += [*(row.number for row, _ in items), *_NO_ROWS[pad], out.number]
+        buffer.floats += [*(coef for _, coef in items), *_ZERO[pad]]
+        buffer.levels.append(level)
         self._count()
         return out
 
@@ -736,26 +723,22 @@ class Tape:
         assert len(states) == self._state_rows, "a state has as many rows as the tape was told"
         if len(base.rows) > self.reads:
             self.settle(base)
-        serial, level = self._serial_transforms, self._floor
+        level = self._floor
         for row in (read, *base.rows, *states):
             if row.level > level:
                 level = row.level
-        level += not serial
+        level += not self._serial_transforms
         if level > self._top:
             self._top = level
         outs = [self._new_row(level) for _ in range(1 + len(states))]
         pad = self.reads - len(base.rows)
-        ints = [read.number, *(row.number for row in base.rows), *_NO_ROW[pad], *(row.number for row in states)]
+        ints = [read.number, *(row.number for row in base.rows), *_NO_ROWS[pad], *(row.number for row in states)]
         ints += [*(row.number for row in outs), count]
         floats = [*base.coefs, *_ZERO[pad], step_size]
-        if serial:
-            self._s_ints += ints
-            self._s_floats += floats
-            self._s_levels.append(level)
-        else:
-            self._t_ints += ints
-            self._t_floats += floats
-            self._t_levels.append(level)
+        buffer = self._transforms
+        buffer.ints += ints
+        buffer.floats += floats
+        buffer.levels.append(level)
         self._count()
         return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
 
@@ -805,7 +788,7 @@ class Tape:
                 "models: expected a list of models of the tape, as self.tape.constant(self.training.initial) is, "
                 f"found {reprlib.repr(models)}"
             )
-        rows = np.full((len(models), self.reads), -1, dtype=np.int32)
+        rows = np.full((len(models), self.reads), NO_ROW, dtype=np.int32)
         coefs = np.zeros((len(models), self.reads), dtype=np.float32)
         for k, model in enumerate(models):
             for j, (row, coef) in enumerate(zip(model.rows, model.coefs, strict=True)):
@@ -850,13 +833,10 @@ class Tape:
             self._top = level
         out = self._new_row(level)
         pad = self.reads - len(form)
-        ints = [row.number for row in form]
-        ints += [-1] * pad
-        ints.append(out.number)
-        self._c_ints += ints
-        self._c_floats += form.values()
-        self._c_floats += [0.0] * pad
-        self._c_levels.append(level)
+        buffer = self._combines
+        buffer.ints += [*(row.number for row in form), *_NO_ROWS[pad], out.number]
+        buffer.floats += [*form.values(), *_ZERO[pad]]
+        buffer.levels.append(level)
         self._count()
         return out
 
@@ -917,11 +897,10 @@ class Tape:
         out = self._new_row(level)
         pad = self.reads - len(rows)
         base = (rows[0].number,) if len(rows) == 1 else tuple([row.number for row in rows])
-        self._g_ints += (
-            read.number, *base, *_NO_ROW[pad], out.number, gradient.client, gradient.draw, first, size
-        )  # fmt: skip
-        self._g_floats += (*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step)
-        self._g_levels.append(level)
+        buffer = self._gradients
+        buffer.ints += (read.number, *base, *_NO_ROWS[pad], out.number, gradient.client, gradient.draw, first, size)
+        buffer.floats += (*coefs, *_ZERO[pad], coef, noise_scale, *gradient.step)
+        buffer.levels.append(level)
         self._recorded += 1
         if self._recorded >= self.window:
             self.flush()
@@ -942,34 +921,22 @@ class Tape:
         """Submit what is recorded so far."""
         if not (self._recorded or self._constants):
             return
-        reads, states = self.reads, self._state_rows
-        wide = reads + 2 * states + 3, reads + 1
-        serial = wide if self._serial_transforms else (reads + 1, reads)
         dead = self._graveyard[:]
         del self._graveyard[: len(dead)]
+        floor = self._floor
         window = Window(
-            gradient_ints=_ints(self._g_ints).reshape(-1, reads + 6),
-            gradient_floats=_floats(self._g_floats).reshape(-1, reads + 2 + 4 * self.local + self.own_clipping),
-            gradient_levels=_ints(self._g_levels) - np.int32(self._floor),
-            combine_ints=_ints(self._c_ints).reshape(-1, reads + 1),
-            combine_floats=_floats(self._c_floats).reshape(-1, reads),
-            combine_levels=_ints(self._c_levels) - np.int32(self._floor),
-            dead=dead,
-            constants=self._constants,
-            rows=self._next_number,
-            serial_ints=_ints(self._s_ints).reshape(-1, serial[0]),
-            serial_floats=_floats(self._s_floats).reshape(-1, serial[1]),
-            serial_levels=_ints(self._s_levels) - np.int32(self._floor),
-            transform_ints=_ints(self._t_ints).reshape(len(self._t_levels), wide[0] if self._transforms else 0),
-            transform_floats=_floats(self._t_floats).reshape(len(self._t_levels), wide[1] if self._transforms else 0),
-            transform_levels=_ints(self._t_levels) - np.int32(self._floor),
-            serial_writes=(1 + states, 1) if self._serial_transforms else (1, 0),
-            transform_writes=(1 + states, 1),
+            self._gradients.take(floor),
+            self._combines.take(floor),
+            self._serials.take(floor),
+            Buffer(self._transforms.layout).take(0) if self._serial_transforms else self._transforms.take(floor),
+            dead,
+            self._constants,
+            self._next_number,
         )
         self._free += dead  # their numbers may be used again from the next window on
         self._constants = []
         self._floor = self._top
-        self._clear()
+        self._recorded = 0
         assert self.executor is not None, "no executor"
         self.executor.submit(window)
         if self.on_flush is not None:
@@ -995,11 +962,3 @@ def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number)
     if not 0.0 <= noise_scale < math.inf:
         raise ValueError(f"client {client}: noise_scale: expected a finite number >= 0, found {noise_scale}")
     return found[0], found[1], found[2]
-
-
-def _ints(values: list[int]) -> NDArray[np.int32]:
-    return np.fromiter(values, dtype=np.int32, count=len(values))
-
-
-def _floats(values: list[Number]) -> NDArray[np.float32]:
-    return np.fromiter(values, dtype=np.float32, count=len(values))

@@ -115,9 +115,9 @@ def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy,
     computed = {}
 
     def listen(self, window):
-        reads = window.combine_ints.shape[1] - 1
-        clients, draws = window.gradient_ints[:, reads + 2], window.gradient_ints[:, reads + 3]
-        for client, draw, scale in zip(clients, draws, window.gradient_floats[:, reads + 1], strict=True):
+        reads = window.combines.ints.shape[1] - 1
+        clients, draws = window.gradients.ints[:, reads + 2], window.gradients.ints[:, reads + 3]
+        for client, draw, scale in zip(clients, draws, window.gradients.floats[:, reads + 1], strict=True):
             if scale > 0:
                 assert (client, draw) not in computed, "noise is drawn once"
                 computed[int(client), int(draw)] = float(scale)

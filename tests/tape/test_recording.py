@@ -179,8 +179,8 @@ def test_a_chain_of_applied_updates_makes_no_levels_of_its_own():
         server = tape.apply((1.0, server), (-0.1, gradient))
     tape.combine((1.0, server), (-0.1, tape.gradient(server, 0, 1, 8)))
     tape.flush()
-    assert executor.window.gradient_levels.tolist() == [1] * 100 + [2]
-    assert executor.window.serial_levels.tolist() == [1] * 100
+    assert executor.window.gradients.levels.tolist() == [1] * 100 + [2]
+    assert executor.window.serials.levels.tolist() == [1] * 100
 
 
 def test_averaging_alone_costs_nothing():
@@ -214,14 +214,14 @@ def test_a_batch_over_the_fixed_width_takes_more_operations_and_one_noise(size, 
     model = tape.constant(vector(1))
     tape.combine((1.0, model), (-0.5, tape.gradient(model, 3, 7, size, 1.5)))
     tape.flush()
-    clients, draws, firsts, sizes = executor.window.gradient_ints[:, -4:].T
+    clients, draws, firsts, sizes = executor.window.gradients.ints[:, -4:].T
     assert len(firsts) == pieces
     assert firsts.tolist() == [8 * i for i in range(pieces)]
     assert sizes.sum() == size
     assert sizes.max() <= 8
     assert (set(clients), set(draws)) == ({3}, {7})
-    assert executor.window.gradient_floats[:, -1].tolist() == [1.5] + [0.0] * (pieces - 1)
-    assert executor.window.gradient_floats[:, -2].tolist() == [-0.5] * pieces
+    assert executor.window.gradients.floats[:, -1].tolist() == [1.5] + [0.0] * (pieces - 1)
+    assert executor.window.gradients.floats[:, -2].tolist() == [-0.5] * pieces
 
 
 def test_windows_hold_as_many_operations_as_asked_for():

@@ -89,9 +89,9 @@ def test_local_models_stay_private_until_a_global_action():
     publications = []
 
     def spy(window):
-        reads = window.combine_floats.shape[1]
-        order = np.argsort(window.gradient_levels, kind="stable")
-        for ints, floats in zip(window.gradient_ints[order], window.gradient_floats[order], strict=True):
+        reads = window.combines.floats.shape[1]
+        order = np.argsort(window.gradients.levels, kind="stable")
+        for ints, floats in zip(window.gradients.ints[order], window.gradients.floats[order], strict=True):
             rows, out, pair = ints[: reads + 1].tolist(), int(ints[reads + 1]), int(ints[reads + 2])
             for row in rows:
                 if owner.get(row, pair) != pair:
@@ -101,7 +101,7 @@ def test_local_models_stay_private_until_a_global_action():
             if noise_scale > 0:
                 publications.append(any(row in owner and owner[row] == pair for row in rows))
                 del owner[out]
-        assert not len(window.combine_ints), "nothing else is computed from any model"
+        assert not len(window.combines.ints), "nothing else is computed from any model"
 
     run = Events(KIND, make_task_problem(noisy=True), noise_std=0.3, spy=spy, **SMALL)
     assert not read_by_others
