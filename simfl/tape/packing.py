@@ -163,7 +163,9 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
         filled.append(Lanes(ints, floats))
     order = np.argsort(serial_step, kind="stable")
     bounds = np.searchsorted(serial_step[order], np.arange(total + 1)).astype(np.int32)
-    return Steps(*filled, Lanes(_placed(serials, bank)[order], serials.floats[order]), bounds)
+    gradients, combined, transforms = filled
+    serial = Lanes(_placed(serials, bank)[order], serials.floats[order])
+    return Steps(gradients, combined, transforms, serial, bounds)
 
 
 def _steps_and_lanes(
