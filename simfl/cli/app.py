@@ -26,6 +26,7 @@ from simfl.cli.report import report
 from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
 from simfl.cli.run import run
+from simfl.cli.schema import schema
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.trace import trace
@@ -52,6 +53,7 @@ for _function in (
     verify,
     list_,
     new,
+    schema,
     evaluate,
     plot,
     trace,

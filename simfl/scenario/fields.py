@@ -128,6 +128,28 @@ class ByKind:
         union = core_schema.tagged_union_schema(choices, discriminator=tag)
         return core_schema.no_info_before_validator_function(prepare, union)
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the union in a form that editors can check and complete, with all short forms."""
+        union = handler(schema)
+        kinds: list[str] = []
+        forms: list[JsonSchemaValue] = []
+        external_kind = {"type": "string", "pattern": ":"} if self.names is None else {"enum": self.names()}
+        for member in union.get("oneOf", [union]):
+            kind = handler.resolve_ref_schema(member)["properties"][self.key].get("const")
+            if kind is None:
+                named = {"properties": {self.key: external_kind}, "required": [self.key]}
+                forms += [external_kind, {"allOf": [member], **named}]
+            else:
+                kinds.append(kind)
+                forms.append(
+                    {"allOf": [member]} if kind == self.default else {"allOf": [member], "required": [self.key]}
+                )
+        if self.scalar:
+            forms.append({"type": ["number", "string"] if self.quantities else "number"})
+        if self.listed:
+            forms.append({"type": "array"})
+        return {"anyOf": [{"enum": kinds}, *forms]}
+
     def _complete(self, data: object, kinds: Mapping[str, str]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a known kind in it."""
         own = self.names() if self.names is not None else [_OWN_NAMES.get(self.key, "my_module:MyClass")]
@@ -202,6 +224,10 @@ class Short:
             return {self.key: data} if plain else data
 
         return core_schema.no_info_before_validator_function(prepare, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        section = handler(schema)
+        return {"anyOf": [handler.resolve_ref_schema(section)["properties"][self.key], section]}
 
 
 def members_of(annotation: Any) -> tuple[type[Config], ...]:

@@ -5,7 +5,9 @@ the same key, if there is one, and the scenario is still valid.
 """
 
 _TEMPLATE = """\
+# yaml-language-server: $schema=simfl.schema.json
 # A scenario of simfl. Check it with 'simfl validate FILE', run it with 'simfl run FILE'.
+# For an editor that completes and checks this file: 'simfl schema > simfl.schema.json' in this folder.
 # To use a line that is commented out, remove its '#' and the line with the same key above it, if there is one.
 # Times take ns, us, ms, s, min, h, d (a plain number is in seconds); bandwidths take Mbit/s, Gbit/s, MB/s and so on.
 

@@ -1,0 +1,58 @@
+"""`simfl schema`: what editors check scenarios with."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from simfl.scenario import load
+from simfl.scenario.syntax import read
+from simfl.scenario.template import template
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(path for path in SCENARIOS.rglob("*.yaml") if path.parent.name != "studies")
+
+
+@pytest.fixture(scope="module")
+def validator():
+    import contextlib
+    import io
+
+    from simfl.cli.schema import schema
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        schema()
+    document = json.loads(printed.getvalue())
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_accepts_every_scenario_as_written_and_as_resolved(validator, path):
+    validator.validate(read(path.read_text(encoding="utf-8"), path.name).content)
+    validator.validate(load(path).resolved())
+
+
+def test_it_accepts_what_simfl_new_writes_which_names_the_schema(validator):
+    first, rest = template().split("\n", 1)
+    assert first == "# yaml-language-server: $schema=simfl.schema.json"
+    validator.validate(read(rest, "new").content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "{algorithm: adpsgd, linkz: {}}",
+        "{algorithm: {kind: adpsgd, stepsize: 1}}",
+        "{algorithm: nonsense}",
+        "{algorithm: adpsgd, clients: -1}",
+        "{algorithm: adpsgd, topology: {kind: regular, degre: 3}}",
+        "{algorithm: adpsgd, topology: {degree: 3}}",
+        "{algorithm: adpsgd, data: {set: mnist, options: {}}}",
+    ],
+)
+def test_it_rejects_typos(validator, text):
+    assert not validator.is_valid(yaml.safe_load(text))
