@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import simfl
 from simfl.algorithms import ALGORITHMS
@@ -49,6 +50,33 @@ def test_the_verdicts_are_those_of_the_tables():
             assert f"| {claim['claim']} | **{claim['words']}** |" in page
             figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"
             assert not claim["figure"] or figure.exists()
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["{}", "{privacy: {noise_multiplier: 2.0}, availability: [{clients: [2], crash: [{at: 30 ms, back: 35 ms}]}]}"],
+)
+def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "own_algorithm.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "rounds_of_the_page.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    common = {
+        "clients": {"count": 4},
+        "slowdowns": [{"clients": [1], "factor": 5}],
+        "stop": {"updates": 80},
+        **yaml.safe_load(extra),
+    }
+    options = {"step_size": 0.3, "batch_size": 16}
+    mine = {**common, "algorithm": {"kind": "rounds_of_the_page:Rounds", **options}}
+    sync = {**common, "algorithm": {"kind": "sync_sgd", **options}}
+    runs = [simfl.run(scenario, out=tmp_path / "results", run_id=name) for name, scenario in (("a", mine), ("b", sync))]
+    assert runs[0].metrics["train_loss"].iloc[-1] < 0.7 * runs[0].metrics["train_loss"].iloc[0]
+    if extra == "{}":  # one step along the mean of all gradients, at the pace of the slowest
+        np.testing.assert_allclose(*(run.metrics["train_loss"].iloc[-1] for run in runs), rtol=1e-5)
+        assert runs[0].manifest.time_s == pytest.approx(20 * 5 * 16 * 100e-6)
+    else:
+        assert 0 < runs[0].clients["epsilon"].max() < 10
 
 
 def test_every_algorithm_is_in_the_catalogue():
