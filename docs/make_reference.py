@@ -28,8 +28,8 @@ INTRODUCTION = f"""\
 {GENERATED}
 
 This page lists the fields of the run itself and says where all others are described. A scenario is one YAML document.
-Only `algorithm` is required; every other field has a default. An unknown field or an impossible value is reported in one
-line before anything runs.
+Only `algorithm` is required; every other field has a default. An unknown field or an impossible value is reported in
+one line before anything runs.
 
 ```sh
 simfl new my.yaml                            # write a commented scenario to start from
