@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from simfl.world.cuts import Cut
 from simfl.world.fairness import FairShare, Flow, Resource
-from simfl.world.link_values import Capacity, Changing, finish_s
+from simfl.world.link_values import Capacity, finish_s
 from simfl.world.links import Carrier, Message, Network
+from simfl.world.steps import Changing
 from simfl.world.underlay import Underlay
 
 #: Where rates go by latency, none counts as shorter: 1 us.
