@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, PlainSerializer, model_validator
 
@@ -32,7 +32,7 @@ class Uniform(Config, Generic[Q]):
     def _ordered(self) -> Self:
         if self.high < self.low:
             marks = type(self).model_fields["low"].metadata
-            text = next((mark.func for mark in marks if isinstance(mark, PlainSerializer)), "{:g}".format)
+            text: Any = next((mark.func for mark in marks if isinstance(mark, PlainSerializer)), "{:g}".format)
             noun = {format_time: "a time", format_bandwidth: "a bandwidth"}.get(text, "a number")
             expected = f"{noun} >= low, which is {text(self.low)}"
             raise InvalidValueError(Problem(expected, text(self.high), "swap low and high", ("high",)))
