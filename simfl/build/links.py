@@ -1,4 +1,4 @@
-"""From a scenario to its links: how they behave, which of them differ, and from what file."""
+"""Builds the links of a scenario: their behavior, the rules by which they differ, and their files."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LINKS: tuple[Quantity, ...] = ("latency", "bandwidth", "loss")
 
 
 def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_devices: Rule | None = None) -> LinkModel:
-    """Return how the links behave.
+    """Return the behavior of the links.
 
     Args:
-        scenario: what is said of them.
+        scenario: the scenario.
         streams: the run's streams.
-        topology: what its file says of them.
+        topology: its file may have values of links.
         of_devices: uplinks and downlinks of the clients' devices.
 
     Raises:
-        DataError: a file that is missing or malformed.
+        DataError: a file is missing or malformed.
     """
     links, places = scenario.links, Places(scenario, streams)
     rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
@@ -59,8 +59,8 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     )
     if not rules:
         return model
-    alike = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    return VariedLinks(**alike, rules=rules)
+    same = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return VariedLinks(**same, rules=rules)
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
@@ -85,16 +85,16 @@ def sampler_of(config: Any, neutral: float) -> Sampler | None:
 
 
 def cuts(scenario: Scenario, places: Places) -> list[Cut]:
-    """Return who does not reach whom, and when; the server's number is that behind the last client's."""
-    found = []
+    """Return the network partitions; the server has number K."""
+    partitions = []
     for index, rule in enumerate(scenario.links.partitions):
         if rule.groups is not None:
             groups = [places.of(group) for group in rule.groups]
         else:
-            assert rule.fraction is not None, "the schema asks for one of the two"
+            assert rule.fraction is not None, "the schema requires one of the two"
             groups = [frozenset(places.share(rule.fraction, "partition-clients", index))]
-        found.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
-    return found
+        partitions.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
+    return partitions
 
 
 def _rules(scenario: Scenario, topology: Topology, places: Places) -> Iterator[Rule]:
@@ -146,7 +146,7 @@ def _value(config: Any, quantity: Quantity, purpose: str, where: str, places: Pl
         return TwoState(config.good, config.bad, config.loss_good, config.loss_bad, config.drawn, purpose)
     usual: Ways = "client" if quantity in ("uplink", "downlink") else "link"
     sampler = sampler_of(config, math.nan)
-    assert sampler is not None, "no value is NaN"
+    assert sampler is not None, "no constant is NaN"
     return Drawn(sampler, config.drawn or usual, purpose)
 
 
@@ -157,7 +157,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
     """Return a latency in seconds, a bandwidth in bytes per second, or a loss.
 
     Raises:
-        ValueError: it is none; with what was expected.
+        ValueError: it is malformed; the message says what was expected.
     """
     text = str(cell).strip()
     try:
@@ -185,7 +185,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
 
 
 def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Listed:
-    """Read steps of everybody, of clients, or of links; each trace goes forward in time."""
+    """Read a trace of all links, or one per client or link; the times of each must increase."""
     file = CsvFile(Path(config.path), f"{where}.path", ("time", "value"), ("client", "source", "target"))
     keys = [key for key in ("client", "source", "target") if key in file.names]
     if keys not in ([], ["client"], ["source", "target"]):
@@ -194,13 +194,13 @@ def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Liste
             f"{file.where}: {file.path}: expected {expected}, found {' and '.join(keys)}; add or remove one"
         )
     columns = {key: file.words(key) for key in keys}
-    found: dict[Any, tuple[list[float], list[float]]] = {}
+    traces: dict[Any, tuple[list[float], list[float]]] = {}
     for row, (time, word) in enumerate(zip(file.seconds("time").tolist(), file.words("value"), strict=True)):
         for key in keys:
             if columns[key][row] != "server" and not _is_client(columns[key][row], places.count):
                 raise file.refused(row, key, f"a client below clients.count, which is {places.count}, or server")
         nodes = [places.count if columns[key][row] == "server" else int(columns[key][row]) for key in keys]
-        times, values = found.setdefault(tuple(nodes) if len(nodes) > 1 else (*nodes, None)[0], ([], []))
+        times, values = traces.setdefault(tuple(nodes) if len(nodes) > 1 else (*nodes, None)[0], ([], []))
         if times and time <= times[-1]:
             advice = "sort the trace by time"
             raise file.refused(row, "time", f"a time after {times[-1]:g} s, that of the row before", advice)
@@ -209,13 +209,13 @@ def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Liste
         except ValueError as error:
             raise file.refused(row, "value", str(error)) from error
         times.append(time)
-    last = max(times[-1] for times, _ in found.values())
+    last = max(times[-1] for times, _ in traces.values())
     if config.every is not None and last >= config.every:
         raise DataError(
             f"{where}.every: expected more than {last:g} s, the last time of {config.path}, found {config.every:g} s; "
             "choose a longer time"
         )
-    return Listed({key: Steps(tuple(times), tuple(values), config.every) for key, (times, values) in found.items()})
+    return Listed({key: Steps(tuple(times), tuple(values), config.every) for key, (times, values) in traces.items()})
 
 
 def _is_client(word: str, count: int) -> bool:

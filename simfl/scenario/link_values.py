@@ -28,7 +28,7 @@ from simfl.scenario.fields import (
 )
 
 Drawing = Literal["message", "link", "client"]
-_DRAWN = "for every message anew, once for each link (both directions alike), or once for each client"
+_DRAWN = "for every message, once for each link (both directions alike), or once for each client"
 
 
 class PerMessage(Config):
@@ -60,14 +60,16 @@ class LognormalLatency(PerMessage, LognormalTime):
 
 
 class Trace(Config):
-    """Measured values of a CSV file, from each time on until the next; before the first, and for others: as without."""
+    """Measured values from a CSV file, each from its time until the next; before the first: unchanged."""
 
     kind: Literal["trace"] = variant("trace")
     path: WorldFile = Field(
-        description="CSV file with columns time and value, and client, or source and target, or neither for everybody"
+        description="CSV file with columns time and value, and client, or source and target, or neither for all"
     )
-    unit: Text | None = Field(default=None, description="of plain numbers in the column value; null: they have theirs")
-    every: PositiveSeconds | None = Field(default=None, description="the trace begins anew after so long; null: never")
+    unit: Text | None = Field(
+        default=None, description="unit of plain numbers in the column value; null: values have units"
+    )
+    every: PositiveSeconds | None = Field(default=None, description="period after which the trace repeats; null: never")
 
 
 Latency = Annotated[

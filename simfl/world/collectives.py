@@ -9,9 +9,11 @@ latency L and bandwidth B, and K a power of two:
     ideal           L    + 2 (K-1)/K M/B    a lower bound that no library reaches: all steps overlap
 
 If K is not a power of two, halving and doubling take two more steps: the nodes beyond the largest power of two send
-their vector to a partner first, and receive the sum from it at the end. Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication
-operations in MPICH", section 5, https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002. Adding up is free.
+their vector to a partner first, and receive the sum from it at the end. Additions take no time.
+
+Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", section 5,
+https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters
+of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002.
 """
 
 from __future__ import annotations
