@@ -60,7 +60,7 @@ class LognormalLatency(PerMessage, LognormalTime):
 
 
 class Trace(Config):
-    """Measured values from a CSV file, each from its time until the next; before the first: unchanged."""
+    """Measured values from a CSV file, each until the next; before the first, and for other clients: unchanged."""
 
     kind: Literal["trace"] = variant("trace")
     path: WorldFile = Field(

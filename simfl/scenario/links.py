@@ -53,8 +53,8 @@ class Server(Config):
     )
     offline: tuple[OpenInterval, ...] = Field(
         default=(),
-        description="outages as [begin, end], in order; the last may be [begin, never]; messages to the server wait for "
-        "its return",
+        description="outages as [begin, end], in order; the last may be [begin, never]; messages to the server wait "
+        "for its return",
     )
 
     @model_validator(mode="after")
@@ -94,7 +94,7 @@ class NetworkPartition(Config):
 
     groups: tuple[tuple[Place, ...], ...] | None = Field(
         default=None,
-        description="clients by number, server, and regions, that reach only each other; all others form one more group",
+        description="clients by number, server, and regions, that reach only each other; others form one more group",
     )
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is separated")
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the partition begins")
@@ -261,8 +261,8 @@ class Links(Config):
     overhead: Bytes = Field(default=0, description="bytes that the protocol adds to each message")
     partitions: tuple[NetworkPartition, ...] = Field(
         default=(),
-        description="times in which groups of clients cannot reach each other; a message in flight between them is lost, "
-        "and a new one waits for the end",
+        description="times in which groups of clients cannot reach each other; a message in flight between them is "
+        "lost, and a new one waits for the end",
     )
 
     @model_validator(mode="before")

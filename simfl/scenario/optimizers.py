@@ -52,7 +52,7 @@ class BuiltInOptimizer(OptimizerConfig):
     )
     clip_norm: Positive | None = Field(
         default=None,
-        description="bound on the L2 norm of the mean gradient, after noise is added and before the optimizer; null: none",
+        description="bound on the L2 norm of the mean gradient, after noise and before the optimizer; null: none",
     )
 
 

@@ -88,11 +88,8 @@ def _with_rest(count: int, size: int, steps: Sequence[Step]) -> Plan:
 
 #: By their names in a scenario.
 ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
-    "doubling": doubling,
-    "halving": halving,
-    "ring": ring,
-    "ideal": ideal,
-}
+    "doubling": doubling, "halving": halving, "ring": ring, "ideal": ideal,
+}  # fmt: skip
 
 
 def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:

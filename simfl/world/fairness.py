@@ -60,19 +60,9 @@ class Flow:
     """
 
     __slots__ = (
-        "bound",
-        "cap",
-        "klass",
-        "limit",
-        "number",
-        "payload",
-        "remaining",
-        "resources",
-        "since",
-        "tag",
-        "version",
+        "bound", "cap", "klass", "limit", "number", "payload", "remaining", "resources", "since", "tag", "version",
         "weight",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, resources: tuple[Resource, ...], size: float, limit: float, weight: float, number: int, payload: Any
@@ -95,18 +85,9 @@ class _Class:
     """
 
     __slots__ = (
-        "bound",
-        "bound_rate",
-        "bound_weight",
-        "heap",
-        "order",
-        "rate",
-        "resources",
-        "since",
-        "version",
-        "virtual",
+        "bound", "bound_rate", "bound_weight", "heap", "order", "rate", "resources", "since", "version", "virtual",
         "weight",
-    )
+    )  # fmt: skip
 
     def __init__(self, resources: tuple[Resource, ...], now: float) -> None:
         self.resources = resources

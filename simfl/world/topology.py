@@ -236,14 +236,10 @@ class Topology:
             )
         if self.is_complete:  # all rules agree: the mean of all models
             pattern = np.arange(num_clients, dtype=np.int32)
-            return scipy.sparse.csr_array(
-                (
-                    np.full(num_clients**2, 1.0 / num_clients),
-                    np.tile(pattern, num_clients),
-                    np.arange(num_clients + 1, dtype=np.int64) * num_clients,
-                ),
-                shape=(num_clients, num_clients),
-            )
+            rows = np.arange(num_clients + 1, dtype=np.int64) * num_clients
+            values = np.full(num_clients**2, 1.0 / num_clients)
+            shape = (num_clients, num_clients)
+            return scipy.sparse.csr_array((values, np.tile(pattern, num_clients), rows), shape=shape)
         sources, targets = self.directed_edges()
         divisors = (
             np.maximum(degrees[sources], degrees[targets]) if rule == "metropolis" else np.full(len(sources), largest)
@@ -251,13 +247,9 @@ class Topology:
         weights = 1.0 / (1.0 + divisors)
         own = 1.0 - np.bincount(sources, weights, minlength=num_clients)
         everyone = np.arange(num_clients)
-        matrix = scipy.sparse.coo_array(
-            (
-                np.concatenate([weights, own]),
-                (np.concatenate([sources, everyone]), np.concatenate([targets, everyone])),
-            ),
-            shape=(num_clients, num_clients),
-        ).tocsr()
+        places = np.concatenate([sources, everyone]), np.concatenate([targets, everyone])
+        values = np.concatenate([weights, own])
+        matrix = scipy.sparse.coo_array((values, places), shape=(num_clients, num_clients)).tocsr()
         matrix.sort_indices()
         return matrix
 
@@ -312,16 +304,6 @@ def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
         return max(second, float(abs(smallest[0])))
 
 
-def _ring(num_clients: int) -> nx.Graph[int]:
-    graph: nx.Graph[int] = nx.cycle_graph(num_clients)
-    return graph
-
-
-def _star(num_clients: int) -> nx.Graph[int]:
-    graph: nx.Graph[int] = nx.star_graph(num_clients - 1)
-    return graph
-
-
 def _bipartite(num_clients: int) -> nx.Graph[int]:
     """Link even with odd ids: the sender may pick any receiver (Xu et al., A(DP)²SGD, appendix A)."""
     even, odd = range(0, num_clients, 2), range(1, num_clients, 2)
@@ -339,12 +321,8 @@ def _torus(num_clients: int, rows: int | None = None) -> nx.Graph[int]:
                 f"topology: torus: {num_clients} clients do not fill a grid of at least 2 rows; "
                 "choose a number of clients with a divisor, or kind: ring"
             )
-    _check(
-        "rows",
-        rows,
-        rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2,
-        f"a divisor of {num_clients} with at least 2 rows and 2 columns",
-    )
+    expected = f"a divisor of {num_clients} with at least 2 rows and 2 columns"
+    _check("rows", rows, rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2, expected)
     columns = num_clients // rows
     graph: nx.Graph[int] = nx.empty_graph(num_clients)
     for row in range(rows):
@@ -392,12 +370,8 @@ def _erdos_renyi(num_clients: int, generator: np.random.Generator, probability: 
 def _watts_strogatz(
     num_clients: int, generator: np.random.Generator, neighbors: int = 4, rewiring: float = 0.1
 ) -> nx.Graph[int]:
-    _check(
-        "neighbors",
-        neighbors,
-        2 <= neighbors < num_clients and neighbors % 2 == 0,
-        f"an even number from 2 to {num_clients - 1}, less than the number of clients",
-    )
+    expected = f"an even number from 2 to {num_clients - 1}, less than the number of clients"
+    _check("neighbors", neighbors, 2 <= neighbors < num_clients and neighbors % 2 == 0, expected)
     _check("rewiring", rewiring, 0 <= rewiring <= 1, "from 0 to 1")
     _check_edges(num_clients * neighbors / 2, "lower topology.neighbors")
     graph: nx.Graph[int] = nx.watts_strogatz_graph(num_clients, neighbors, rewiring, seed=generator)
@@ -405,12 +379,8 @@ def _watts_strogatz(
 
 
 def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachments: int = 2) -> nx.Graph[int]:
-    _check(
-        "attachments",
-        attachments,
-        1 <= attachments < num_clients,
-        f"from 1 to {num_clients - 1}, less than the number of clients",
-    )
+    expected = f"from 1 to {num_clients - 1}, less than the number of clients"
+    _check("attachments", attachments, 1 <= attachments < num_clients, expected)
     _check_edges(num_clients * attachments, "lower topology.attachments")
     graph: nx.Graph[int] = nx.barabasi_albert_graph(num_clients, attachments, seed=generator)
     return graph
@@ -564,10 +534,10 @@ class Family:
 
 
 _CORE: dict[str, Family] = {
-    "ring": Family("a cycle: every client has two neighbors", _ring),
+    "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
     "complete": Family("everyone is linked with everyone", lambda count: Topology("complete", _Complete(count))),
     "bipartite": Family("every even client is linked with every odd one", _bipartite),
-    "star": Family("client 0 in the middle, all others linked to it alone", _star),
+    "star": Family("client 0 in the middle, all others linked to it alone", lambda count: nx.star_graph(count - 1)),
     "torus": Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
     "regular": Family(
         "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True
