@@ -16,7 +16,7 @@ from simfl.scenario import Scenario
 from simfl.scenario.units import format_bytes, format_time, parse_bandwidth, parse_bytes
 from simfl.streams import Streams
 from simfl.world.compute import Pace, Trace
-from simfl.world.link_values import Own, Quantity
+from simfl.world.link_values import Key, Listed, Rule
 from simfl.world.steps import Steps
 
 
@@ -95,15 +95,11 @@ def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float
     return float(np.mean([device.seconds_per_batch + size * device.seconds_per_example for device in devices]))
 
 
-def capacities_of(devices: Sequence[Device]) -> Own | None:
-    """Return the uplinks and downlinks that devices have of their own; None if they have none."""
-    own: dict[int, dict[Quantity, float]] = {client: {} for client in range(len(devices))}
-    for client, device in enumerate(devices):
-        if device.uplink is not None:
-            own[client]["uplink"] = device.uplink
-        if device.downlink is not None:
-            own[client]["downlink"] = device.downlink
-    return Own(own) if any(own.values()) else None
+def capacities_of(devices: Sequence[Device]) -> Rule | None:
+    """Return the uplinks and downlinks that the device file gives; None if it gives none."""
+    uplinks: dict[Key, float] = {i: device.uplink for i, device in enumerate(devices) if device.uplink is not None}
+    downlinks: dict[Key, float] = {i: d.downlink for i, d in enumerate(devices) if d.downlink is not None}
+    return Rule({"uplink": Listed(uplinks), "downlink": Listed(downlinks)}) if uplinks or downlinks else None
 
 
 def check_memory(scenario: Scenario, devices: Sequence[Device], needed: float) -> None:

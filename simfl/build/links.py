@@ -1,10 +1,11 @@
-"""From a scenario to its links: how they behave, which of them differ, and from what file."""
+"""Builds the links of a scenario: their behavior, the rules by which they differ, and their files."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,7 @@ from simfl.streams import Streams
 from simfl.world import Topology
 from simfl.world.compute import Constant, Law, Sampler
 from simfl.world.cuts import Cut, Cuts
-from simfl.world.link_values import (
-    Drawn,
-    Edges,
-    Layer,
-    Matrix,
-    Quantity,
-    Rule,
-    Traced,
-    TwoState,
-    Value,
-    Ways,
-    Window,
-)
+from simfl.world.link_values import Drawn, Key, Listed, Quantity, Rule, TwoState, Value, Ways, Window
 from simfl.world.links import LinkModel, TcpStartup
 from simfl.world.steps import Steps
 from simfl.world.varied import VariedLinks
@@ -40,20 +29,20 @@ from simfl.world.varied import VariedLinks
 _LINKS: tuple[Quantity, ...] = ("latency", "bandwidth", "loss")
 
 
-def links_of(scenario: Scenario, streams: Streams, topology: Topology, own: Layer | None = None) -> LinkModel:
-    """Return how the links behave.
+def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_devices: Rule | None = None) -> LinkModel:
+    """Return the behavior of the links.
 
     Args:
-        scenario: what is said of them.
+        scenario: the scenario.
         streams: the run's streams.
-        topology: what its file says of them.
-        own: what clients' devices say of their uplinks and downlinks.
+        topology: its file may have values of links.
+        of_devices: uplinks and downlinks of the clients' devices.
 
     Raises:
-        DataError: a file that is missing or malformed.
+        DataError: a file is missing or malformed.
     """
     links, places = scenario.links, Places(scenario, streams)
-    layers = (*([] if own is None else [own]), *_layers(scenario, topology, places))
+    rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
     model = LinkModel(
         latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
@@ -68,10 +57,10 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, own: Laye
         else TcpStartup(links.startup.window, links.startup.pause, links.startup.round_trips),
         cuts=Cuts(cuts(scenario, places)),
     )
-    if not layers:
+    if not rules:
         return model
-    alike = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    return VariedLinks(**alike, layers=layers)
+    same = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return VariedLinks(**same, rules=rules)
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
@@ -96,34 +85,34 @@ def sampler_of(config: Any, neutral: float) -> Sampler | None:
 
 
 def cuts(scenario: Scenario, places: Places) -> list[Cut]:
-    """Return who does not reach whom, and when; the server's number is that behind the last client's."""
-    found = []
+    """Return the network partitions; the server has number K."""
+    partitions = []
     for index, rule in enumerate(scenario.links.partitions):
         if rule.groups is not None:
             groups = [places.of(group) for group in rule.groups]
         else:
-            assert rule.fraction is not None, "the schema asks for one of the two"
+            assert rule.fraction is not None, "the schema requires one of the two"
             groups = [frozenset(places.share(rule.fraction, "partition-clients", index))]
-        found.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
-    return found
+        partitions.append(Cut(tuple(groups), rule.start, math.inf if rule.until is None else rule.until))
+    return partitions
 
 
-def _layers(scenario: Scenario, topology: Topology, places: Places) -> Iterator[Layer]:
-    """Yield what says that links differ, the strongest last."""
+def _rules(scenario: Scenario, topology: Topology, places: Places) -> Iterator[Rule]:
+    """Yield the rules by which links differ, the strongest last."""
     latency = scenario.links.latency
     if getattr(latency, "drawn", "message") != "message":
         values: dict[Quantity, Value] = {"latency": _value(latency, "latency", "latency", "links.latency", places)}
         yield Rule(values, nodes=frozenset(range(places.count)))
     if (regions := scenario.regions) is not None:
-        matrices: dict[Quantity, list[list[float | None]]] = {}
+        by_region: dict[Quantity, Value] = {}
         if regions.latency is not None:
-            matrices["latency"] = _matrix(regions.latency, regions.names, parse_time, "regions.latency")
+            by_region["latency"] = _matrix(regions.latency, regions.names, "latency", places)
         if regions.bandwidth is not None:
-            matrices["bandwidth"] = _matrix(regions.bandwidth, regions.names, parse_bandwidth, "regions.bandwidth")
-        if matrices:
-            yield Matrix(places.regions, matrices)
+            by_region["bandwidth"] = _matrix(regions.bandwidth, regions.names, "bandwidth", places)
+        if by_region:
+            yield Rule(by_region)
     if topology.of_links:
-        yield Edges(_of_edges(topology, getattr(scenario.topology, "path", "")))
+        yield _of_edges(topology, getattr(scenario.topology, "path", ""))
     for i, rule in enumerate(scenario.links.rules):
         yield _rule(rule, i, places)
 
@@ -157,7 +146,7 @@ def _value(config: Any, quantity: Quantity, purpose: str, where: str, places: Pl
         return TwoState(config.good, config.bad, config.loss_good, config.loss_bad, config.drawn, purpose)
     usual: Ways = "client" if quantity in ("uplink", "downlink") else "link"
     sampler = sampler_of(config, math.nan)
-    assert sampler is not None, "no value is NaN"
+    assert sampler is not None, "no constant is NaN"
     return Drawn(sampler, config.drawn or usual, purpose)
 
 
@@ -168,7 +157,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
     """Return a latency in seconds, a bandwidth in bytes per second, or a loss.
 
     Raises:
-        ValueError: it is none; with what was expected.
+        ValueError: it is malformed; the message says what was expected.
     """
     text = str(cell).strip()
     try:
@@ -195,8 +184,8 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
     return value
 
 
-def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Traced:
-    """Read steps of everybody, of clients, or of links; each trace goes forward in time."""
+def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Listed:
+    """Read a trace of all links, or one per client or link; the times of each must increase."""
     file = CsvFile(Path(config.path), f"{where}.path", ("time", "value"), ("client", "source", "target"))
     keys = [key for key in ("client", "source", "target") if key in file.names]
     if keys not in ([], ["client"], ["source", "target"]):
@@ -205,13 +194,13 @@ def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Trace
             f"{file.where}: {file.path}: expected {expected}, found {' and '.join(keys)}; add or remove one"
         )
     columns = {key: file.words(key) for key in keys}
-    found: dict[Any, tuple[list[float], list[float]]] = {}
+    traces: dict[Any, tuple[list[float], list[float]]] = {}
     for row, (time, word) in enumerate(zip(file.seconds("time").tolist(), file.words("value"), strict=True)):
         for key in keys:
             if columns[key][row] != "server" and not _is_client(columns[key][row], places.count):
                 raise file.refused(row, key, f"a client below clients.count, which is {places.count}, or server")
         nodes = [places.count if columns[key][row] == "server" else int(columns[key][row]) for key in keys]
-        times, values = found.setdefault(tuple(nodes) if len(nodes) > 1 else (*nodes, None)[0], ([], []))
+        times, values = traces.setdefault(tuple(nodes) if len(nodes) > 1 else (*nodes, None)[0], ([], []))
         if times and time <= times[-1]:
             advice = "sort the trace by time"
             raise file.refused(row, "time", f"a time after {times[-1]:g} s, that of the row before", advice)
@@ -220,32 +209,31 @@ def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Trace
         except ValueError as error:
             raise file.refused(row, "value", str(error)) from error
         times.append(time)
-    last = max(times[-1] for times, _ in found.values())
+    last = max(times[-1] for times, _ in traces.values())
     if config.every is not None and last >= config.every:
         raise DataError(
             f"{where}.every: expected more than {last:g} s, the last time of {config.path}, found {config.every:g} s; "
             "choose a longer time"
         )
-    return Traced({key: Steps(tuple(times), tuple(values), config.every) for key, (times, values) in found.items()})
+    return Listed({key: Steps(tuple(times), tuple(values), config.every) for key, (times, values) in traces.items()})
 
 
 def _is_client(word: str, count: int) -> bool:
     return word.isdecimal() and int(word) < count
 
 
-def _matrix(
-    config: Any, names: tuple[str, ...], parse: Callable[[object], float], where: str
-) -> list[list[float | None]]:
+def _matrix(config: Any, names: tuple[str, ...], quantity: Quantity, places: Places) -> Listed:
     """Return a matrix between regions, from the scenario or from a file, [from][to]."""
-    if config.kind == "matrix":
-        rows = [list(row) for row in config.values]
-    else:
-        rows = _read_matrix(config, names, "latency" if parse is parse_time else "bandwidth", f"{where}.path")
+    rows = config.values if config.kind == "matrix" else _read_matrix(config, names, quantity)
     half = 0.5 if getattr(config, "round_trips", False) else 1.0
-    return [[None if value is None else half * value for value in row] for row in rows]
+    cells: dict[Key, float] = {
+        (i, j): half * value for i, row in enumerate(rows) for j, value in enumerate(row) if value is not None
+    }
+    return Listed(cells, places.regions)
 
 
-def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity, at: str) -> list[list[float | None]]:
+def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity) -> list[list[float | None]]:
+    at = f"regions.{quantity}.path"
     file = CsvFile(Path(config.path), at, names, open_to_others=True)
     rows = {word: row for row, word in enumerate(file.words(file.names[0]))}
     found: list[list[float | None]] = []
@@ -262,18 +250,15 @@ def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity, at: st
     return found
 
 
-def _of_edges(topology: Topology, path: str) -> dict[tuple[int, int], Mapping[Quantity, float]]:
-    """Return what the file of a topology says about links."""
-    found: dict[tuple[int, int], Mapping[Quantity, float]] = {}
-    for (one, other), said in topology.of_links.items():
-        values: dict[Quantity, float] = {}
+def _of_edges(topology: Topology, path: str) -> Rule:
+    """Return the values of links in a topology's file."""
+    values: dict[Quantity, dict[Key, float]] = defaultdict(dict)
+    for (source, target), cells in topology.of_links.items():
         for quantity in _LINKS:
-            if quantity in said:
+            if quantity in cells:
                 try:
-                    values[quantity] = _number(said[quantity], None, quantity)
+                    values[quantity][source, target] = _number(cells[quantity], None, quantity)
                 except ValueError as error:
-                    found_there = f"link {one} - {other}: {quantity}: expected {error}, found {show(said[quantity])}"
-                    raise DataError(f"topology.path: {path}: {found_there}") from error
-        if values:
-            found[one, other] = values
-    return found
+                    problem = f"link {source} - {target}: {quantity}: expected {error}, found {show(cells[quantity])}"
+                    raise DataError(f"topology.path: {path}: {problem}") from error
+    return Rule({quantity: Listed(of_links) for quantity, of_links in values.items()})

@@ -240,7 +240,7 @@ class Kind(Generic[C]):
 
     def step_size(self, setup: Setup) -> Schedule:
         """Return the step size of each update."""
-        return self.config.step_size.schedule()
+        return self.config.step_size
 
     def problem(self, setup: Setup) -> dict[str, Any]:
         """Return what the arithmetic has beside that of all algorithms: fields of `simfl.tape.LearningProblem`."""

@@ -1,36 +1,67 @@
-"""Random quantities of the world: factors on compute times, and times."""
+"""Distributions of a quantity: factors on compute times, and times."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from simfl.scenario.fields import ByKind, Config, Positive, PositiveSeconds, Seconds, Sigma, Text, WorldFile, variant
 from simfl.scenario.problems import InvalidValueError, Problem
-from simfl.scenario.units import format_time
+from simfl.scenario.units import format_bandwidth, format_time
+
+#: The type of a quantity: `Seconds`, `Bandwidth`, `Loss`, or a factor (`Positive`).
+Q = TypeVar("Q", bound=float)
 
 
-class ConstantFactor(Config):
-    """The same factor always; a plain number is short for it."""
+class Constant(Config, Generic[Q]):
+    """The same value always; a plain value is short for it."""
 
     kind: Literal["constant"] = variant("constant")
-    value: Positive = Field(default=1.0, description="the factor, > 0")
+    value: Q = Field(description="the value")
 
 
-class UniformFactor(Config):
+class Uniform(Config, Generic[Q]):
     """Uniform between two bounds."""
 
     kind: Literal["uniform"] = variant("uniform")
-    low: Positive = Field(description="smallest factor, > 0")
-    high: Positive = Field(description="largest factor")
+    low: Q = Field(description="smallest value")
+    high: Q = Field(description="largest value")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.high < self.low:
-            problem = Problem(f"a number >= low, which is {self.low:g}", f"{self.high:g}", "swap low and high")
-            raise InvalidValueError(problem.below(("high",)))
+            marks = type(self).model_fields["low"].metadata
+            text: Any = next((mark.func for mark in marks if isinstance(mark, PlainSerializer)), "{:g}".format)
+            noun = {format_time: "a time", format_bandwidth: "a bandwidth"}.get(text, "a number")
+            expected = f"{noun} >= low, which is {text(self.low)}"
+            raise InvalidValueError(Problem(expected, text(self.high), "swap low and high", ("high",)))
         return self
+
+
+class Exponential(Config, Generic[Q]):
+    """Exponential with a given mean."""
+
+    kind: Literal["exponential"] = variant("exponential")
+    mean: Q = Field(description="mean value")
+
+
+class Lognormal(Config, Generic[Q]):
+    """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
+
+    kind: Literal["lognormal"] = variant("lognormal")
+    mean: Q = Field(description="mean value")
+    sigma: Sigma = Field(description="standard deviation of the logarithm, no unit")
+
+
+class ConstantFactor(Constant[Positive]):
+    """The same factor always; a plain number is short for it."""
+
+    value: Positive = Field(default=1.0, description="the factor, > 0")
+
+
+class UniformFactor(Uniform[Positive]):
+    """Uniform between two bounds."""
 
 
 class LognormalFactor(Config):
@@ -61,51 +92,30 @@ class TracedFactors(Config):
     column: Text = Field(description="name of the column that holds the factors")
 
 
-Speed = Annotated[
-    ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor | ListedFactors | TracedFactors,
-    ByKind(scalar="constant"),
-]
 Jitter = Annotated[
     ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor,
     ByKind(scalar="constant"),
 ]
+Speed = Annotated[
+    ConstantFactor | UniformFactor | LognormalFactor | ExponentialFactor | ListedFactors | TracedFactors,
+    ByKind(scalar="constant"),
+]
 
 
-class ConstantTime(Config):
+class ConstantTime(Constant[Seconds]):
     """The same time always; a plain time such as "1 ms" is short for it."""
 
-    kind: Literal["constant"] = variant("constant")
-    value: Seconds = Field(description="the time, >= 0")
 
-
-class UniformTime(Config):
+class UniformTime(Uniform[Seconds]):
     """Uniform between two bounds."""
 
-    kind: Literal["uniform"] = variant("uniform")
-    low: Seconds = Field(description="shortest time")
-    high: Seconds = Field(description="longest time")
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high < self.low:
-            expected = f"a time >= low, which is {format_time(self.low)}"
-            raise InvalidValueError(Problem(expected, format_time(self.high), "swap low and high", ("high",)))
-        return self
+class ExponentialTime(Exponential[PositiveSeconds]):
+    """Exponential with a given mean."""
 
 
-class ExponentialTime(Config):
-    """Exponential."""
-
-    kind: Literal["exponential"] = variant("exponential")
-    mean: PositiveSeconds = Field(description="mean time")
-
-
-class LognormalTime(Config):
+class LognormalTime(Lognormal[PositiveSeconds]):
     """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
-
-    kind: Literal["lognormal"] = variant("lognormal")
-    mean: PositiveSeconds = Field(description="mean time")
-    sigma: Sigma = Field(description="standard deviation of the logarithm, no unit")
 
 
 Duration = Annotated[

@@ -1,12 +1,20 @@
-"""What a link can be given: values, distributions and how often they are drawn, traces, and losses in bursts."""
+"""Values of links: constants, distributions and how often they are drawn, traces, and losses in bursts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from simfl.scenario.distributions import ConstantTime, ExponentialTime, LognormalTime, UniformTime
+from simfl.scenario.distributions import (
+    Constant,
+    ConstantTime,
+    ExponentialTime,
+    Lognormal,
+    LognormalTime,
+    Uniform,
+    UniformTime,
+)
 from simfl.scenario.fields import (
     Bandwidth,
     ByKind,
@@ -14,45 +22,54 @@ from simfl.scenario.fields import (
     Loss,
     PositiveSeconds,
     Probability,
-    Sigma,
     Text,
     WorldFile,
     variant,
 )
-from simfl.scenario.problems import InvalidValueError, Problem
-from simfl.scenario.units import format_bandwidth
 
 Drawing = Literal["message", "link", "client"]
-_DRAWN = "for every message anew, once for each link (both directions alike), or once for each client"
+_DRAWN = "for every message, once for each link (both directions alike), or once for each client"
 
 
-class UniformLatency(UniformTime):
+class PerMessage(Config):
+    """Base of distributions that are drawn for every message by default."""
+
+    drawn: Drawing = Field(default="message", description=_DRAWN)
+
+
+class PerLinkOrClient(Config):
+    """Base of distributions of bandwidths."""
+
+    drawn: Drawing | None = Field(
+        default=None,
+        description="once for each link (both directions alike), once for each client, or for every message; null: "
+        "once for each",
+    )
+
+
+class UniformLatency(PerMessage, UniformTime):
     """Uniform between two bounds."""
 
-    drawn: Drawing = Field(default="message", description=_DRAWN)
+
+class ExponentialLatency(PerMessage, ExponentialTime):
+    """Exponential with a given mean."""
 
 
-class ExponentialLatency(ExponentialTime):
-    """Exponential."""
-
-    drawn: Drawing = Field(default="message", description=_DRAWN)
-
-
-class LognormalLatency(LognormalTime):
+class LognormalLatency(PerMessage, LognormalTime):
     """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
-
-    drawn: Drawing = Field(default="message", description=_DRAWN)
 
 
 class Trace(Config):
-    """Measured values of a CSV file, from each time on until the next; before the first, and for others: as without."""
+    """Measured values from a CSV file, each until the next; before the first, and for other clients: unchanged."""
 
     kind: Literal["trace"] = variant("trace")
     path: WorldFile = Field(
-        description="CSV file with columns time and value, and client, or source and target, or neither for everybody"
+        description="CSV file with columns time and value, and client, or source and target, or neither for all"
     )
-    unit: Text | None = Field(default=None, description="of plain numbers in the column value; null: they have theirs")
-    every: PositiveSeconds | None = Field(default=None, description="the trace begins anew after so long; null: never")
+    unit: Text | None = Field(
+        default=None, description="unit of plain numbers in the column value; null: values have units"
+    )
+    every: PositiveSeconds | None = Field(default=None, description="period after which the trace repeats; null: never")
 
 
 Latency = Annotated[
@@ -64,41 +81,17 @@ LatencyRule = Annotated[
     ByKind(scalar="constant", quantities=True),
 ]
 
-_OF_PACES = (
-    "once for each link (both directions alike), once for each client, or for every message; null: once for each"
-)
 
-
-class ConstantBandwidth(Config):
+class ConstantBandwidth(Constant[Bandwidth]):
     """The same always; a plain bandwidth such as "10 Mbit/s" is short for it."""
 
-    kind: Literal["constant"] = variant("constant")
-    value: Bandwidth = Field(description="the bandwidth")
 
-
-class UniformBandwidth(Config):
+class UniformBandwidth(PerLinkOrClient, Uniform[Bandwidth]):
     """Uniform between two bounds."""
 
-    kind: Literal["uniform"] = variant("uniform")
-    low: Bandwidth = Field(description="smallest bandwidth")
-    high: Bandwidth = Field(description="largest bandwidth")
-    drawn: Drawing | None = Field(default=None, description=_OF_PACES)
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high < self.low:
-            expected = f"a bandwidth >= low, which is {format_bandwidth(self.low)}"
-            raise InvalidValueError(Problem(expected, format_bandwidth(self.high), "swap low and high", ("high",)))
-        return self
-
-
-class LognormalBandwidth(Config):
+class LognormalBandwidth(PerLinkOrClient, Lognormal[Bandwidth]):
     """Log-normal with a given mean: mean * exp(N(-sigma²/2, sigma²))."""
-
-    kind: Literal["lognormal"] = variant("lognormal")
-    mean: Bandwidth = Field(description="mean bandwidth")
-    sigma: Sigma = Field(description="standard deviation of the logarithm, no unit")
-    drawn: Drawing | None = Field(default=None, description=_OF_PACES)
 
 
 BandwidthRule = Annotated[
@@ -107,27 +100,14 @@ BandwidthRule = Annotated[
 ]
 
 
-class ConstantLoss(Config):
+class ConstantLoss(Constant[Loss]):
     """The same probability always; a plain number is short for it."""
 
-    kind: Literal["constant"] = variant("constant")
-    value: Loss = Field(description="probability that a message is lost")
 
-
-class UniformLoss(Config):
+class UniformLoss(Uniform[Loss]):
     """A probability that is uniform between two bounds."""
 
-    kind: Literal["uniform"] = variant("uniform")
-    low: Loss = Field(description="smallest probability")
-    high: Loss = Field(description="largest probability")
     drawn: Drawing = Field(default="link", description=_DRAWN)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high < self.low:
-            expected = f"a number >= low, which is {self.low:g}"
-            raise InvalidValueError(Problem(expected, f"{self.high:g}", "swap low and high", ("high",)))
-        return self
 
 
 class GilbertElliott(Config):

@@ -1,4 +1,4 @@
-"""How the links behave, and what a server can take."""
+"""Links, network partitions, and the capacity of a server."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from simfl.scenario.units import format_time
 
 
 class Server(Config):
-    """What the server can take, where the algorithm has one; its links are like any other, and rules may name it."""
+    """The server's capacity, where the algorithm has one; its links are like any other, and rules may name it."""
 
-    # A server that is away loses nothing: what comes to it waits for its return.
+    # An offline server loses nothing: messages to it wait for its return.
 
     uplink: Bandwidth | None = Field(
         default=None, description="capacity that all its outgoing messages share; null: unlimited"
@@ -44,16 +44,17 @@ class Server(Config):
         default=None, description="capacity that all its incoming messages share; null: unlimited"
     )
     seconds_per_update: Seconds = Field(
-        default=0.0, description="time that each update which arrives takes to process, one after the other"
+        default=0.0, description="time to process each update that arrives, one after the other"
     )
-    region: Text | None = Field(default=None, description="where it is, one of regions.names; null: in none of them")
+    region: Text | None = Field(default=None, description="its region, one of regions.names; null: none")
     aggregator_regions: tuple[Text, ...] = Field(
-        default=(), description="where each aggregator is, from those below the server down; others are where it is"
+        default=(),
+        description="the region of each aggregator, from those below the server down; others are in the server's",
     )
     offline: tuple[OpenInterval, ...] = Field(
         default=(),
-        description="outages as [begin, end], in order, the last one perhaps as [begin, never]; what is sent to the "
-        "server meanwhile waits for its return",
+        description="outages as [begin, end], in order; the last may be [begin, never]; messages to the server wait "
+        "for its return",
     )
 
     @model_validator(mode="after")
@@ -73,7 +74,7 @@ def _place(value: object) -> object:
     return Within(at_least=0).integer(value)
 
 
-#: A client by number, the server, or all clients of a region; `checks` knows which regions there are.
+#: A client by number, the server, or all clients of a region; `checks` validates the names of regions.
 Place = Annotated[
     int | str,
     BeforeValidator(_place),
@@ -89,14 +90,13 @@ Side = Annotated[tuple[Place, ...], BeforeValidator(_side)]
 
 
 class NetworkPartition(Config):
-    """For a while, groups do not reach each other. Say who is apart by exactly one of groups and fraction."""
+    """For a time, groups cannot reach each other. Give exactly one of groups and fraction."""
 
     groups: tuple[tuple[Place, ...], ...] | None = Field(
         default=None,
-        description="clients by number, server, and regions, that reach each other alone; who is in no group is in one "
-        "more",
+        description="clients by number, server, and regions, that reach only each other; others form one more group",
     )
-    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is cut off")
+    fraction: Share | None = Field(default=None, description="this share of all clients, drawn once, is separated")
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the partition begins")
     until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
 
@@ -121,7 +121,7 @@ class NetworkPartition(Config):
 
 
 class LinkRule(Config):
-    """Links that differ; later rules win. Say which by exactly one of clients, fraction, regions, between and all."""
+    """Links that differ; later rules win. Select them by exactly one of clients, fraction, regions, between and all."""
 
     clients: tuple[Place, ...] | None = Field(
         default=None, description="all links of these clients, by number; server, for its own"
@@ -130,26 +130,26 @@ class LinkRule(Config):
     regions: RegionNames | None = Field(default=None, description="all links of the clients in these regions")
     between: tuple[Side, Side] | None = Field(
         default=None,
-        description="links between two sides: each a client by number, server, a region, or a list of such",
+        description="links between two sides, each a client by number, server, a region, or a list of these",
     )
     all: Flag | None = Field(default=None, description="true: every link, and every client")
     direction: Literal["both", "out", "in"] = Field(
         default="both",
-        description="messages both ways, out of those that are named (from the first side to the second), or into them",
+        description="messages both ways, out of the selected nodes (from the first side to the second), or into them",
     )
-    latency: LatencyRule | None = Field(default=None, description="time on the way; null: as it is")
-    bandwidth: BandwidthRule | None = Field(default=None, description="of a link, each way; null: as it is")
-    loss: LossRule | None = Field(default=None, description="probability that a message is lost; null: as it is")
+    latency: LatencyRule | None = Field(default=None, description="latency; null: unchanged")
+    bandwidth: BandwidthRule | None = Field(default=None, description="of a link, each way; null: unchanged")
+    loss: LossRule | None = Field(default=None, description="probability that a message is lost; null: unchanged")
     uplink: BandwidthRule | None = Field(
-        default=None, description="capacity that all outgoing messages of one client share; null: as it is"
+        default=None, description="capacity that all outgoing messages of one client share; null: unchanged"
     )
     downlink: BandwidthRule | None = Field(
-        default=None, description="capacity that all incoming messages of one client share; null: as it is"
+        default=None, description="capacity that all incoming messages of one client share; null: unchanged"
     )
     start: Seconds = Field(default=0.0, alias="from", description="virtual time at which the rule begins to hold")
     until: PositiveSeconds | None = Field(default=None, description="virtual time at which it ends; null: never")
     every: PositiveSeconds | None = Field(
-        default=None, description="it holds again after this time, and so on; null: it holds once"
+        default=None, description="period after which the rule holds again; null: it holds once"
     )
 
     @model_validator(mode="after")
@@ -176,7 +176,7 @@ class LinkRule(Config):
         return self
 
     def _of_nodes(self, given: list[str]) -> list[Problem]:
-        """Uplinks and downlinks are those of clients, not of links."""
+        """Reject uplinks and downlinks in a rule for links."""
         problems = []
         for key in [key for key in given if key.endswith("link")]:
             law, at = getattr(self, key), (key,)
@@ -202,7 +202,7 @@ class LinkRule(Config):
         return problems
 
     def places(self) -> list[tuple[Path, int | str]]:
-        """Return who is named, and where in the rule."""
+        """Return the named clients and regions, with their path in the rule."""
         named: list[tuple[Path, int | str]] = [(("clients", i), place) for i, place in enumerate(self.clients or ())]
         named += [(("regions", i), name) for i, name in enumerate(self.regions or ())]
         for i, side in enumerate(self.between or ()):
@@ -211,7 +211,7 @@ class LinkRule(Config):
 
 
 class Immediate(Config):
-    """Connections are always open, and as fast as they get."""
+    """Connections are always open and at full speed."""
 
     kind: Literal["none"] = variant("none")
 
@@ -224,28 +224,26 @@ class Tcp(Config):
         default=14_600, description="bytes that are sent before the first acknowledgement: RFC 6928's ten segments"
     )
     pause: PositiveSeconds = Field(
-        default=1.0, description="a connection without messages for so long is opened anew, and starts slowly again"
+        default=1.0, description="time without messages after which a connection is opened anew and starts slowly again"
     )
     round_trips: NonNegative = Field(
-        default=1.0, description="until the first byte may be sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
+        default=1.0, description="before the first byte is sent: 1 for TCP, 2 with TLS 1.3, 0 if it is kept open"
     )
 
 
 class Links(Config):
-    """How messages travel: queueing + bytes / bandwidth + latency, and again after a timeout when one is lost."""
+    """Transfer times of messages: queueing + bytes / bandwidth + latency; a lost message is resent after a timeout."""
 
-    latency: Latency = Field(
-        default=ConstantTime(value=1e-3), description="time on the way: a time or a distribution of times"
-    )
+    latency: Latency = Field(default=ConstantTime(value=1e-3), description="latency: a time or a distribution of times")
     bandwidth: Bandwidth | None = Field(default=1.25e8, description="of every link, each way; null: unlimited")
     loss: Loss = Field(default=0.0, description="probability that a message is lost and has to be sent again")
     resend_timeout: PositiveSeconds = Field(default=0.1, description="time after which a lost message is sent again")
     fifo: Flag = Field(default=False, description="messages on one link arrive in the order in which they were sent")
     sharing: Literal["fifo", "fair", "by_latency"] | None = Field(
         default=None,
-        description="messages under way wait for one another on a link, an uplink, a downlink (fifo), or share them "
-        "and the edges beneath max-min fairly (fair), or fairly with rates that go by one over the latency, as those "
-        "of TCP do (by_latency); null: fair over an underlay, else fifo",
+        description="messages in flight queue for a link, an uplink or a downlink (fifo), or share them and the edges "
+        "beneath max-min fairly (fair), or fairly with rates proportional to one over the latency, as in TCP "
+        "(by_latency); null: fair over an underlay, else fifo",
     )
     uplink: Bandwidth | None = Field(
         default=None, description="a client's own capacity that all its outgoing messages share; null: unlimited"
@@ -255,22 +253,22 @@ class Links(Config):
     )
     rules: tuple[LinkRule, ...] = Field(
         default=(),
-        description="links that differ from this, and from what regions and files say of them; later ones win",
+        description="links that differ from these values and those of regions and files; later rules win",
     )
     startup: Annotated[Immediate | Tcp, ByKind()] = Field(
-        default=Immediate(), description="what messages after a pause wait for"
+        default=Immediate(), description="the delay of messages after a pause"
     )
     overhead: Bytes = Field(default=0, description="bytes that the protocol adds to each message")
     partitions: tuple[NetworkPartition, ...] = Field(
         default=(),
-        description="times in which groups of clients do not reach each other; a message across is lost where it is "
-        "under way, and waits for the end",
+        description="times in which groups of clients cannot reach each other; a message in flight between them is "
+        "lost, and a new one waits for the end",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _no_files(cls, data: Any) -> Any:
-        """Refuse a file where one value for all links stands, and say where files are read."""
+        """Reject a file in place of one value for all links, and name the options that take files."""
         given = data if isinstance(data, Mapping) else {}
         problems = [
             Problem(

@@ -1,4 +1,4 @@
-"""What a step makes of a gradient: optimisers of clients, and those of a server."""
+"""Optimizers of clients and of a server."""
 
 from __future__ import annotations
 
@@ -21,39 +21,38 @@ from simfl.scenario.fields import (
     variant,
 )
 
-#: Below 1, or it would never forget.
+#: Below 1, or the state would never decay.
 Decay = Annotated[float, Within(at_least=0, below=1)]
 
 
 class OptimizerState(Config):
-    """What becomes of an optimiser's state beside the model that it belongs to."""
+    """How an optimizer's state is kept, averaged and sent with its model."""
 
     crash: Literal["keep", "lose"] = Field(
-        default="keep", description="a client that crashes has its state back with its last model, or begins anew"
+        default="keep",
+        description="whether a client that crashes gets its state back with its last model, or starts anew",
     )
-    average: Flag = Field(
-        default=False, description="whether gossip averages states with the weights with which it averages models"
-    )
+    average: Flag = Field(default=False, description="whether gossip averages states, with the weights of the models")
     travels: Flag | None = Field(
-        default=None, description="whether states count in the bytes of messages; null: where they are averaged"
+        default=None, description="whether states count in the bytes of messages; null: if they are averaged"
     )
 
 
 class OptimizerConfig(Config):
-    """Base of the optimisers of clients."""
+    """Base of the optimizers of clients."""
 
-    state: OptimizerState = Field(default=OptimizerState(), description="what becomes of its state")
+    state: OptimizerState = Field(default=OptimizerState(), description="how its state is kept, averaged and sent")
 
 
 class BuiltInOptimizer(OptimizerConfig):
-    """Base of the optimisers that need no code of yours."""
+    """Base of the built-in optimizers of clients."""
 
     weight_decay: NonNegative = Field(
         default=0.0, description="lambda of the decoupled decay: a step of size eta also takes eta lambda w away"
     )
     clip_norm: Positive | None = Field(
         default=None,
-        description="bound on the L2 norm of the mean gradient, before the optimiser and behind all noise; null: none",
+        description="bound on the L2 norm of the mean gradient, after noise and before the optimizer; null: none",
     )
 
 
@@ -87,7 +86,7 @@ class Adam(BuiltInOptimizer):
 
 
 class OwnOptimizer(OptimizerConfig, OwnCode):
-    """A gradient transformation of your own, as optax has them, from an importable module."""
+    """A gradient transformation of your own, as in optax, from an importable module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
 
@@ -111,7 +110,7 @@ class ServerMomentum(Config):
 
 
 class ServerAdaptive(Config):
-    """Base of the adaptive optimisers of a server, without bias correction."""
+    """Base of the adaptive optimizers of a server, without bias correction."""
 
     beta1: Decay = Field(default=0.9, description="of the first moment")
     tau: Positive = Field(default=1e-3, description="added to the root of the second moment, which begins at tau²")
@@ -139,7 +138,7 @@ class ServerAdagrad(ServerAdaptive):
 
 
 class OwnServerOptimizer(OwnCode):
-    """A gradient transformation of your own, as optax has them, from an importable module."""
+    """A gradient transformation of your own, as in optax, from an importable module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
 
@@ -153,7 +152,7 @@ ServerOptimizer = Annotated[
 
 
 def summaries() -> dict[str, str]:
-    """Return what optimisers there are by name, with a line about each; those of servers alone say so."""
+    """Return a line about each optimizer by name; it says which are only for servers."""
     lines = {kind_of(one, "kind"): _line(one) for one in members_of(Optimizer) if one is not OwnOptimizer}
     for one in members_of(ServerOptimizer):
         if one is not OwnServerOptimizer:
@@ -166,15 +165,15 @@ def _line(one: type[Config]) -> str:
     return (one.__doc__ or "").splitlines()[0]
 
 
-#: Step sizes that fit what an optimiser makes of a gradient, where the scenario says nothing.
+#: Default step sizes of optimizers that scale gradients.
 USUAL_STEPS = {"adam": 0.001}
 USUAL_SERVER_STEPS = dict.fromkeys(("adam", "yogi", "adagrad"), 0.01)
 
 
 def usual_step(section: object, steps: Mapping[str, float]) -> float | None:
-    """Return the step size beside an optimiser, whose section of a scenario may be a bare word; None for no other.
+    """Return the default step size for an optimizer, given as a section or a bare word; None: the general default.
 
-    An own one has its learning rate in it, and its steps are taken as they are.
+    An optimizer of your own includes its learning rate, so its step size is 1.
     """
     kind: Any = section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", section)
     if not isinstance(kind, str):

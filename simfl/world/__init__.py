@@ -1,10 +1,10 @@
-"""The world: what happens when. It never touches a float array.
+"""The world: the times of all events. It never touches a float array.
 
 - `engine`: the clock (SimPy).
-- `compute`: how long a client computes; slowdowns.
+- `compute`: compute times; slowdowns.
 - `availability`: late joins, outages, crashes.
 - `links`: messages.
-- `topology`: who is linked with whom; `changing`: where that changes.
+- `topology`: the graph of clients; `changing`: graphs that change over time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simfl.world.topology import Topology
 
 @dataclass
 class World:
-    """Everything that decides what happens when."""
+    """Everything that decides the times of events."""
 
     clock: Clock
     compute: Compute
@@ -32,7 +32,7 @@ class World:
     topology: Topology
     streams: Streams
     server: ServerModel = field(default_factory=ServerModel)
-    #: What the graph is at each time where it changes; `topology` then has the links that are known beforehand.
+    #: The graph at each time, if it changes; `topology` then has the links that are known before the run.
     changing: Changing | None = None
 
     @property
@@ -41,7 +41,7 @@ class World:
         return self.topology.num_clients
 
     def neighbors(self) -> Callable[[int], Sequence[int]]:
-        """Return what gives a client's neighbors of now."""
+        """Return a function from a client to its present neighbors."""
         changing, clock = self.changing, self.clock
         if changing is None:
             return [self.topology.neighbors(client) for client in range(self.num_clients)].__getitem__

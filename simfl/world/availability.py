@@ -1,7 +1,7 @@
-"""When a client is there: late joins, offline intervals and crashes, scripted or random.
+"""Availability of clients: late joins, offline intervals (churn) and crashes, scripted or random.
 
-Offline suspends: work in progress goes on afterwards. A crash loses the work in progress; the
-client comes back with the last model it had. A client that has not joined yet is offline.
+Work in progress is suspended while a client is offline, and continues afterwards. A crash loses the work in progress,
+and the client returns with its last model. A client that has not joined yet is offline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world.compute import Sampler
 
-#: Absences of a client in one go, beyond which its times must be a mistake.
+#: Outages of a client during one computation before the run ends with an error.
 MOST_OUTAGES = 2**17
 
 
@@ -33,7 +33,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Outage:
-    """An interval [start_s, end_s) in which a client is away; `crash` if it loses its work."""
+    """An interval [start_s, end_s) in which a client is offline; with `crash` it loses its work."""
 
     start_s: float
     end_s: float
@@ -50,19 +50,19 @@ class RandomOutages:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Outages that come again for ever, every so many seconds: one after the other, within one period."""
+    """Outages in order within one period of `every_s` seconds, repeated without end."""
 
     outages: tuple[Outage, ...]
     every_s: float
 
     def between(self, first: int, last: int) -> list[Outage]:
-        """Return the outages of the rounds first, ..., last - 1; round 0 is as they are given."""
+        """Return the outages of the periods first, ..., last - 1, counted from 0."""
         shifts = (number * self.every_s for number in range(first, last))
         return [Outage(o.start_s + shift, o.end_s + shift, o.crash) for shift in shifts for o in self.outages]
 
 
 class _Timeline:
-    """A client's outages in order of time; random and repeated ones are known as far as they are asked for."""
+    """A client's outages in order of time; random and repeated ones are extended on demand."""
 
     def __init__(
         self,
@@ -73,30 +73,29 @@ class _Timeline:
     ) -> None:
         self._random = random
         self._repeated = list(repeated)
-        #: How many rounds of each are known.
         self._rounds = [0] * len(self._repeated)
         self._again: list[Outage] = []
         self._generator = generator
         self._scripted = _merged(outages)
         self._drawn: list[Outage] = []
         self._known = 0.0 if random else math.inf
-        #: From when on the client is away for good: what is drawn beyond it says nothing.
+        #: When the client leaves forever; draws beyond that do not matter.
         self._leaves_s = next((o.start_s for o in self._scripted if math.isinf(o.end_s)), math.inf)
         self._merge()
 
     def _merge(self) -> None:
         self.outages = _merged(self._scripted + self._drawn + self._again)
-        #: Seconds away in all outages before each one.
+        #: Seconds offline in all outages before each one.
         self.away_before_s = list(itertools.accumulate((o.end_s - o.start_s for o in self.outages), initial=0.0))
 
     def until(self, time: float) -> list[Outage]:
-        """Outages known at least up to `time`."""
+        """Return the outages, complete at least up to `time`."""
         time = min(time, self._leaves_s)
         if self._repeated:
             self._repeat(time)
         if self._known <= time and self._random is not None:
             before = len(self._drawn)
-            enough = max(8, 2 * before)  # twice as many each time: merging stays cheap in long runs
+            enough = max(8, 2 * before)  # doubled each time, so that merging stays cheap in long runs
             while self._known <= time or len(self._drawn) < enough:
                 if len(self._drawn) - before > MOST_OUTAGES and self._known <= time:
                     raise RunError(
@@ -112,7 +111,7 @@ class _Timeline:
         return self.outages
 
     def _repeat(self, time: float) -> None:
-        """Know repeated outages up to `time`, and as many more as there are: merging stays cheap in long runs."""
+        """Extend repeated outages up to `time`, and at least double them: merging stays cheap in long runs."""
         known = sum(self._rounds)
         for index, rule in enumerate(self._repeated):
             before, first_s = self._rounds[index], rule.outages[0].start_s
@@ -131,7 +130,7 @@ class _Timeline:
 
 
 def _merged(outages: Sequence[Outage]) -> list[Outage]:
-    """Order by time and join what touches or overlaps; a join with a crash in it is a crash."""
+    """Sort outages and join those that touch or overlap; a join with a crash in it is a crash."""
     result: list[Outage] = []
     for outage in sorted(outages, key=lambda o: (o.start_s, o.end_s)):
         if result and outage.start_s <= result[-1].end_s:
@@ -143,13 +142,13 @@ def _merged(outages: Sequence[Outage]) -> list[Outage]:
 
 
 class Availability:
-    """Who is there when.
+    """The availability of all clients; those without outages are always online.
 
     Args:
         streams: the run's streams.
-        outages: scripted outages per client; clients without any are always there.
+        outages: scripted outages per client.
         random: random outages per client.
-        repeated: outages per client that come again for ever.
+        repeated: repeated outages per client.
     """
 
     def __init__(
@@ -172,11 +171,11 @@ class Availability:
 
     @property
     def trivial(self) -> bool:
-        """Whether every client is always there."""
+        """Whether every client is always online."""
         return not self._timelines
 
     def outage(self, client: int, time: float) -> Outage | None:
-        """Return the outage that the client is in at `time`, or None."""
+        """Return the client's outage at `time`, or None."""
         timeline = self._timelines.get(client)
         if timeline is None:
             return None
@@ -185,36 +184,36 @@ class Availability:
         return outages[at] if at >= 0 and time < outages[at].end_s else None
 
     def online(self, client: int, time: float) -> bool:
-        """Whether the client is there at `time`."""
+        """Return whether the client is online at `time`."""
         return self.outage(client, time) is None
 
     def gone(self, client: int, time: float) -> bool:
-        """Whether the client is away at `time` and never comes back."""
+        """Return whether the client is offline at `time` and never returns."""
         outage = self.outage(client, time)
         return outage is not None and math.isinf(outage.end_s)
 
     def back_s(self, client: int, time: float) -> float:
-        """Return when the client is there again: `time` itself if it is there, infinite if it never comes back."""
+        """Return the first time from `time` on at which the client is online; infinite if it never returns."""
         while not math.isinf(time) and (outage := self.outage(client, time)) is not None:
             time = outage.end_s
         return time
 
     def joins_s(self, client: int) -> float:
-        """Return when the client joins: 0, or the end of an outage that begins with the run (infinite: never)."""
+        """Return when the client is online first; infinite if never."""
         return self.back_s(client, 0.0)
 
     def leaves_s(self, client: int) -> float:
-        """Return when the client leaves for good; infinite if it does not."""
+        """Return when the client leaves forever; infinite if it does not."""
         timeline = self._timelines.get(client)
         if timeline is None:
             return math.inf
         return next((o.start_s for o in timeline.until(0.0) if math.isinf(o.end_s)), math.inf)
 
     def finish(self, client: int, start: float, work: float) -> tuple[float, Outcome]:
-        """Return when, and how, `work` seconds of computing begun at `start` come to an end.
+        """Return when, and how, a computation of `work` seconds that begins at `start` ends.
 
-        DONE: at that time they are done. CRASHED: the work was lost and the client is back at that
-        time. GONE: the client left at that time for good.
+        DONE: it is done at that time. CRASHED: the work was lost and the client returns at that time. GONE: the client
+        left forever at that time.
         """
         timeline = self._timelines.get(client)
         if timeline is None:
@@ -235,7 +234,7 @@ class Availability:
             now = outage.end_s
 
     def outages(self, client: int, end: float) -> list[Outage]:
-        """Return the outages of the client that begin before `end`, in order of time."""
+        """Return the client's outages that begin before `end`, in order of time."""
         timeline = self._timelines.get(client)
         if timeline is None:
             return []
@@ -243,7 +242,7 @@ class Availability:
         return outages[: bisect.bisect_left(outages, end, key=lambda o: o.start_s)]
 
     def present(self, client: int, start: float, end: float) -> list[tuple[float, float]]:
-        """Return the intervals of [start, end) in which the client is there, in order of time."""
+        """Return the intervals of [start, end) in which the client is online, in order of time."""
         pieces = []
         timeline = self._timelines.get(client)
         if timeline is not None:
@@ -259,7 +258,7 @@ class Availability:
         return pieces
 
     def offline_s(self, client: int, end: float) -> float:
-        """Return how long the client was away up to `end`."""
+        """Return how long the client was offline until `end`."""
         timeline = self._timelines.get(client)
         if timeline is None:
             return 0.0

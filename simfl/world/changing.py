@@ -1,11 +1,11 @@
-"""Who is linked with whom where that changes: graphs as time goes by.
+"""Topologies that change over time.
 
-At each moment a graph is in force; it need not be connected, as long as all are over time. What a message under way
-meets when its link goes depends on what the graph means:
+At each moment one graph is in force. It need not be connected, as long as all graphs together are. What happens to a
+message in flight when its link disappears depends on the kind of graph:
 
-- A graph that is redrawn, sampled or scripted says whom a client turns to: what is under way arrives, answers too.
-- A contact plan says who reaches whom at all, of vehicles or satellites: what is under way when a contact ends is lost,
-  and waits for the next contact of the two, as across a partition (`simfl.world.links`).
+- A redrawn, sampled or scripted graph decides which peers a client contacts. Messages in flight, and answers, arrive.
+- A contact plan, of vehicles or satellites, decides which clients can reach each other. A message in flight when a
+  contact ends is lost, and is sent again in the next contact of the two, as after a partition (`simfl.world.links`).
 
 Sources: Ying et al. 2021, https://arxiv.org/abs/2110.13363 (one-peer exponential graphs); Jelasity et al. 2007,
 "Gossip-based peer sampling", https://doi.org/10.1145/1275517.1275520 (here as its ideal: uniform and independent).
@@ -34,12 +34,7 @@ CHANGING: dict[str, str] = {
 
 
 class Changing(ABC):
-    """Graphs as time goes by.
-
-    Attributes:
-        kind: the name of its family.
-        num_clients: K.
-    """
+    """A topology that changes over time. `kind` is the name of its family."""
 
     def __init__(self, kind: str, num_clients: int) -> None:
         self.kind = kind
@@ -47,33 +42,33 @@ class Changing(ABC):
 
     @abstractmethod
     def at(self, time: float) -> Topology:
-        """Return the graph in force: the same object for as long as it is."""
+        """Return the graph in force; the same object while it does not change."""
 
     @abstractmethod
     def meets_s(self, client: int, time: float) -> float:
-        """Return when the client has a neighbor: `time` itself, or later; infinite for never again."""
+        """Return the first time from `time` on at which the client has a neighbor; infinite if never."""
 
     @abstractmethod
     def acquaintances(self, client: int) -> Sequence[int]:
-        """Return whom the client is or may be linked with at some time."""
+        """Return the clients that may be neighbors at some time."""
 
     @abstractmethod
     def known(self) -> Topology:
-        """Return all links that are known beforehand: of those that are drawn, the first graph's."""
+        """Return all links that are known before the run; of random graphs, those of the first."""
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
-        """Return the sorted ids that the client has a link with at a time."""
+        """Return the sorted ids of the client's neighbors at a time."""
         return self.at(time).neighbors(client)
 
 
 class Redrawn(Changing):
-    """A new graph every so often, in which everybody has a neighbor.
+    """A new graph at regular times; every client has a neighbor in each.
 
     Args:
         kind: the name of its family.
         num_clients: K.
-        draw: returns a graph by its number, the same whenever it is asked.
-        every_s: how long each is in force.
+        draw: returns a graph by its number, always the same for one number.
+        every_s: how long each graph is in force.
     """
 
     def __init__(self, kind: str, num_clients: int, draw: Callable[[int], Topology], every_s: float) -> None:
@@ -83,18 +78,18 @@ class Redrawn(Changing):
         self._last = 0, self._first
 
     def at(self, time: float) -> Topology:
-        """Draw it when it is asked for first."""
+        """Return the graph in force, drawn on first use."""
         number = int(time // self._every_s)
         if number != self._last[0]:
             self._last = number, self._draw(number) if number else self._first
         return self._last[1]
 
     def meets_s(self, client: int, time: float) -> float:
-        """Everybody always has a neighbor."""
+        """Return `time`: every client always has a neighbor."""
         return time
 
     def acquaintances(self, client: int) -> Sequence[int]:
-        """Everybody else: nobody knows who will be drawn."""
+        """Return all other clients: any of them may be drawn."""
         return Others(client, self.num_clients)
 
     def known(self) -> Topology:
@@ -103,12 +98,12 @@ class Redrawn(Changing):
 
 
 class Scripted(Changing):
-    """Graphs with times.
+    """Given graphs at given times.
 
     Args:
         kind: the name of its family.
-        graphs: when each begins, and what it is; the first begins at 0.
-        every_s: after this time they begin anew, and so on; infinite: the last one stays.
+        graphs: when each begins, and the graph; the first begins at 0.
+        every_s: the period after which they repeat; infinite: the last one stays.
     """
 
     def __init__(self, kind: str, graphs: Sequence[tuple[float, Topology]], every_s: float = math.inf) -> None:
@@ -117,28 +112,23 @@ class Scripted(Changing):
         self._every_s = every_s
 
     def at(self, time: float) -> Topology:
-        """Return the last one that has begun."""
+        """Return the last graph that has begun."""
         phase = time if math.isinf(self._every_s) else time % self._every_s
         return self._graphs[bisect_right(self._starts_s, phase) - 1]
 
     def meets_s(self, client: int, time: float) -> float:
-        """Each graph is connected."""
+        """Return `time`: each graph is connected."""
         return time
 
     def acquaintances(self, client: int) -> Sequence[int]:
-        """Return its neighbors in any of them."""
+        """Return the client's neighbors in any graph."""
         return self.known().neighbors(client)
 
     def known(self) -> Topology:
-        """Return the links of all."""
-        return _union(self.kind, self._graphs)
-
-
-def _union(kind: str, graphs: Sequence[Topology]) -> Topology:
-    """Return the links of several graphs."""
-    if complete := next((graph for graph in graphs if graph.is_complete), None):
-        return complete
-    return Topology.from_graph(nx.compose_all([graph.graph for graph in graphs]), kind)
+        """Return the links of all graphs."""
+        if complete := next((graph for graph in self._graphs if graph.is_complete), None):
+            return complete
+        return Topology.from_graph(nx.compose_all([graph.graph for graph in self._graphs]), self.kind)
 
 
 class Contacts(Changing):
@@ -146,8 +136,8 @@ class Contacts(Changing):
 
     Args:
         num_clients: K.
-        contacts: (from, until, one, other), in seconds and ids; those of two clients may overlap.
-        every_s: after this time they come again, and so on; infinite for never.
+        contacts: (from, until, one, other), in seconds and ids; contacts of the same two clients may overlap.
+        every_s: the period after which they repeat; infinite if they do not.
     """
 
     def __init__(
@@ -172,14 +162,14 @@ class Contacts(Changing):
         self._last: tuple[tuple[float, int], Topology] | None = None
 
     def _phase(self, time: float) -> tuple[float, float]:
-        """Return when the repetition that a time lies in began, and the time since."""
+        """Return when the repetition that contains `time` began, and the time since."""
         if math.isinf(self._every_s):
             return 0.0, time
         begun = math.floor(time / self._every_s) * self._every_s
         return begun, time - begun
 
     def contact(self, one: int, other: int, time: float) -> tuple[float, float]:
-        """Return the contact of two clients that is on at a time, or the next one: infinite if there is none."""
+        """Return the interval of two clients' contact at a time, or of their next one; infinite without any."""
         mine = self._spans.get((min(one, other), max(one, other)))
         if not mine:
             return math.inf, math.inf
@@ -195,15 +185,15 @@ class Contacts(Changing):
         return again + mine[0][0], again + mine[0][1]
 
     def linked_s(self, one: int, other: int, time: float) -> float:
-        """Return when two clients are in contact: `time` itself, or later; infinite for never again."""
+        """Return the first time from `time` on at which two clients are in contact; infinite if never."""
         return max(time, self.contact(one, other, time)[0])
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
-        """Ask its own contacts only."""
+        """Return the clients that it is in contact with."""
         return tuple(k for k in self._peers[client] if self.contact(client, k, time)[0] <= time)
 
     def at(self, time: float) -> Topology:
-        """Put together what all have."""
+        """Return the graph of all contacts at a time."""
         begun, phase = self._phase(time)
         place = begun, bisect_right(self._changes, phase)
         if self._last is None or self._last[0] != place:
@@ -212,27 +202,22 @@ class Contacts(Changing):
         return self._last[1]
 
     def meets_s(self, client: int, time: float) -> float:
-        """Return when its next contact begins."""
+        """Return when the client is in contact next."""
         return min((self.linked_s(client, k, time) for k in self._peers[client]), default=math.inf)
 
     def acquaintances(self, client: int) -> Sequence[int]:
-        """Return whom it ever meets."""
+        """Return the clients that it is ever in contact with."""
         return self._peers[client]
 
     def known(self) -> Topology:
-        """Return who ever meets."""
+        """Return the graph of all contacts."""
         graph: nx.Graph[int] = nx.empty_graph(self.num_clients)
         graph.add_edges_from(self._spans)
         return Topology.from_graph(graph, self.kind)
 
 
 class ContactCuts(Cuts):
-    """Partitions, and clients that reach each other in contacts only; other nodes are in contact with everybody.
-
-    Args:
-        cuts: the partitions.
-        contacts: the plan.
-    """
+    """Partitions, and clients that reach each other only in contacts. Other nodes can always be reached."""
 
     def __init__(self, cuts: Cuts, contacts: Contacts) -> None:
         super().__init__(cuts._cuts)
@@ -248,27 +233,27 @@ class ContactCuts(Cuts):
         return self._contacts.linked_s(one, other, time)
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
-        """Return when neither a partition nor the lack of a contact keeps two nodes apart."""
-        found = super().joined_s(nodes, time)
-        while found < (linked_s := self._linked_s(nodes, found)) < math.inf:
-            found = super().joined_s(nodes, linked_s)
-        return max(found, linked_s)
+        """Return the first time from `time` on at which two nodes can reach each other; infinite if never."""
+        joined_s = super().joined_s(nodes, time)
+        while joined_s < (linked_s := self._linked_s(nodes, joined_s)) < math.inf:
+            joined_s = super().joined_s(nodes, linked_s)
+        return max(joined_s, linked_s)
 
     def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
-        """Return what separates the nodes first from `begin` until `end`: a partition, or the end of their contact."""
-        found, now = super().hit(nodes, begin, end), begin
-        while now <= end and (found is None or now < found.start_s):
+        """Return what first separates two nodes between `begin` and `end`: a partition or the end of a contact."""
+        cut, now = super().hit(nodes, begin, end), begin
+        while now <= end and (cut is None or now < cut.start_s):
             linked_s = self._linked_s(nodes, now)
             if linked_s > now:
                 return Cut((frozenset({nodes[0]}),), now, linked_s)
             if max(nodes) >= self._contacts.num_clients or nodes[0] == nodes[-1]:
-                return found
+                return cut
             now = self._contacts.contact(min(nodes), max(nodes), now)[1]
-        return found
+        return cut
 
 
 def one_peer(num_clients: int, number: int) -> Topology:
-    """Return graph `number` of those that link client i with i ± 2^h, one h after the other."""
+    """Return graph `number` of the sequence that links client i with i ± 2^h, one h after the other."""
     hop = 2 ** (number % max(1, (num_clients - 1).bit_length()))
     return Topology(
         "one_peer",
@@ -277,7 +262,7 @@ def one_peer(num_clients: int, number: int) -> Topology:
 
 
 def sampled_peers(num_clients: int, peers: int, generator: np.random.Generator) -> Topology:
-    """Return a graph in which everybody links with so many others, drawn without replacement."""
+    """Return a graph in which each client links with `peers` others, drawn without replacement."""
     neighbors: list[set[int]] = [set() for _ in range(num_clients)]
     for client in range(num_clients):
         for drawn in generator.choice(num_clients - 1, peers, replace=False).tolist():

@@ -1,17 +1,19 @@
-"""All-reduce: who sends how much to whom, one step after the other, until all of K nodes have the sum of all vectors.
+"""All-reduce: the messages of each step until all K nodes have the sum of all vectors.
 
-A step is over for a node when what is sent to it in that step is there; then it sends in the next. With M bytes in a
-vector, equal links of latency L and bandwidth B, and K a power of two:
+A node begins the next step when its messages of this step have arrived. With M bytes in a vector, equal links of
+latency L and bandwidth B, and K a power of two:
 
     ring       2 (K-1) L + 2 (K-1)/K M/B    each node passes parts of size M/K on to the next, twice around
     halving    2 lg K L  + 2 (K-1)/K M/B    recursive halving (a half, a quarter, ... to a partner), then doubling back
     doubling     lg K L  +     lg K M/B     recursive doubling: whole vectors, to partners at distance 1, 2, 4, ...
-    ideal           L    + 2 (K-1)/K M/B    a lower bound, which no library reaches: all steps overlap
+    ideal           L    + 2 (K-1)/K M/B    a lower bound that no library reaches: all steps overlap
 
-Where K is no power of two, halving and doubling take two steps more: those beyond it hand their vector to a partner
-before, and get the sum from it afterwards. Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication
-operations in MPICH", section 5, https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002. Adding up is free.
+If K is not a power of two, halving and doubling take two more steps: the nodes beyond the largest power of two send
+their vector to a partner first, and receive the sum from it at the end. Additions take no time.
+
+Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", section 5,
+https://doi.org/10.1177/1094342005051521; Patarasuk, Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters
+of workstations", https://doi.org/10.1016/j.jpdc.2008.09.002.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class Step:
     """Messages that are sent side by side.
 
     Attributes:
-        sources, targets: their ends, int [m], as positions among the K members; nobody is the target of two.
-        size: bytes of each.
-        times: how often the step is repeated.
+        sources, targets: their ends, int [m], as positions among the K members; no node is the target of two.
+        size: bytes of each message.
+        times: number of repetitions of the step.
     """
 
     sources: NDArray[np.int64]
@@ -44,7 +46,7 @@ Plan = tuple[Step, ...]
 
 
 def ring(count: int, size: int) -> Plan:
-    """Return the steps of a ring of `count` > 1 nodes, for vectors of so many bytes."""
+    """Return the steps of a ring of `count` > 1 nodes, for vectors of `size` bytes."""
     nodes = np.arange(count)
     return (Step(nodes, (nodes + 1) % count, -(-size // count), 2 * (count - 1)),)
 
@@ -64,19 +66,19 @@ def doubling(count: int, size: int) -> Plan:
 
 
 def ideal(count: int, size: int) -> Plan:
-    """Return one step in which every node sends what it sends in a ring altogether."""
+    """Return one step in which every node sends all bytes that it would send in a ring."""
     nodes = np.arange(count)
     return (Step(nodes, (nodes + 1) % count, round(2 * (count - 1) / count * size)),)
 
 
 def _exchange(count: int, distance: int, size: int) -> Step:
-    """All of `count` nodes, a power of two, swap parts with a partner at a distance that is one too."""
+    """Return the step in which all nodes swap parts with a partner; `count` and `distance` are powers of two."""
     nodes = np.arange(count)
     return Step(nodes, nodes ^ distance, size)
 
 
 def _with_rest(count: int, size: int, steps: Sequence[Step]) -> Plan:
-    """Take those beyond the largest power of two in before the steps, and tell them the sum afterwards."""
+    """Add a first and a last step for the nodes beyond the largest power of two."""
     rest = count - (1 << (count.bit_length() - 1))
     if not rest:
         return tuple(steps)
@@ -84,17 +86,14 @@ def _with_rest(count: int, size: int, steps: Sequence[Step]) -> Plan:
     return Step(beyond, partners, size), *steps, Step(partners, beyond, size)
 
 
-#: By the name that a scenario has for them.
+#: By their names in a scenario.
 ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
-    "doubling": doubling,
-    "halving": halving,
-    "ring": ring,
-    "ideal": ideal,
-}
+    "doubling": doubling, "halving": halving, "ring": ring, "ideal": ideal,
+}  # fmt: skip
 
 
 def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
-    """Return when the last of `count` nodes has the sum, given how long each message of a step takes, [m].
+    """Return when the last of `count` nodes has the sum; `travel_s` returns the time of each message of a step, [m].
 
     t_j <- max(t_j, t_i + travel_ij) for all messages i -> j of a step at once.
     """
@@ -107,42 +106,42 @@ def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float6
 
 
 def equal_seconds(plan: Plan, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
-    """Return the same where all messages of a step take equally long."""
+    """Return `seconds` for steps whose messages all take equally long."""
     return sum(step.times * float(travel_s(step)[0]) for step in plan)
 
 
 def messages(plan: Plan) -> int:
-    """Return how many messages are sent."""
+    """Return the number of messages."""
     return sum(step.times * len(step.sources) for step in plan)
 
 
 def sent(plan: Plan) -> list[tuple[int, int, int]]:
-    """Return what each node sends: itself, bytes of a message, and how many of these."""
-    found: Counter[tuple[int, int]] = Counter()
+    """Return what each node sends, as (node, bytes of a message, number of messages)."""
+    counts: Counter[tuple[int, int]] = Counter()
     for step in plan:
         for source in step.sources.tolist():
-            found[source, step.size] += step.times
-    return [(source, size, times) for (source, size), times in found.items()]
+            counts[source, step.size] += step.times
+    return [(source, size, times) for (source, size), times in counts.items()]
 
 
 def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
-    """Return which of those of libraries takes least time; of equals, the one of the fewest bytes and messages.
+    """Return the fastest algorithm that libraries have; of equals, that with the fewest bytes and messages.
 
     Args:
         count: K > 1.
         size: bytes of a vector.
-        travel_s: from a step to the times that its messages are expected to take, [m].
+        travel_s: returns the expected time of each message of a step, [m].
     """
 
     def cost(name: str) -> tuple[float, int, int]:
         plan = ALL_REDUCES[name](count, size)
-        known = {id(step): travel_s(step) for step in plan}
+        times_s = {id(step): travel_s(step) for step in plan}
         total = sum(part * times for _, part, times in sent(plan))
-        return seconds(plan, count, lambda step: known[id(step)]), total, messages(plan)
+        return seconds(plan, count, lambda step: times_s[id(step)]), total, messages(plan)
 
     return min(("doubling", "halving", "ring"), key=cost)
 
 
 def pairs_of(step: Step) -> list[tuple[int, int]]:
-    """Return who sends to whom."""
+    """Return (source, target) of each message."""
     return list(zip(step.sources.tolist(), step.targets.tolist(), strict=True))

@@ -1,11 +1,11 @@
-"""How long a client computes: its device, speed, jitter, scripted slowdowns and a trace of factors.
+"""Compute times of clients: device, speed, jitter, scripted slowdowns (stragglers) and a trace of factors.
 
 compute time of a mini-batch of b examples begun at t
     = (seconds_per_batch_k + b * seconds_per_example_k) * speed_k * slowdown_k(t, i) * trace_k(t) * jitter_{k,i}
 
-with i the client's iteration. Several mini-batches in a row are one computation: all of them take the factors of its
-beginning, as if one knew only then how fast a device is. Every factor of client k in its iteration i is a function of
-the seed, k and i alone, so two algorithms under one seed meet the same devices.
+with i the client's iteration. Several mini-batches in a row are one computation, and all of them have the factors at
+its beginning. Every factor of client k in its iteration i is a function of the seed, k and i alone, so two algorithms
+under one seed have the same devices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simfl.compiled import Integer, Number
 from simfl.streams import Streams
 from simfl.world.steps import Steps
 
-#: Draws a block of n values from a generator; a distribution of factors or of seconds.
+#: Draws n values from a generator; a distribution of factors or of seconds.
 Sampler = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 
@@ -48,23 +48,23 @@ class Law:
         return self.draw(generator, count)
 
 
-#: Draws per block: few, so that those of ten thousand clients stay in the cache.
+#: Draws per block: few, so that the blocks of ten thousand clients stay in the cache.
 _DRAWS = 32
 #: Iterations for which the random clients of a slowdown are drawn together.
 _BLOCK = 256
-#: What drawn clients may take up; a few blocks are kept in any case.
+#: Memory of drawn clients; a few blocks are kept in any case.
 _KEPT_BYTES = 2**25
 _LEAST_KEPT = 8
 
 
 class Draws:
-    """An endless sequence of draws per client, in blocks; cheap to take one from.
+    """An endless sequence of draws per client, in blocks.
 
     Args:
         streams: the run's streams.
         purpose: name of the stream.
         sampler: draws a block.
-        kept: most blocks that are kept; those of the others are drawn again.
+        kept: the largest number of blocks in memory; others are drawn again when needed.
     """
 
     def __init__(self, streams: Streams, purpose: str, sampler: Sampler, kept: float = math.inf) -> None:
@@ -85,7 +85,7 @@ class Draws:
         return block.pop()
 
     def _draw(self, client: Integer) -> list[float]:
-        """Draw the client's next block, or what was left of one that was not kept."""
+        """Draw the client's next block, or the rest of one that was not kept."""
         if len(self._blocks) >= self._kept:
             self._left |= {other: len(block) for other, block in self._blocks.items() if block}
             self._blocks.clear()
@@ -101,13 +101,13 @@ class Draws:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A scripted slowdown: whom, by how much, and when.
+    """A scripted slowdown of some clients.
 
     Attributes:
         factor: multiplies the compute time, > 0.
-        clients: those it concerns; None when they are drawn afresh.
-        random: number of clients drawn afresh for every iteration (when `clients` is None).
-        start_s, end_s: virtual time in which a mini-batch must begin for the rule to apply.
+        clients: the slow clients; None if they are drawn.
+        random: number of clients drawn for every iteration (when `clients` is None).
+        start_s, end_s: virtual time in which a mini-batch must begin to be slow.
     """
 
     factor: float
@@ -122,32 +122,32 @@ class Trace:
     """Factors on compute times that change over time; 1 before the first.
 
     Attributes:
-        everyone: those of all clients who have none of their own.
-        own: by client.
+        everyone: factors of all clients that are not in `own`.
+        own: factors by client.
     """
 
     everyone: Steps
     own: Mapping[int, Steps] = field(default_factory=dict)
 
     def factor(self, client: int, now: float) -> float:
-        """Return the factor on what the client begins to compute now."""
+        """Return the factor on a computation that begins now."""
         factor = self.own.get(client, self.everyone).at(now)
         return 1.0 if factor is None else factor
 
     @property
     def largest(self) -> float:
-        """The largest factor that anybody ever has."""
+        """The largest factor of any client at any time."""
         return max((value for steps in (self.everyone, *self.own.values()) for value in steps.values), default=1.0)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What a mini-batch takes on each device of speed 1.
+    """The compute time of a mini-batch on a device of speed 1.
 
     Attributes:
-        seconds_per_example: of all, or of each client, [K]; > 0.
-        seconds_per_batch: likewise, however small the mini-batch is; >= 0.
-        batch_size: examples of a mini-batch: what has more is several of them.
+        seconds_per_example: of all clients, or of each, [K]; > 0.
+        seconds_per_batch: fixed cost of a mini-batch, of all clients or of each, [K]; >= 0.
+        batch_size: examples of a mini-batch; more examples are several mini-batches.
     """
 
     seconds_per_example: float | Sequence[float]
@@ -155,7 +155,7 @@ class Pace:
     batch_size: int = 1
 
     def times(self, values: float | Sequence[float], speeds: Sequence[float]) -> list[float]:
-        """Return values times speeds, client by client, [K]."""
+        """Return values times speeds per client, [K]."""
         each = [values] * len(speeds) if isinstance(values, float | int) else values
         return [value * float(speed) for value, speed in zip(each, speeds, strict=True)]
 
@@ -166,10 +166,10 @@ class Compute:
     Args:
         pace: of devices of speed 1; a number is seconds per example, > 0.
         speeds: factor on the compute time per client, [K]; 2 is half as fast.
-        jitter: sampler of a factor per mini-batch, or None for exactly 1.
-        slowdowns: applied on top of each other.
         streams: the run's streams.
-        trace: factors on top of those, or None.
+        jitter: sampler of a factor per mini-batch, or None for exactly 1.
+        slowdowns: their factors multiply.
+        trace: factors over time, or None.
     """
 
     def __init__(
@@ -191,11 +191,11 @@ class Compute:
         self._streams = streams
         self._jitter = Draws(streams, "jitter", jitter) if jitter else None
         self._slowdowns = tuple(slowdowns)
-        self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # those asked for last
+        self._drawn: dict[tuple[int, int], NDArray[np.int32]] = {}  # those used last
         self._iteration = [0] * self._num_clients
 
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
-        """Return the seconds that the client's next mini-batch, or several, take if they begin now."""
+        """Return the seconds that the client's next `examples`, of one or more mini-batches, take from now on."""
         seconds = examples * self._base[client]
         if self._overhead is not None:
             seconds += math.ceil(examples / self._batch_size) * self._overhead[client]
@@ -218,14 +218,14 @@ class Compute:
         block = self._drawn.get(key)
         if block is None:
             if len(self._drawn) >= max(_LEAST_KEPT, _KEPT_BYTES // (4 * _BLOCK * slowdown.random)):
-                del self._drawn[next(iter(self._drawn))]  # the oldest; who lags behind has it drawn again
-            # The same k clients are slow in iteration i whoever asks, and whatever the algorithm.
+                del self._drawn[next(iter(self._drawn))]  # the oldest; a client that lags behind has it drawn again
+            # The same k clients are slow in iteration i for every client and algorithm.
             generator = self._streams.generator("slowdown", *key)
             if slowdown.random == 1:
                 block = generator.integers(0, self._num_clients, (_BLOCK, 1)).astype(np.int32)
             else:
                 block = np.empty((_BLOCK, slowdown.random), dtype=np.int32)
-                for row in block:  # one after the other draws the same as all at once, in a row's memory
+                for row in block:  # row by row draws the same as all at once, with the memory of one row
                     keys = generator.random(self._num_clients)
                     row[:] = np.argpartition(keys, slowdown.random - 1)[: slowdown.random]
             self._drawn[key] = block

@@ -1,22 +1,22 @@
-"""Max-min fair sharing: how fast flows are that cross resources of limited capacity, and when each of them ends.
+"""Max-min fair sharing: the rates of flows over resources of limited capacity, and the end of each flow.
 
-Rates are max-min fair if no flow can be faster but at the cost of one that is not faster than it: the fluid model of
-TCP flows of equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
-section 6.5.2): all rates rise together; a flow stops rising at its own cap, and where a resource is full, all that
-cross it stop. A flow of weight w rises w times as fast. SimGrid computes its network so (Casanova et al. 2014,
+Rates are max-min fair if no flow can be faster except at the cost of a flow that is not faster than it: the fluid model
+of TCP flows with equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
+section 6.5.2): all rates rise together; a flow stops rising at its own cap, and all flows across a full resource stop.
+A flow of weight w rises w times as fast. SimGrid computes its network in the same way (Casanova et al. 2014,
 https://doi.org/10.1016/j.jpdc.2014.06.008).
 
-What makes it fast is what is *not* recomputed when a flow begins or ends:
+It is fast because of what is *not* recomputed when a flow begins or ends:
 
-- A resource whose flows cannot fill it, each at its cap, limits nobody: only `contended` ones connect flows. A client's
-  own uplink with a single message on it is none; it is part of that flow's cap.
-- Flows that cross the same contended resources are a *class*: they differ in their caps alone, so all of them that are
-  not at their cap have one rate. A class keeps how many bytes such a flow has had so far (its `virtual` bytes, as in
-  processor sharing), so that the next one to end is the top of a heap, and a change of rate touches none of them.
-- Rates change only in what is connected with a change over contended resources. Where that is one class (all uploads
-  to one server), its level moves from where it was: O(log n) of n flows. Otherwise classes are filled anew, at the
-  cost of the classes, their resources, and the flows at their caps.
-- What happens at one moment is computed once, when somebody asks what happens next.
+- A resource that its flows cannot fill, each at its cap, limits none of them: only `contended` resources connect flows.
+  A client's uplink with a single message is not contended; it is part of that flow's cap.
+- Flows that cross the same contended resources form a *class*. They differ only in their caps, so all that are below
+  their cap have one rate. A class keeps the bytes that such a flow has had so far (its `virtual` bytes, as in processor
+  sharing), so that the next flow to end is the top of a heap, and a change of rate touches no flow.
+- Rates change only among classes that contended resources connect with the change. If that is one class (all uploads
+  to one server), its level moves from its last value, in O(log n) for n flows. Otherwise the classes are filled anew,
+  at the cost of the classes, their resources, and the flows at their caps.
+- Everything that happens at one moment is computed once, when the next end is needed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NEARLY = 1.0 - 1e-9
 
 
 class Resource:
-    """What flows share: one direction of an edge, an uplink, a downlink.
+    """A shared capacity: one direction of an edge, an uplink or a downlink.
 
     Args:
-        capacity: bytes per second, >= 0; what is infinite for good need not be mentioned at all.
+        capacity: bytes per second, >= 0; one that is always infinite may be left out.
     """
 
     __slots__ = ("capacity", "classes", "contended", "flows", "wanted")
@@ -43,36 +43,26 @@ class Resource:
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
         self.flows: dict[Flow, None] = {}
-        self.wanted = 0.0  # what its flows would use, each at its cap
+        self.wanted = 0.0  # the use of its flows, each at its cap
         self.contended = False
         self.classes: dict[_Class, None] = {}
 
 
 class Flow:
-    """Bytes on their way; made by `FairShare.begin`.
+    """Bytes in flight; made by `FairShare.begin`.
 
     Attributes:
-        payload: whatever the owner wants to find again when the flow ends.
-        number: flows are counted in the order in which they began.
-        weight: how many flows it counts as where it shares.
-        cap: bytes per second that nothing on its way lets it exceed.
-        remaining: bytes that are left, as of when its class, or whether it is bound, changed last.
+        payload: kept for the caller until the flow ends.
+        number: counts flows in the order in which they began.
+        weight: the number of flows that it counts as.
+        cap: the smallest limit on its way, bytes per second.
+        remaining: bytes left when its class, or `bound`, changed last.
     """
 
     __slots__ = (
-        "bound",
-        "cap",
-        "klass",
-        "limit",
-        "number",
-        "payload",
-        "remaining",
-        "resources",
-        "since",
-        "tag",
-        "version",
+        "bound", "cap", "klass", "limit", "number", "payload", "remaining", "resources", "since", "tag", "version",
         "weight",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, resources: tuple[Resource, ...], size: float, limit: float, weight: float, number: int, payload: Any
@@ -81,32 +71,23 @@ class Flow:
         self.weight = weight
         self.remaining = float(size)
         self.cap = limit
-        self.klass: _Class | None = None  # None: it shares nothing that is contended
+        self.klass: _Class | None = None  # None: it crosses no contended resource
         self.bound = False  # whether its rate is its cap; then `remaining` is as of `since`
         self.since = 0.0
-        self.tag = 0.0  # not bound: it ends when its class has had so many virtual bytes
-        self.version = 0  # counts what was said about its end, so that only the last word holds
+        self.tag = 0.0  # not bound: the virtual bytes of its class at which it ends
+        self.version = 0  # counts the predictions of its end; only the last one holds
 
 
 class _Class:
     """Flows that cross the same contended resources; the first `bound` in order of cap / weight are at their cap.
 
-    `rate` and `virtual` bytes are those of a flow of weight 1, `bound_rate` is what the bound ones have together.
+    `rate` and `virtual` bytes are those of a flow of weight 1; `bound_rate` is the sum over bound flows.
     """
 
     __slots__ = (
-        "bound",
-        "bound_rate",
-        "bound_weight",
-        "heap",
-        "order",
-        "rate",
-        "resources",
-        "since",
-        "version",
-        "virtual",
+        "bound", "bound_rate", "bound_weight", "heap", "order", "rate", "resources", "since", "version", "virtual",
         "weight",
-    )
+    )  # fmt: skip
 
     def __init__(self, resources: tuple[Resource, ...], now: float) -> None:
         self.resources = resources
@@ -117,12 +98,12 @@ class _Class:
         self.version = 0
 
     def advance(self, now: float) -> None:
-        """Let time pass at the present rate."""
+        """Advance to a time at the present rate."""
         self.virtual += self.rate * (now - self.since)
         self.since = now
 
     def next(self) -> tuple[float, int, Flow] | None:
-        """Return the entry of the flow that ends first of those that are not bound."""
+        """Return the entry of the first flow to end among those that are not bound."""
         heap = self.heap
         while heap:
             tag, _, flow = heap[0]
@@ -133,15 +114,15 @@ class _Class:
 
 
 class FairShare:
-    """Flows over resources, in virtual time that the caller tells: it never goes back, nor past the end of a flow."""
+    """Flows over resources, in virtual time; the caller's times never go back, nor past the end of a flow."""
 
     def __init__(self) -> None:
         self._now = 0.0
         self._numbers = self._pushed = self._alive = 0
         self._classes: dict[tuple[Resource, ...], _Class] = {}
-        #: (time, number of the entry, whose end it is, the version of what was said).
+        #: (time, number of the entry, the flow or class that ends, its version).
         self._due: list[tuple[float, int, Flow | _Class, int]] = []
-        # What has changed since rates were computed: loads, flows whose class may be another, capacities to share anew.
+        # Changes since rates were computed: loads, flows whose class may change, capacities to share anew.
         self._touched: dict[Resource, None] = {}
         self._moved: dict[Flow, None] = {}
         self._dirty: dict[Resource, None] = {}
@@ -158,14 +139,14 @@ class FairShare:
         weight: float = 1.0,
         payload: Any = None,
     ) -> Flow:
-        """Begin a flow.
+        """Begin a flow of `size` bytes.
 
         Args:
             now: seconds.
-            resources: what it crosses.
+            resources: the resources that it crosses.
             size: bytes.
-            limit: bytes per second that it never exceeds.
-            weight: > 0; it counts as so many flows.
+            limit: its largest rate, bytes per second.
+            weight: the number of flows that it counts as, > 0.
             payload: kept in the flow for the caller.
         """
         self._at(now)
@@ -177,7 +158,7 @@ class FairShare:
         return flow
 
     def abort(self, flow: Flow, now: float) -> None:
-        """End a flow that has not ended yet: what it used is free for others."""
+        """End a flow early and free its capacity."""
         self._at(now)
         self._settle()
         self._detach(flow)
@@ -197,12 +178,12 @@ class FairShare:
             self._attach(flow)
 
     def rate(self, flow: Flow) -> float:
-        """Return the bytes per second that a flow has now."""
+        """Return the present bytes per second of a flow."""
         self._settle()
         return flow.cap if flow.bound else flow.weight * flow.klass.rate  # type: ignore[union-attr]
 
     def backlog_s(self, resource: Resource, now: float) -> float:
-        """Return how long a resource alone would take for what is left of its flows."""
+        """Return how long a resource would take for the remaining bytes of its flows."""
         self._at(now)
         self._settle()
         left = sum(map(self._left, resource.flows))
@@ -210,7 +191,7 @@ class FairShare:
 
     @property
     def next_s(self) -> float:
-        """When the next flow ends, if nothing else happens; infinite if none does."""
+        """When the next flow ends if nothing changes; infinite if none does."""
         self._settle()
         due = self._due
         while due:
@@ -221,7 +202,7 @@ class FairShare:
         return math.inf
 
     def advance(self, now: float) -> list[Flow]:
-        """Let time pass, at most until `next_s`, and return the flows that have ended, in the order they began."""
+        """Advance to a time, at most `next_s`, and return the flows that ended, in the order they began."""
         self._at(now)
         ended: list[Flow] = []
         while self.next_s <= now:
@@ -243,21 +224,21 @@ class FairShare:
         return ended
 
     def _ended(self, klass: _Class) -> list[Flow]:
-        """Return those of a class that are not bound and end now: the next one, and all that rounding keeps apart."""
+        """Return the flows of a class that are not bound and end now, up to rounding."""
         klass.advance(self._now)
         klass.version += 1
-        found: list[Flow] = []
+        ended: list[Flow] = []
         enough = klass.virtual
         while (entry := klass.next()) is not None:
-            if not found:
+            if not ended:
                 klass.virtual = enough = max(enough, entry[0])
                 enough += 4.0 * math.ulp(enough) + 2.0 * klass.rate * math.ulp(self._now)
             elif entry[0] > enough:
                 break
             flow = heapq.heappop(klass.heap)[2]
-            flow.tag = -math.inf  # a flow that was at its cap meanwhile may lie in the heap twice
-            found.append(flow)
-        return found
+            flow.tag = -math.inf  # a flow that was at its cap in between may be in the heap twice
+            ended.append(flow)
+        return ended
 
     def _at(self, now: float) -> None:
         if now > self._now:
@@ -271,7 +252,7 @@ class FairShare:
         flow.cap = cap
         for resource in flow.resources:
             resource.flows[flow] = None
-            if cap < math.inf:  # else all that it crosses is infinite
+            if cap < math.inf:  # else all its resources are infinite
                 resource.wanted += cap
             self._touched[resource] = None
         self._moved[flow] = None
@@ -288,7 +269,7 @@ class FairShare:
             self._touched[resource] = None
 
     def _leave(self, flow: Flow) -> None:
-        """Take a flow out of its class and write down what is left of it."""
+        """Take a flow out of its class and record its remaining bytes."""
         klass, now = flow.klass, self._now
         flow.version += 1
         if klass is not None:
@@ -310,7 +291,7 @@ class FairShare:
         flow.klass, flow.bound, flow.since = None, False, now
 
     def _left(self, flow: Flow) -> float:
-        """Return how many bytes are left of a flow now."""
+        """Return the remaining bytes of a flow now."""
         klass, now = flow.klass, self._now
         if flow.bound:
             return max(0.0, flow.remaining - flow.cap * (now - flow.since)) if flow.cap < math.inf else 0.0
@@ -344,7 +325,7 @@ class FairShare:
         self._dirty.update(dict.fromkeys(key))
 
     def _bind(self, flow: Flow) -> None:
-        """From now on a flow is as fast as its cap."""
+        """Let a flow run at its cap from now on."""
         now = self._now
         flow.bound, flow.since = True, now
         flow.version += 1
@@ -354,7 +335,7 @@ class FairShare:
             self._say(now + flow.remaining / flow.cap, flow)
 
     def _free(self, flow: Flow, klass: _Class) -> None:
-        """From now on a flow is as fast as its class."""
+        """Let a flow run at the rate of its class from now on."""
         flow.bound = False
         flow.version += 1
         flow.tag = klass.virtual + flow.remaining / flow.weight
@@ -368,7 +349,7 @@ class FairShare:
             heapq.heapify(self._due)
 
     def _settle(self) -> None:
-        """Compute the rates after all that has happened at this moment."""
+        """Compute the rates after all events of this moment."""
         if self._touched or self._moved:
             self._sort_into_classes()
         while self._dirty:
@@ -400,7 +381,7 @@ class FairShare:
                 self._enter(flow, key)
 
     def _connected(self, start: Resource) -> tuple[list[_Class], list[Resource]]:
-        """Return the classes and resources that share with a resource, directly or over others."""
+        """Return the classes and resources that are connected with a resource, directly or over others."""
         resources: dict[Resource, None] = {start: None}
         classes: dict[_Class, None] = {}
         waiting = [start]
@@ -415,7 +396,7 @@ class FairShare:
         return list(classes), list(resources)
 
     def _move_level(self, klass: _Class) -> None:
-        """Share one class's resources: the scarcest decides. Fewer or more flows are at their cap than before."""
+        """Share the resources of a single class, the scarcest of which decides, from its last level."""
         capacity = min(resource.capacity for resource in klass.resources)
         order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
         count = len(order)
@@ -490,7 +471,7 @@ class FairShare:
                     self._apply(klass, *bound[klass], level)
 
     def _apply(self, klass: _Class, bound: int, bound_rate: float, bound_weight: float, rate: float) -> None:
-        """Give a class its rate, and flows that are at their cap now, or no longer, theirs."""
+        """Set the rate of a class, and of flows that have reached or left their cap."""
         now = self._now
         klass.advance(now)
         for _, _, flow in klass.order[klass.bound : bound]:

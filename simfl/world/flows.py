@@ -1,13 +1,12 @@
-"""Messages as flows: what is under way at the same time shares uplinks, links, edges and downlinks max-min fairly.
+"""Messages as flows: messages in flight share uplinks, links, edges and downlinks max-min fairly.
 
-A message first takes its latency, that of its link and those of the edges beneath. Then its bytes flow, at one rate
+A message first waits for its latency: that of its link and of the edges beneath. Then its bytes flow at one rate
 through everything on its way: the source's uplink, the link, each edge of the underlay in its direction, the target's
-downlink. It is there when the last of them is. The same fluid model as SimGrid's, without its corrections for TCP.
-Where rates go by latency, a message has a weight of one over its latency in all that it shares: of two TCP flows, that
-of half the round trip has twice the rate (Mathis et al. 1997, https://doi.org/10.1145/263932.264023; SimGrid's, too).
+downlink. It arrives with its last byte. This is SimGrid's fluid model, without its corrections for TCP. With rates by
+latency, a message has a weight of one over its latency wherever it shares: of two TCP flows, the one with half the
+round trip has twice the rate (Mathis et al. 1997, https://doi.org/10.1145/263932.264023; SimGrid does so, too).
 
-A message that is lost uses what it crosses like any other, and is missed at its end. A partition ends the flows that
-it separates when it begins.
+A lost message uses capacity like any other until its end. A partition ends the flows that it separates when it begins.
 """
 
 from __future__ import annotations
@@ -18,19 +17,20 @@ from dataclasses import dataclass
 
 from simfl.world.cuts import Cut
 from simfl.world.fairness import FairShare, Flow, Resource
-from simfl.world.link_values import Capacity, Changing, finish_s
+from simfl.world.link_values import Capacity, finish_s
 from simfl.world.links import Carrier, Message, Network
+from simfl.world.steps import Changing
 from simfl.world.underlay import Underlay
 
-#: Where rates go by latency, none counts as shorter: 1 us.
+#: With rates by latency, the lower bound on latencies: 1 us.
 _SHORTEST_S = 1e-6
-#: What is crossed: ("up", node), ("down", node), (source, target), or the number of an edge.
+#: A shared capacity: ("up", node), ("down", node), (source, target), or the number of an edge.
 _Place = tuple[str, int] | tuple[int, int] | int
 
 
 @dataclass(slots=True, eq=False)
 class _Trip:
-    """An attempt to send a message; without a flow it is still on its way to begin one."""
+    """A send attempt; without a flow it still waits for its latency."""
 
     message: Message
     begin_s: float
@@ -46,8 +46,8 @@ class Flows(Carrier):
 
     Args:
         network: whose messages are carried.
-        underlay: the network beneath; None: every link is one of its own.
-        by_latency: rates of messages that share something go by one over their latencies, rather than being equal.
+        underlay: the network beneath; None: links share nothing with each other.
+        by_latency: rates are proportional to one over the latency instead of equal.
     """
 
     def __init__(self, network: Network, underlay: Underlay | None = None, by_latency: bool = False) -> None:
@@ -56,15 +56,15 @@ class Flows(Carrier):
         self.costs = self.shares = underlay is not None
         self._share = FairShare()
         self._resources: dict[_Place, Resource] = {}
-        #: Of those resources whose capacity is not the same for good, as far as they are in use.
+        #: Capacities that change, of resources in use.
         self._changing: dict[Resource, Changing] = {}
-        self._change_s = math.inf  # the time of the earliest change that is awaited
+        self._change_s = math.inf  # the time of the earliest scheduled change
         self._cut: dict[Cut, dict[_Trip, None]] = {}
-        self._wake_s = math.inf  # the time of the earliest call that is pending
+        self._wake_s = math.inf  # the time of the earliest pending call
         self._looking = False
 
     def carry(self, message: Message, now: float) -> None:
-        """Begin the flow when the latency is over."""
+        """Begin the flow after the latency."""
         latency_s = self.network.launch(message, now)
         wait_s = (latency_s or 0.0) + self.beneath_s(message.source, message.target)
         trip, begin = _Trip(message, now, latency_s is None, self._weight(wait_s)), now + wait_s
@@ -76,19 +76,19 @@ class Flows(Carrier):
             self._begin(trip)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """The narrowest on the way paces them at any time."""
+        """Return how long `size` bytes take from now on at the smallest capacity of each time."""
         capacities = [capacity for _, capacity in self._way(source, target)]
         begin = 0.0 if all(isinstance(capacity, float) for capacity in capacities) else self.clock.now
         return finish_s(size, begin, *capacities) - begin
 
     def beneath_s(self, source: int, target: int) -> float:
-        """The edges beneath add theirs."""
+        """Return the latency of the edges beneath."""
         return 0.0 if self._underlay is None else self._underlay.path(source, target).latency_s
 
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
-        """Let them flow through a network in which there is nothing else, with the capacities of now."""
+        """Return how long messages take that flow through an idle network, with the present capacities."""
         share, resources = FairShare(), dict[_Place, Resource]()
         waits = [latency + self.beneath_s(*pair) for pair, latency in zip(pairs, latency_s, strict=True)]
         starts = [lost + wait for lost, wait in zip(lost_s, waits, strict=True)]
@@ -110,7 +110,7 @@ class Flows(Carrier):
         return ends
 
     def backlog_s(self) -> float:
-        """What the busiest would take for all that is on its way through it."""
+        """Return how long the busiest resource needs for the bytes of its flows."""
         now = self.clock.now
         return max((self._share.backlog_s(resource, now) for resource in self._resources.values()), default=0.0)
 
@@ -118,7 +118,7 @@ class Flows(Carrier):
         return 1.0 / max(latency_s, _SHORTEST_S) if self._by_latency else 1.0
 
     def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float | Changing]]:
-        """Yield what a message crosses, with bytes per second, but for what is infinite for good."""
+        """Yield the capacities that a message crosses, in bytes per second, except those that are always infinite."""
         values = self.network.values
         ends: tuple[tuple[_Place, Capacity], ...] = (
             (("up", source), values.uplink(source)),
@@ -147,16 +147,16 @@ class Flows(Carrier):
         self._look()
 
     def _resource(self, place: _Place, capacity: float | Changing) -> Resource:
-        """Return what messages at a place share; one whose bandwidth was drawn for it alone shares it with none."""
-        found = self._resources.get(place)
+        """Return the resource that messages share; one with a bandwidth drawn for it alone shares with none."""
+        resource = self._resources.get(place)
         if isinstance(capacity, float):
-            if found is None or found.capacity != capacity:
-                found = self._resources[place] = Resource(capacity)
-        elif found is None or self._changing.get(found) != capacity:
-            found = self._resources[place] = Resource(self._now(capacity))
-            self._changing[found] = capacity
+            if resource is None or resource.capacity != capacity:
+                resource = self._resources[place] = Resource(capacity)
+        elif resource is None or self._changing.get(resource) != capacity:
+            resource = self._resources[place] = Resource(self._now(capacity))
+            self._changing[resource] = capacity
             self._await_change(capacity)
-        return found
+        return resource
 
     def _await_change(self, capacity: Changing) -> None:
         time = capacity.next_change(self.clock.now)
@@ -165,7 +165,7 @@ class Flows(Carrier):
             self.clock.call_at(time, self._change)
 
     def _change(self) -> None:
-        """Take over the capacities of now."""
+        """Set the present capacities."""
         now, self._change_s = self.clock.now, math.inf
         for resource, capacity in list(self._changing.items()):
             if resource.flows:
@@ -176,7 +176,7 @@ class Flows(Carrier):
         self._look()
 
     def _look(self) -> None:
-        """See when the next flow ends, once everything of this moment has happened."""
+        """Set the alarm for the end of the next flow, after all other events of this moment."""
         if not self._looking:
             self._looking = True
             self.clock.call_at(self.clock.now, self._set_alarm)
@@ -189,7 +189,7 @@ class Flows(Carrier):
             self.clock.call_at(next_s, self._wake)
 
     def _wake(self) -> None:
-        """Deliver what is there: nothing, if the alarm was set before flows became slower."""
+        """Deliver the flows that have ended: none, if flows became slower after the alarm was set."""
         now = self.clock.now
         if now + 4.0 * math.ulp(now) >= self._wake_s:  # the clock adds durations: it may be off by a bit
             now, self._wake_s = max(now, self._wake_s), math.inf
@@ -206,11 +206,11 @@ class Flows(Carrier):
             del self._cut[trip.cut][trip]
         link = trip.message.source, trip.message.target
         resource = self._resources.get(link)
-        if resource is not None and not resource.flows:  # pairs are many: those that are idle are forgotten
+        if resource is not None and not resource.flows:  # idle links are dropped: there may be many
             del self._resources[link]
 
     def _expect_cut(self, trip: _Trip) -> None:
-        """The next partition that separates the two ends of a message destroys it if it is still under way."""
+        """Register the next partition that separates the two ends: it destroys the message if still in flight."""
         cut = self.network.hit((trip.message.source, trip.message.target), trip.begin_s, math.inf)
         if cut is None:
             return

@@ -1,20 +1,19 @@
-"""Messages between clients: how long they take, what is lost, who queues behind whom.
+"""Messages between clients: transfer times, losses, resends and queues.
 
-delivery time = queueing + bytes / bandwidth + latency, with resends of what is lost
+delivery time = queueing + bytes / bandwidth + latency, with resends of lost messages
 
-A message is a call at its time of delivery, not a process: one event in the heap. Of every attempt to send one becomes
-something: it is delivered, it is lost (and sent again, unless the sender was to learn that it could not arrive), or it
-is under way. What meets a network partition:
+A message is a call at its time of delivery, not a process: one event in the heap. Every send attempt is eventually
+delivered, lost (and sent again, unless the sender asked to be told that it cannot arrive), or still in flight. Under a
+network partition:
 
-- A message that is to begin while its two ends do not reach each other waits for the end of the partition.
-- One that is under way when a partition begins is lost; it is sent again after the timeout, or at the partition's end.
-- Where the sender wants to know that the target is away (`refused`), it learns so after the timeout, in both cases.
+- A message between separated nodes waits for the end of the partition before it is sent.
+- A message in flight when a partition begins is lost. It is sent again after the timeout, or when the partition ends.
+- A sender that asked to be told that the target is away (`refused`) is told after the timeout, in both cases.
 
-How the bytes get there, and who waits for whom on the way, is a `Carrier`'s matter: `Queues`, one message behind the
-other, is the one that is used unless a world has another.
+The `Carrier` decides how bytes travel; the default, `Queues`, sends one message at a time.
 
-A server that is away sends nothing, and what comes to it waits for its return. What waits for somebody who does not
-come back, or for the end of a partition that has none, is `stuck`.
+An offline server sends nothing, and messages to it wait for its return. A message is `stuck` if its target never
+returns, or if it waits for the end of a partition that never ends.
 """
 
 from __future__ import annotations
@@ -36,28 +35,27 @@ from simfl.world.cuts import Cut, Cuts
 from simfl.world.engine import Clock
 from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
 
-#: Links of which something is kept that could be found anew, or says nothing more: where pairs are many, most of them
-#: are idle.
+#: Links whose state is kept; that of idle links is dropped and computed again, or no longer matters.
 KEPT_LINKS = 2**19
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True)
 class LinkModel:
-    """How every link behaves. Another kind of link is a subclass with `losses` or `latencies` of its own.
+    """The behavior of every link. Another kind of link is a subclass that overrides `losses` or `latencies`.
 
-    Links that differ from one another are `simfl.world.varied.VariedLinks`.
+    `simfl.world.varied.VariedLinks` are links that differ from one another.
 
     Attributes:
         latency: sampler of seconds.
         bandwidth: bytes per second of a link; None is infinite.
-        loss: probability that a message is lost, 0 <= loss < 1; it is then sent again.
-        resend_timeout_s: after a loss, the sender waits this long before it sends again.
-        fifo: a message never overtakes an earlier one on the same link in the same direction.
+        loss: probability that a message is lost and sent again, 0 <= loss < 1.
+        resend_timeout_s: from a loss to the next attempt.
+        fifo: whether messages on one link in one direction arrive in the order of sending.
         uplink, downlink: bytes per second that all messages out of (into) one node share, or None.
         overhead: bytes that the protocol adds to each message.
-        startup: what a message after a pause waits for, or None.
-        cuts: who does not reach whom, and when.
+        startup: the cost of a connection after a pause, or None.
+        cuts: network partitions.
     """
 
     latency: Sampler | None = None
@@ -72,56 +70,48 @@ class LinkModel:
     cuts: Cuts = field(default_factory=Cuts)
 
     def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
-        """Return what says of an attempt from source to target that begins at a time, whether it is lost; None: never.
-
-        Args:
-            streams: the run's streams.
-        """
+        """Return a function (source, target, time) that draws whether an attempt is lost; None: never."""
         if not self.loss:
             return None
         chance, draws = self.loss, Draws(streams, "loss", lambda g, n: g.random(n))
         return lambda source, target, time: draws.next(source) < chance
 
     def latencies(self, streams: Streams) -> Callable[[int, int, float], float] | None:
-        """Return what says how many seconds a message from source to target that begins at a time travels; None: 0.
-
-        Args:
-            streams: the run's streams.
-        """
+        """Return a function (source, target, time) that draws the latency in seconds; None: always 0."""
         if self.latency is None:
             return None
         draws = Draws(streams, "latency", self.latency)
         return lambda source, target, time: draws.next(source)
 
     def values(self, streams: Streams, num_clients: int) -> Values:
-        """Return what says what each link is like in a run."""
+        """Return the values of each link in a run."""
         del num_clients
         return Values(self, streams)
 
     def carrier(self, network: Network) -> Carrier:
-        """Return what carries the messages."""
+        """Return the carrier of the messages."""
         return Queues(network)
 
 
 @dataclass(frozen=True)
 class TcpStartup:
-    """What a connection costs before it runs at full speed: after a pause it is opened anew, and starts slowly.
+    """The cost of TCP's slow start: after a pause, a connection is opened anew and starts slowly.
 
-    A message that is sent after a pause waits for the round trips of the connection. Then a window w of bytes is sent,
-    and its acknowledgement awaited, before the next window of twice the size is; while w is less than what the link
-    carries in a round trip R, each costs R - w / bandwidth of idle time. For a message of S bytes
+    A message that is sent after a pause waits for the round trips of the connection. Then a window of w bytes is sent,
+    and its acknowledgement awaited, before the next window of twice the size. While w is less than the link carries in
+    a round trip R, each window costs R - w / bandwidth of idle time. For a message of S bytes
 
         wait = round_trips R + sum_{i < n - 1} max(0, R - 2^i w / bandwidth),   n = ceil(lg(1 + S / w)),
 
-    the static model of Kurose and Ross, "Computer Networking", section on latency modelling of TCP, of a fluid; the
-    windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. What is sent
-    without a pause goes on with the window that the messages before it have reached: one byte more for each of theirs.
-    Losses have a timeout of their own.
+    the fluid version of the static model in Kurose and Ross, "Computer Networking", section on latency modelling of
+    TCP. The windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. A message
+    without a pause before it continues with the window that earlier messages have reached: one byte more for each byte
+    sent. Losses have a separate timeout.
 
     Attributes:
         window: bytes, > 0.
-        pause_s: the connection is opened anew after so long without a message.
-        round_trips: until the first byte may be sent; 0 where connections are kept open.
+        pause_s: time without a message after which the connection is opened anew.
+        round_trips: before the first byte is sent; 0 if connections are kept open.
     """
 
     window: int = 14_600
@@ -129,13 +119,13 @@ class TcpStartup:
     round_trips: float = 1.0
 
     def wait_s(self, size: Integer, round_trip_s: float, bandwidth: float | None, window: float) -> float:
-        """Return for how long a message's acknowledgements are awaited before its last window is sent.
+        """Return how long a message of `size` bytes waits for acknowledgements before its last window is sent.
 
         Args:
             size: bytes.
             round_trip_s: R.
             bandwidth: bytes per second; None is infinite.
-            window: w, that of the first byte.
+            window: w at the first byte.
         """
         waited, left = 0.0, float(size) - window
         while left > 0.0:
@@ -147,11 +137,11 @@ class TcpStartup:
 
 @dataclass(frozen=True)
 class ServerModel:
-    """What a server can take.
+    """The capacity of a server.
 
     Attributes:
         uplink, downlink: bytes per second that all messages out of (into) the server share, or None.
-        seconds_per_update: time it works on each update that arrives; updates wait for one another.
+        seconds_per_update: time to process each update; updates queue.
     """
 
     uplink: float | None = None
@@ -165,7 +155,7 @@ class ServerModel:
 
 
 class Traffic:
-    """What a client sent: bytes and messages, resends included."""
+    """Bytes and messages that a node sent, resends included."""
 
     __slots__ = ("messages", "sent_bytes")
 
@@ -175,17 +165,14 @@ class Traffic:
 
 
 class Message:
-    """A message on its way.
+    """A message in flight.
 
     Attributes:
-        source, target: nodes.
         size: bytes.
         deliver: called when it arrives; None: given up.
-        refused: called where it cannot, or None.
-        sent_s: when it was sent.
-        number: counts those of its link, for links that keep their order.
-        resends: how often it was sent again.
-        paced_s: how long the slowest on its way needed for it.
+        refused: called if it cannot arrive, or None.
+        number: counts the messages of its link, for links that keep their order.
+        paced_s: time that the slowest capacity on its way needed for it.
         started: whether it has waited for its connection.
     """
 
@@ -213,19 +200,15 @@ class Message:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Carrier(ABC):
-    """How the bytes of messages get from source to target, and which of them wait for others.
+    """Moves the bytes of messages from source to target, and decides which of them wait for others.
 
-    The network says when an attempt to send may begin (`carry`). The carrier says when its last byte has left
-    (`Network.sent`), and, once it has reached the target's end of the link, when it is there (`Network.arrive`).
-    Of each attempt it calls `Network.launch` once, when its first byte leaves: whether it gets lost, and how long it
-    travels, is drawn there.
+    The network calls `carry` when an attempt may begin. The carrier calls `Network.launch` once per attempt, when its
+    first byte leaves, to draw its loss and latency; `Network.sent` with the time at which its last byte leaves; and
+    `Network.arrive` when the message, having reached the target's end of the link (`reach`), is delivered.
 
     Attributes:
-        costs: whether something takes time here that the behaviour of links says nothing about.
+        costs: whether the carrier takes time that the links do not account for.
         shares: whether messages between different pairs of nodes may meet on the way.
-
-    Args:
-        network: whose messages are carried.
     """
 
     costs = False
@@ -240,39 +223,39 @@ class Carrier(ABC):
         """Begin an attempt to send a message now."""
 
     def reach(self, message: Message) -> None:
-        """The message has reached the target's end of the link."""
+        """Handle a message that has reached the target's end of the link."""
         self.network.arrive(message)
 
     @abstractmethod
     def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return how long `size` bytes take if nothing else is sent, without latency."""
+        """Return how long `size` bytes take on an idle network, without latency."""
 
     def beneath_s(self, source: Integer, target: Integer) -> float:
-        """Return what the way adds to the latency of the link."""
+        """Return the latency beneath the link, in addition to its own."""
         return 0.0
 
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: Integer, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
-        """Return how long messages of `size` bytes take that are sent side by side where nothing else is.
+        """Return how long messages of `size` bytes take that are sent side by side on an idle network.
 
         Args:
-            pairs: source and target of each; nobody is the source of two, or the target of two.
-            size: bytes of each.
-            lost_s: time that attempts took before which got lost, of each.
-            latency_s: of the link, of each.
+            pairs: source and target of each message; no node is the source, or the target, of two.
+            size: bytes of each message.
+            lost_s: time lost to earlier attempts, per message.
+            latency_s: of the link, per message.
         """
         delays = zip(pairs, lost_s, latency_s, strict=True)
         return [lost + self.paced_s(source, target, size) + latency for (source, target), lost, latency in delays]
 
     @abstractmethod
     def backlog_s(self) -> float:
-        """Return for how long the busiest of all that carry has something to send."""
+        """Return for how long the busiest queue has bytes to send."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queues(Carrier):
-    """One message after the other: each waits for its link, the source's uplink, and at the end for the downlink."""
+    """Queues of messages: each waits for its link, the source's uplink, and at the end for the downlink."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -285,7 +268,7 @@ class Queues(Carrier):
         self._most_links = KEPT_LINKS
 
     def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
-        """Take the next free time of the link and the uplink; `paces`: theirs, where they are not everybody's."""
+        """Send when the link and the uplink are free next; `paces`: their bytes per second, if not the default."""
         source, network = message.source, self.network
         if paces is None:
             bandwidth, uplink = self._bandwidth, self._uplinks.get(source, self._uplink)
@@ -319,13 +302,13 @@ class Queues(Carrier):
         network.sent(message, begin, end, network.launch(message, begin))
 
     def _forget_idle(self, now: float) -> None:
-        """Where pairs are many: forget those links that are free."""
+        """Forget idle links once there are too many."""
         if len(self._link_free) >= self._most_links:
             self._link_free = {link: free for link, free in self._link_free.items() if free > now}
             self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
 
     def reach(self, message: Message) -> None:
-        """Queue for the target's downlink: who uses it first is known when the bytes get there."""
+        """Queue for the target's downlink, in the order in which messages reach it."""
         downlink = self._downlinks.get(message.target, self._downlink)
         if downlink:
             self._pass(message, downlink)
@@ -333,31 +316,26 @@ class Queues(Carrier):
             self.network.arrive(message)
 
     def _pass(self, message: Message, downlink: float) -> None:
-        # Bytes that came at a slower pace have already passed it.
+        # Bytes that came at a slower pace have already passed the downlink.
         now, need = self.clock.now, message.size / downlink
         begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
         end = self._downlink_free[message.target] = max(begin + need, now)
         self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """The slowest on the way paces them."""
+        """Return the time that `size` bytes need at the smallest capacity on the way."""
         paces = self._bandwidth, self._uplinks.get(source, self._uplink), self._downlinks.get(target, self._downlink)
         return max(size / pace if pace else 0.0 for pace in paces)
 
     def backlog_s(self) -> float:
-        """The end of the longest queue."""
+        """Return how long the longest queue still takes."""
         queues = (self._link_free, self._uplink_free, self._downlink_free)
         return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Values:
-    """What each link is like in one run: here all alike, but for the nodes that are not clients.
-
-    Args:
-        links: the links.
-        streams: the run's streams.
-    """
+    """The values of each link in one run: here identical, except for nodes that are not clients."""
 
     def __init__(self, links: LinkModel, streams: Streams) -> None:
         self._links = links
@@ -365,7 +343,7 @@ class Values:
         self.latency_s = links.latencies(streams)
         #: Draws whether an attempt from source to target that begins at a time is lost; None: never.
         self.lost = links.losses(streams)
-        #: Bytes per second out of (into) those nodes that are not clients.
+        #: Bytes per second out of (into) nodes that are not clients.
         self.uplinks: dict[int, float | None] = {}
         self.downlinks: dict[int, float | None] = {}
 
@@ -378,17 +356,17 @@ class Values:
 
     @property
     def equal(self) -> bool:
-        """Whether one link is as the other."""
+        """Whether all links are identical."""
         return type(self._links) is LinkModel
 
     @property
     def repeats(self) -> bool:
-        """Whether a message takes as long as the one before it on its link, if that is through."""
+        """Whether every message of one size takes equally long on an idle link."""
         links = self._links
         return self.equal and not links.loss and not links.startup and isinstance(links.latency, Constant | None)
 
     def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
-        """Take over what a node that is not a client shares among its messages."""
+        """Set the capacities of a node that is not a client."""
         self.uplinks[node], self.downlinks[node] = uplink, downlink
 
     def bandwidth(self, source: Integer, target: Integer) -> Capacity:
@@ -396,73 +374,73 @@ class Values:
         return self._links.bandwidth
 
     def uplink(self, node: int) -> Capacity:
-        """Return the bytes per second that all messages out of a node share."""
+        """Return the bytes per second that all messages out of a node share; None is infinite."""
         return self.uplinks.get(node, self._links.uplink)
 
     def downlink(self, node: int) -> Capacity:
-        """Return the bytes per second that all messages into a node share."""
+        """Return the bytes per second that all messages into a node share; None is infinite."""
         return self.downlinks.get(node, self._links.downlink)
 
     def next_change(self, time: float) -> float:
-        """Return a time until which no capacity changes; infinite: none ever does."""
+        """Return a time until which no capacity changes; infinite if none ever does."""
         return math.inf
 
     def ever(
         self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
     ) -> Collection[float | None]:
-        """Return what a link has in the course of a run: several values if they change, of draws their mean.
+        """Return all values that a link has in a run: several if they change, the mean of draws.
 
         Args:
-            quantity: of the link; of its source's uplink or its target's downlink.
-            source, target: whose messages.
-            until: when the run ends at the latest.
+            quantity: of the link, of its source's uplink, or of its target's downlink.
+            source, target: ends of the link.
+            until: the latest end of the run.
         """
-        of_link = {"bandwidth": self._links.bandwidth, "loss": self._links.loss}
         if quantity == "latency":
             return (self.mean_latency_s(source, target, 0.0),)
-        if quantity in of_link:
-            return (of_link[quantity],)
-        found = self.uplink(source) if quantity == "uplink" else self.downlink(target)
-        return (found,)  # type: ignore[return-value]
+        if quantity == "bandwidth":
+            return (self._links.bandwidth,)
+        if quantity == "loss":
+            return (self._links.loss,)
+        return (self.uplink(source) if quantity == "uplink" else self.downlink(target),)  # type: ignore[return-value]
 
     def mean_latency_s(self, source: Integer, target: Integer, time: float) -> float:
-        """Return the mean latency of messages from source to target at a time."""
+        """Return the mean latency of a link at a time."""
         latency = self._links.latency
         return 0.0 if latency is None else mean_of_sampler(latency)
 
     def mean_loss(self, source: Integer, target: Integer, time: float) -> float:
-        """Return the probability that a message from source to target is lost, on average."""
+        """Return the mean probability at a time that a message on a link is lost."""
         return self._links.loss
 
 
-#: What `Network.send` reports about a message: (sent_s, delivered_s, source, target, bytes, resends).
+#: A delivered message: (sent_s, delivered_s, source, target, bytes, resends).
 MessageRow = tuple[float, float, int, int, int, int]
 
 
 class Witness(Protocol):
-    """Who is told what is in messages; what that is, algorithms and their witness know between them."""
+    """Observes the content of messages, in a form that algorithms and their witness agree on."""
 
     def sent(self, source: Integer, target: Integer, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
-        """A message sets out; returns what is called in the place of `deliver` when it arrives."""
+        """Observe a message that is sent, and return the function to call instead of `deliver` when it arrives."""
 
     def shown(self, source: Integer, target: Integer, content: Any) -> None:
-        """A message arrives as it is sent."""
+        """Observe a message that arrives at once."""
 
     def merged(self, node: int, content: Any) -> None:
-        """A node has the sum of what came to it in a round, with what it had."""
+        """Observe that a node holds the sum of a round: its content and that of all messages to it."""
 
 
 class Network:
-    """Carries messages between clients, and servers if there are any, in virtual time.
+    """Sends messages between clients and servers in virtual time.
 
     Args:
         clock: the world's clock.
-        links: the behaviour of links.
+        links: the behavior of links.
         num_clients: K.
         streams: the run's streams.
-        availability: a message to a client that is away waits for it.
+        availability: a message to an offline client waits for its return.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
-        carrier: makes what carries the messages; that of the links by default.
+        carrier: makes the carrier; that of the links by default.
     """
 
     def __init__(
@@ -479,13 +457,12 @@ class Network:
         self.links = links
         self.availability = availability
         self.traffic = [Traffic() for _ in range(num_clients)]
-        #: What each link is like.
         self.values = links.values(streams, num_clients)
         self._latency_s, self._lost = self.values.latency_s, self.values.lost
         self._cuts, self._starting = bool(links.cuts), links.startup is not None
         self._clients = num_clients
         self._trivial = availability.trivial
-        #: Attempts that were delivered, and those that were lost or given up; the others are under way.
+        #: Attempts that were delivered, and those that were lost or given up; the others are in flight.
         self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
         self.stuck: Counter[tuple[int, int]] = Counter()
@@ -494,25 +471,25 @@ class Network:
         self._sent: dict[tuple[int, int], int] = {}
         self._arrived: dict[tuple[int, int], int] = {}
         self._held: dict[tuple[int, int, int], Message] = {}
-        #: Of each connection: when its last message could begin and was through, and its window.
+        #: Per connection: when its last message could begin and when it was through, and its window.
         self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
         self._most_connections = KEPT_LINKS
         self._on_delivery = on_delivery
-        #: Told what is in messages; None: nobody wants to know.
+        #: Observes the content of messages, or None.
         self.witness: Witness | None = None
         self.carrier = (carrier or links.carrier)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
         self._land = self._in_order if links.fifo else self._reach
-        #: Whether what a client sends sets out at once.
+        #: Whether messages of clients start at once.
         self._at_once = not (self._cuts or self._starting)
-        #: Whether messages of clients take no time, are never lost, and find everybody there.
+        #: Whether messages of clients take no time, are never lost, and all clients are always online.
         self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
-        """Add a node that is not a client, a server for example, with links to everybody, and return its number.
+        """Add a node that is not a client, such as a server, with links to all nodes, and return its number.
 
         Args:
-            uplink, downlink: bytes per second that its messages share, or None; those of clients do not count for it.
+            uplink, downlink: bytes per second that its messages share, or None; those of clients do not apply to it.
         """
         node = len(self.traffic)
         self.traffic.append(Traffic())
@@ -545,11 +522,11 @@ class Network:
         return capacity if capacity is None or isinstance(capacity, float | int) else capacity.at(self.clock.now)
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
-        """Draw how long messages take that are sent side by side where nothing else is, and count them, with resends.
+        """Draw how long messages take that are sent side by side on an idle network; count them, with resends.
 
         Args:
-            pairs: source and target of each; nobody is the source of two, or the target of two.
-            size: bytes of each.
+            pairs: source and target of each message; no node is the source, or the target, of two.
+            size: bytes of each message.
         """
         size, now, lost_s, latencies_s = size + self.links.overhead, self.clock.now, [], []
         for source, target in pairs:
@@ -565,7 +542,7 @@ class Network:
         return self.carrier.together_s(pairs, size, lost_s, latencies_s)
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
-        """Return how long the same take on average; nothing is drawn or counted."""
+        """Return the mean of `transfers_s` without drawing or counting."""
         none, values, now, found = [0.0] * len(pairs), self.values, self.clock.now, []
         paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
         for (source, target), seconds in zip(pairs, paced, strict=True):
@@ -577,11 +554,11 @@ class Network:
 
     @property
     def repeats(self) -> bool:
-        """Whether what is sent again over an idle network takes equally long again: `expected_s`."""
+        """Whether every message of one size takes equally long on an idle link: that of `expected_s`."""
         return self.values.repeats
 
     def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return when a message that is sent now has its connection, and no more acknowledgements to wait for."""
+        """Return when a message that is sent now has its connection and its last acknowledgement."""
         startup, now = self.links.startup, self.clock.now
         if startup is None:
             return now
@@ -602,32 +579,32 @@ class Network:
 
     @property
     def steady(self) -> bool:
-        """Whether moreover equally many bytes take equally long, whoever sends them to whom."""
+        """Whether messages of one size take equally long on all links."""
         return self.values.equal and self.repeats and not self.carrier.shares
 
     @property
     def in_flight(self) -> int:
-        """Attempts to send that have not been delivered, lost or given up yet, those that are stuck aside."""
+        """Number of send attempts that are not yet delivered, lost or given up, without stuck messages."""
         return self.messages - self.delivered - self.lost
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
-        """Return when no partition separates the nodes: `time` itself, or later; infinite if never again."""
+        """Return the first time from `time` on at which no partition separates the nodes; infinite if never."""
         if not self.links.cuts:
             return time
         return self.links.cuts.joined_s([min(node, self._clients) for node in nodes], time)
 
     def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
-        """Return the partition that separates the nodes at some time from `begin` until `end`; None if none does."""
+        """Return the first partition between `begin` and `end` that separates the nodes, or None."""
         if not self.links.cuts:
             return None
         return self.links.cuts.hit([min(node, self._clients) for node in nodes], begin, end)
 
     def backlog_s(self) -> float:
-        """Return for how long the busiest of links, uplinks and downlinks has something to send."""
+        """Return for how long the busiest link, uplink or downlink has bytes to send."""
         return self.carrier.backlog_s()
 
     def launch(self, message: Message, begin: float) -> float | None:
-        """Count an attempt to send that begins at a time, and return its latency, None if it is lost."""
+        """Count a send attempt and draw its latency; None if it is lost."""
         source = message.source
         traffic = self.traffic[source]
         traffic.sent_bytes += message.size
@@ -638,14 +615,14 @@ class Network:
         return self._latency_s(source, message.target, begin) if self._latency_s is not None else 0.0
 
     def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
-        """Count messages of `size` bytes each that arrive at once, without travelling."""
+        """Count messages of `size` bytes each that arrive at once, without being sent."""
         traffic = self.traffic[source]
         traffic.sent_bytes += messages * (size + self.links.overhead)
         traffic.messages += messages
         self.delivered += messages
 
     def hand_over(self, source: Integer, target: Integer, size: Integer, content: Any = None) -> None:
-        """Count a message that arrives at once: for senders that know that the network is `free`."""
+        """Count a message that arrives at once; only for a network that is `free`."""
         self.count(source, size)
         if content is not None and self.witness is not None:
             self.witness.shown(source, target, content)
@@ -665,12 +642,12 @@ class Network:
         """Send `size` bytes from source to target and call `deliver` when they arrive.
 
         Args:
-            source, target: clients.
+            source, target: nodes.
             size: bytes.
             deliver: called at the time of delivery.
-            refused: called, a resend timeout later, if the target is away when the message arrives, or out of reach;
-                without it the message waits until the target is back and in reach.
-            content: what is in it that depends on data, a model or a promised gradient.
+            refused: called, a resend timeout later, if the target is offline or unreachable when the message arrives;
+                without it the message waits until the target is back and reachable.
+            content: the part that depends on data: a model or a promised gradient.
         """
         if content is not None and self.witness is not None:
             deliver = self.witness.sent(source, target, content, deliver)
@@ -681,7 +658,7 @@ class Network:
         self._attempt(message)
 
     def _hold(self, message: Message, until: float) -> None:
-        """Try to send at a later time; a message for which there is none is stuck."""
+        """Send at a later time; the message is stuck if that is infinite."""
         if math.isinf(until):
             self._give_up(message)
             self._pass_over(message)
@@ -693,11 +670,11 @@ class Network:
         self.on_stuck(message.source, message.target)
 
     def lose(self, message: Message, at: float, until: float = 0.0) -> None:
-        """A partition has destroyed an attempt at that time: it is made again, or the sender learns that it was.
+        """Handle an attempt that a partition has destroyed: send it again, or tell the sender.
 
         Args:
-            message: what was sent.
-            at: when; the sender knows it a timeout later.
+            message: the message.
+            at: when it was lost; the sender knows after a timeout.
             until: when the partition is over.
         """
         self.lost += 1
@@ -710,7 +687,7 @@ class Network:
         self._pass_over(message)
 
     def _pass_over(self, message: Message) -> None:
-        """Those behind a message that will not come do not wait for it."""
+        """Let later messages on the link stop waiting for one that will not arrive."""
         if self.links.fifo:
             message.deliver = None
             self._in_order(message)
@@ -741,12 +718,12 @@ class Network:
         self._carry(message, begin)
 
     def sent(self, message: Message, begin: float, end: float, latency_s: float | None) -> None:
-        """The first byte of an attempt leaves at `begin`, the last one at `end`; both may still be to come.
+        """Schedule the arrival, or the resend, of an attempt.
 
         Args:
-            message: what is sent.
-            begin, end: virtual times.
-            latency_s: what `launch` returned.
+            message: the message.
+            begin, end: when its first and its last byte leave; both may be in the future.
+            latency_s: the result of `launch`.
         """
         if latency_s is None:
             message.resends += 1
@@ -757,7 +734,7 @@ class Network:
             self.clock.tell_at(end + latency_s, self._land, message)
 
     def _in_order(self, message: Message) -> None:
-        """Hold a message back until all that were sent before it on its link, lost ones too, have arrived."""
+        """Hold a message back until all earlier messages on its link, also those lost at first, have arrived."""
         link = message.source, message.target
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
@@ -768,14 +745,14 @@ class Network:
                 self._reach(ready)
 
     def arrive(self, message: Message) -> None:
-        """The whole message is at the target, which may be away."""
+        """Deliver a message, unless the target is offline."""
         now = self.clock.now
         outage = None if self._trivial else self.availability.outage(message.target, now)
         if outage is None:
             self.delivered += 1
             if self._on_delivery is not None:
                 self._on_delivery((message.sent_s, now, message.source, message.target, message.size, message.resends))
-            assert message.deliver is not None, "what is given up is not delivered"
+            assert message.deliver is not None, "a message that was given up is not delivered"
             message.deliver()
         elif message.refused is not None:
             self.lost += 1

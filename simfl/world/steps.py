@@ -1,15 +1,40 @@
-"""Values that are measured: each holds from its time on until the next."""
+"""Values that change over time, and those that are measured: each holds from its time on until the next."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
 
 
+class Changing(ABC):
+    """A value that depends on the time, and may be drawn for each message."""
+
+    @abstractmethod
+    def at(self, time: float) -> float | None:
+        """Return the value at a time, drawn if it is random; None where there is none."""
+
+    @abstractmethod
+    def next_change(self, time: float) -> float:
+        """Return a time after `time` until which the value stays the same; infinite if it always does."""
+
+    def mean(self, time: float) -> float | None:
+        """Return the mean over draws of the value at a time, without drawing."""
+        return self.at(time)
+
+    @abstractmethod
+    def ever(self, until: float) -> set[float | None]:
+        """Return all values before a time, perhaps some more; the mean of draws; None where it has none."""
+
+    def settled(self) -> float | Changing:
+        """Return the value for one message: drawn now if each message has its own draw."""
+        return self
+
+
 @dataclass(frozen=True)
-class Steps:
-    """A trace: a value from each time on, until the next; repeated every `every_s`. Before the first time: none."""
+class Steps(Changing):
+    """A trace: a value from each time on, until the next; repeated every `every_s`. Before the first time: None."""
 
     times: tuple[float, ...]
     values: tuple[float, ...]
@@ -23,7 +48,7 @@ class Steps:
     def at(self, time: float) -> float | None:
         """Return the value at a time; None before the first."""
         begun, place = self._place(time)
-        if place == 0:  # what was measured last goes on until the first measurement of the next time around
+        if place == 0:  # the last value continues until the first time of the next repetition
             return self.values[-1] if begun > 0.0 else None
         return self.values[place - 1]
 
@@ -35,3 +60,8 @@ class Steps:
         else:
             change = math.inf if self.every_s is None else begun + self.every_s
         return change if change > time else math.nextafter(time, math.inf)
+
+    def ever(self, until: float) -> set[float | None]:
+        """Return the values that begin before a time; None if the first begins after 0."""
+        values = {value for time, value in zip(self.times, self.values, strict=True) if time < until}
+        return {*values, *([None] if self.times[0] > 0.0 else [])}

@@ -1,9 +1,9 @@
-"""Who is linked with whom: the graph of the clients, its mixing matrix and its spectral gap.
+"""The graph of the clients, its mixing matrix and its spectral gap.
 
-A topology is an undirected connected graph over the clients 0..K-1. Gossip over it averages with
-a symmetric doubly stochastic matrix W [K, K]: row i weighs the models that client i holds and
-receives, x_i <- sum_j W_ij x_j. One step shrinks the distance to the mean by at least
-max(|lambda_2|, |lambda_K|); the spectral gap is 1 minus that.
+A topology is an undirected connected graph over the clients 0..K-1. Gossip over it averages with a symmetric doubly
+stochastic matrix W [K, K]: row i has the weights of the models that client i holds and receives,
+x_i <- sum_j W_ij x_j. One step shrinks the distance to the mean by at least max(|lambda_2|, |lambda_K|); the spectral
+gap is 1 minus that.
 
 Sources: Boyd, Diaconis, Xiao 2004, "Fastest mixing Markov chain on a graph", https://doi.org/10.1137/S0036144503423264
 (Metropolis and maximum-degree weights); Ying et al. 2021, https://arxiv.org/abs/2110.13363 (exponential graph).
@@ -27,10 +27,10 @@ from simfl.catalogue import Catalogue
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError, nearest
 
+#: The graph attribute in which a reader lists the parts of a file that it did not read.
 _UNREAD = "unread"
-#: What a file may say about a link, by the names of attributes of edges, or of columns.
+#: Values of links in a file: names of edge attributes, or of columns.
 OF_LINKS = ("latency", "bandwidth", "loss")
-"""Where a reader leaves what it did not read, among the attributes of a graph."""
 
 MIXING_RULES = {
     "metropolis": "W_ij = 1 / (1 + max(degree i, degree j)): doubly stochastic on every graph",
@@ -40,11 +40,11 @@ MIXING_RULES = {
 
 DENSE_LIMIT = 1000  # below this many clients, eigenvalues come from the dense matrix
 EDGE_LIMIT = 5_000_000  # explicit graphs beyond it would not fit into a laptop's memory as a networkx graph
-TRIES = 100  # how often a random graph is redrawn until it is connected
+TRIES = 100  # draws of a random graph until it is connected
 
 
 class Others(Sequence[int]):
-    """The ids 0..num_clients-1 without one of them, in order, computed rather than stored."""
+    """The ids 0..num_clients-1 without one of them, in order, computed on demand."""
 
     def __init__(self, client: int, num_clients: int) -> None:
         self._client = client
@@ -81,7 +81,7 @@ class Others(Sequence[int]):
 
 
 class _Complete(Sequence[Sequence[int]]):
-    """The adjacency of a complete graph: with 10,000 clients its 5e7 edges are better not written down."""
+    """The adjacency of a complete graph, computed on demand: 10,000 clients have 5e7 edges."""
 
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
@@ -105,10 +105,9 @@ class Topology:
 
     Args:
         kind: the name of its family, for messages.
-        adjacency: item k holds the sorted ids of client k's neighbors. A complete graph's are computed on
-            demand, hence sequences and not tuples: they index, iterate and test membership all the same.
-        unread: what its file says beside nodes and links, and nobody reads; a phrase each.
-        of_links: what its file says about links, (source, target) -> name in `OF_LINKS` -> as it is written there.
+        adjacency: item k holds the sorted ids of client k's neighbors; computed on demand for a complete graph.
+        unread: the parts of its file that were not read, a phrase each.
+        of_links: values of links in its file, (source, target) -> name in `OF_LINKS` -> text or number in the file.
     """
 
     kind: str
@@ -118,10 +117,13 @@ class Topology:
 
     @classmethod
     def from_graph(cls, graph: nx.Graph[Any], kind: str = "graph") -> Topology:
-        """Take over a networkx graph whose nodes are 0..K-1.
+        """Convert a networkx graph whose nodes are 0..K-1.
 
-        Directions, parallel edges and self-loops are dropped: a link goes both ways, and a client always keeps
-        its own model. A graph in several parts is refused.
+        Directions, parallel edges and self-loops are dropped: a link goes both ways, and a client always keeps its own
+        model.
+
+        Raises:
+            ScenarioError: the nodes have other names, or the graph is not connected.
         """
         num_clients = graph.number_of_nodes()
         if set(graph) != set(range(num_clients)):
@@ -143,16 +145,16 @@ class Topology:
 
     @property
     def num_clients(self) -> int:
-        """K, the number of nodes."""
+        """K."""
         return len(self.adjacency)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everyone is linked with everyone (known by construction, not searched for)."""
+        """Whether the graph was built as a complete one."""
         return isinstance(self.adjacency, _Complete)
 
     def neighbors(self, client: int) -> Sequence[int]:
-        """Return the sorted ids that `client` has a link with."""
+        """Return the sorted ids of the client's neighbors."""
         return self.adjacency[client]
 
     @functools.cached_property
@@ -167,14 +169,14 @@ class Topology:
 
     @functools.cached_property
     def graph(self) -> nx.Graph[int]:
-        """The networkx graph, built when first asked for."""
+        """The networkx graph, built on first use."""
         graph: nx.Graph[int] = nx.empty_graph(self.num_clients)
         graph.add_edges_from((i, j) for i, ids in enumerate(self.adjacency) for j in ids if i < j)
         return graph
 
     @functools.cached_property
     def _colors(self) -> tuple[int, ...] | None:
-        """A 2-colouring with client 0 in colour 0, or None where an odd cycle forbids it."""
+        """A 2-coloring with client 0 in color 0, or None if the graph has an odd cycle."""
         if self.is_complete and self.num_clients > 2:
             return None
         colors = [-1] * self.num_clients
@@ -232,16 +234,12 @@ class Topology:
                 f"topology.mixing: uniform is doubly stochastic only where all degrees are equal, and {self.kind} has "
                 f"degrees from {degrees.min()} to {largest}; use metropolis"
             )
-        if self.is_complete:  # all rules agree there: the plain mean of all
+        if self.is_complete:  # all rules agree: the mean of all models
             pattern = np.arange(num_clients, dtype=np.int32)
-            return scipy.sparse.csr_array(
-                (
-                    np.full(num_clients**2, 1.0 / num_clients),
-                    np.tile(pattern, num_clients),
-                    np.arange(num_clients + 1, dtype=np.int64) * num_clients,
-                ),
-                shape=(num_clients, num_clients),
-            )
+            rows = np.arange(num_clients + 1, dtype=np.int64) * num_clients
+            values = np.full(num_clients**2, 1.0 / num_clients)
+            shape = (num_clients, num_clients)
+            return scipy.sparse.csr_array((values, np.tile(pattern, num_clients), rows), shape=shape)
         sources, targets = self.directed_edges()
         divisors = (
             np.maximum(degrees[sources], degrees[targets]) if rule == "metropolis" else np.full(len(sources), largest)
@@ -249,13 +247,9 @@ class Topology:
         weights = 1.0 / (1.0 + divisors)
         own = 1.0 - np.bincount(sources, weights, minlength=num_clients)
         everyone = np.arange(num_clients)
-        matrix = scipy.sparse.coo_array(
-            (
-                np.concatenate([weights, own]),
-                (np.concatenate([sources, everyone]), np.concatenate([targets, everyone])),
-            ),
-            shape=(num_clients, num_clients),
-        ).tocsr()
+        places = np.concatenate([sources, everyone]), np.concatenate([targets, everyone])
+        values = np.concatenate([weights, own])
+        matrix = scipy.sparse.coo_array((values, places), shape=(num_clients, num_clients)).tocsr()
         matrix.sort_indices()
         return matrix
 
@@ -270,7 +264,7 @@ class Topology:
         return 1.0 - _second_eigenvalue(matrix)
 
     def directed_edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both directions of every edge as (sources, targets), int64 [2 E] each."""
+        """Return both directions of every edge as (sources, targets), int64 [2 E] each."""
         sources = np.repeat(np.arange(self.num_clients), self.degrees)
         targets = np.fromiter((j for ids in self.adjacency for j in ids), np.int64, len(sources))
         return sources, targets
@@ -290,8 +284,8 @@ class Topology:
 def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
     """Return max(|lambda_2|, |lambda_K|) of a large W.
 
-    Lanczos on W - 11'/K is quick on expanders, where the gap is wide. On long thin graphs lambda_2 sits so close to
-    1 that Lanczos does not converge; there the factors of W - 1 are sparse, so inverse iteration around 1 is quick.
+    Lanczos on W - 11'/K is quick on expanders, where the gap is wide. On long thin graphs lambda_2 is so close to 1
+    that Lanczos does not converge; their factors of W - 1 are sparse, so inverse iteration around 1 is quick.
     """
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
@@ -310,18 +304,8 @@ def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
         return max(second, float(abs(smallest[0])))
 
 
-def _ring(num_clients: int) -> nx.Graph[int]:
-    graph: nx.Graph[int] = nx.cycle_graph(num_clients)
-    return graph
-
-
-def _star(num_clients: int) -> nx.Graph[int]:
-    graph: nx.Graph[int] = nx.star_graph(num_clients - 1)
-    return graph
-
-
 def _bipartite(num_clients: int) -> nx.Graph[int]:
-    """Even against odd ids: the sender may pick any receiver (Xu et al., A(DP)²SGD, appendix A)."""
+    """Link even with odd ids: the sender may pick any receiver (Xu et al., A(DP)²SGD, appendix A)."""
     even, odd = range(0, num_clients, 2), range(1, num_clients, 2)
     _check_edges(len(even) * len(odd), "use fewer clients or another topology")
     graph: nx.Graph[int] = nx.empty_graph(num_clients)
@@ -337,12 +321,8 @@ def _torus(num_clients: int, rows: int | None = None) -> nx.Graph[int]:
                 f"topology: torus: {num_clients} clients do not fill a grid of at least 2 rows; "
                 "choose a number of clients with a divisor, or kind: ring"
             )
-    _check(
-        "rows",
-        rows,
-        rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2,
-        f"a divisor of {num_clients} with at least 2 rows and 2 columns",
-    )
+    expected = f"a divisor of {num_clients} with at least 2 rows and 2 columns"
+    _check("rows", rows, rows >= 2 and num_clients % rows == 0 and num_clients // rows >= 2, expected)
     columns = num_clients // rows
     graph: nx.Graph[int] = nx.empty_graph(num_clients)
     for row in range(rows):
@@ -390,12 +370,8 @@ def _erdos_renyi(num_clients: int, generator: np.random.Generator, probability: 
 def _watts_strogatz(
     num_clients: int, generator: np.random.Generator, neighbors: int = 4, rewiring: float = 0.1
 ) -> nx.Graph[int]:
-    _check(
-        "neighbors",
-        neighbors,
-        2 <= neighbors < num_clients and neighbors % 2 == 0,
-        f"an even number from 2 to {num_clients - 1}, less than the number of clients",
-    )
+    expected = f"an even number from 2 to {num_clients - 1}, less than the number of clients"
+    _check("neighbors", neighbors, 2 <= neighbors < num_clients and neighbors % 2 == 0, expected)
     _check("rewiring", rewiring, 0 <= rewiring <= 1, "from 0 to 1")
     _check_edges(num_clients * neighbors / 2, "lower topology.neighbors")
     graph: nx.Graph[int] = nx.watts_strogatz_graph(num_clients, neighbors, rewiring, seed=generator)
@@ -403,12 +379,8 @@ def _watts_strogatz(
 
 
 def _barabasi_albert(num_clients: int, generator: np.random.Generator, attachments: int = 2) -> nx.Graph[int]:
-    _check(
-        "attachments",
-        attachments,
-        1 <= attachments < num_clients,
-        f"from 1 to {num_clients - 1}, less than the number of clients",
-    )
+    expected = f"from 1 to {num_clients - 1}, less than the number of clients"
+    _check("attachments", attachments, 1 <= attachments < num_clients, expected)
     _check_edges(num_clients * attachments, "lower topology.attachments")
     graph: nx.Graph[int] = nx.barabasi_albert_graph(num_clients, attachments, seed=generator)
     return graph
@@ -422,7 +394,7 @@ def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any
         where: the key of the scenario that names it.
 
     Raises:
-        DataError: it is missing, or it is something else.
+        DataError: the file is missing or malformed.
     """
     _refuse_endless(path, where)
     try:
@@ -435,7 +407,7 @@ def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any
 
 
 def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
-    """Read GraphML; nodes that are named 0..K-1 keep their number, others are numbered in the file's order."""
+    """Read GraphML; nodes named 0..K-1 keep their number, others are numbered in the order of the file."""
     graph = read_graphml(path)
     _check_size(path, graph.number_of_nodes(), num_clients)
     graph.graph[_UNREAD] = tuple(_unread(graph))
@@ -443,20 +415,20 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
 
 
 def _of_links(graph: nx.Graph[Any]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return what a graph says about its links, each direction for itself; a directed edge speaks of one alone."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    usual = {name: value for name, value in graph.graph.get("edge_default", {}).items() if name in OF_LINKS}
+    """Return the values of links in a graph; an undirected edge has them in both directions."""
+    of_links: dict[tuple[int, int], dict[str, Any]] = {}
+    defaults = {name: value for name, value in graph.graph.get("edge_default", {}).items() if name in OF_LINKS}
     for one, other, values in graph.edges(data=True):
-        said = usual | {name: value for name, value in values.items() if name in OF_LINKS and value not in (None, "")}
-        if said:
-            found[one, other] = said
+        given = {name: value for name, value in values.items() if name in OF_LINKS and value not in (None, "")}
+        if link := defaults | given:
+            of_links[one, other] = link
             if not graph.is_directed():
-                found[other, one] = said
-    return found
+                of_links[other, one] = link
+    return of_links
 
 
 def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
-    """Yield what a graph from a file says beside its nodes and links, and what `OF_LINKS` names of these."""
+    """Yield the attributes of a graph from a file that are not read: all but those in `OF_LINKS`."""
     own = dict(graph.graph)
     defaults = {what: own.pop(f"{what}_default", {}) for what in ("node", "edge")}
     links = {name for _, _, values in graph.edges(data=True) for name in values} - {"id"}
@@ -472,7 +444,7 @@ def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
 def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
     """Read lines `a b`, or `a,b`; # begins a comment.
 
-    Further columns are read where a header names them: `source,target,latency,bandwidth,loss`, or some of these.
+    More columns are read if a header names them: `source,target,latency,bandwidth,loss`, or some of these.
     """
     graph: nx.Graph[str] = nx.Graph()
     named: list[str] = []
@@ -542,15 +514,15 @@ def _check_edges(expected: float, advice: str) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind is built, and what it may be told.
+    """A kind of topology.
 
     Attributes:
         summary: one line for `simfl list`.
-        build: makes the graph of K clients; takes K, the generator where `random`, and the options by name.
-        options: names of the options that it takes.
-        required: options that must be given.
-        random: whether it draws; then it is drawn again until the graph is connected.
-        kind: how a scenario names it, where a plugin adds it.
+        build: makes the graph of K clients, given K, the generator if `random`, and the options by name.
+        options: names of all options.
+        required: names of the required options.
+        random: whether the graph is random; it is then redrawn until it is connected.
+        kind: its name in a scenario, if a plugin adds it.
     """
 
     summary: str
@@ -562,10 +534,10 @@ class Family:
 
 
 _CORE: dict[str, Family] = {
-    "ring": Family("a cycle: every client has two neighbors", _ring),
+    "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
     "complete": Family("everyone is linked with everyone", lambda count: Topology("complete", _Complete(count))),
     "bipartite": Family("every even client is linked with every odd one", _bipartite),
-    "star": Family("client 0 in the middle, all others linked to it alone", _star),
+    "star": Family("client 0 in the middle, all others linked to it alone", lambda count: nx.star_graph(count - 1)),
     "torus": Family("a grid whose borders are joined, as square as it can be (rows)", _torus, ("rows",)),
     "regular": Family(
         "a random graph in which everyone has `degree` neighbors (4)", _regular, ("degree",), random=True
@@ -604,12 +576,12 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
     Args:
         kind: a key of `TOPOLOGIES`.
         num_clients: K >= 1.
-        generator: draws the random kinds, which are redrawn until they are connected; the others leave it alone.
-        **options: what the kind may be told (`degree`, `probability`, `path`, ...); None means the default.
+        generator: draws the random kinds, which are redrawn until they are connected.
+        **options: options of the kind (`degree`, `probability`, `path`, ...); None means the default.
 
     Raises:
-        ScenarioError: a graph that cannot be, or that is not connected.
-        DataError: a file that is missing or malformed.
+        ScenarioError: the graph is impossible or not connected.
+        DataError: a file is missing or malformed.
     """
     if kind not in _FAMILIES:
         raise ScenarioError(
@@ -628,7 +600,7 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
             raise ScenarioError(f"topology.{name}: kind: {kind} needs it")
     for _ in range(TRIES):
         graph = family.build(num_clients, *([generator] if family.random else []), **given)
-        if isinstance(graph, Topology):  # one that needs no list of its links
+        if isinstance(graph, Topology):  # it computes its links on demand
             return graph
         if not family.random or nx.is_connected(graph):
             return Topology.from_graph(graph, kind)

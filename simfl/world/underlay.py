@@ -1,12 +1,11 @@
-"""The network beneath: routers, the edges between them, and the way that a message takes over them.
+"""The network beneath the links: routers, the edges between them, and the paths of messages.
 
-Clients and servers are attached to nodes of a graph. A message follows a shortest path, by latency (of paths that are
-equally long, one with fewer edges) or by the number of edges, and crosses each edge in one of its two directions, which
-share nothing. Of several shortest paths, each pair of nodes has one, chosen by a hash at every node on the way, as
-routers do that spread flows over paths of equal cost (ECMP, RFC 2992): in a fat tree all cores are used.
+Clients and servers are attached to nodes of a graph. A message follows a shortest path, by latency (of equally long
+paths, one with fewer edges) or by the number of edges, and crosses each edge in one of its two directions, which share
+nothing. Of several shortest paths, each pair of nodes uses one, picked by a hash at every node on the way, like routers
+that spread flows over paths of equal cost (ECMP, RFC 2992): in a fat tree all cores are used.
 
-What is kept is bounded, whatever the number of clients: for a target the distance from every node, for a pair of nodes
-between which something was sent its path, and of both only as many as fit.
+Memory is bounded for any number of clients: a limited number of distances to targets and of paths is kept.
 
 Sources: Al-Fares, Loukissas, Vahdat 2008, https://doi.org/10.1145/1402958.1402967 (fat tree of k-port switches).
 """
@@ -26,8 +25,8 @@ from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, nearest
 
-#: Latencies are rounded to such a part of the longest, and an edge adds a little that decides between paths of equal
-#: latency: with fewer nodes than this over that, sums of both are exact, so that lengths of paths can be compared.
+#: Latencies are rounded to this part of the longest, and each edge adds a little that decides between paths of equal
+#: latency. With fewer nodes than `_LONGEST` over `_LATENCY_STEPS`, sums are exact, so that lengths can be compared.
 _LATENCY_STEPS, _LONGEST, _EDGE_STEP = 2**28, 2**38, 2**-14
 #: Numbers that are kept: distances, and paths.
 _KEPT_DISTANCES, _KEPT_PATHS = 2**23, 2**17
@@ -35,30 +34,25 @@ _KEPT_DISTANCES, _KEPT_PATHS = 2**23, 2**17
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The way from a node to another.
-
-    Attributes:
-        edges: numbers of the directed edges that are crossed, in order.
-        latency_s: what they add to a message.
-    """
+    """The path from a node to another: the numbers of its directed edges, in order, and their latency."""
 
     edges: tuple[int, ...]
     latency_s: float
 
 
 class Underlay:
-    """A connected graph of routers, and who is attached where.
+    """A connected graph of routers with attached clients and servers.
 
     Args:
         graph: edges have a `latency` in seconds and a `bandwidth` in bytes per second (None: unlimited), in both
-            directions, or one each where the graph is directed. Without them: 0 and None.
-        attached: for every client, by number, then for the server and what comes behind it, a node of the graph.
-        servers: nodes of those that come behind the last client; they are taken round by round.
+            directions, or one each if the graph is directed. Without them: 0 and None.
+        attached: the node of each client.
+        servers: the nodes of servers, used in turn.
         by: "latency" or "hops".
 
     Raises:
-        ScenarioError: the graph is not connected, an edge has a latency or a bandwidth that cannot be, or somebody is
-            attached to no node of it.
+        ScenarioError: the graph is not connected, an edge has an impossible latency or bandwidth, or a client or server
+            is attached to a node that does not exist.
     """
 
     def __init__(
@@ -73,7 +67,7 @@ class Underlay:
         self._attached = [self._number(f"client {k}", node) for k, node in enumerate(attached)]
         self._servers = [self._number("the server", node) for node in servers or self.names[:1]]
         rows = [(one, other, values) for one, other, values in directed.edges(data=True) if one != other]
-        #: (from, to) by name of each directed edge.
+        #: Names of both ends of each directed edge.
         self.edges = [(one, other) for one, other, _ in rows]
         self.latencies_s = [_checked(row, "latency", 0.0) for row in rows]
         #: Bytes per second of each directed edge, infinite ones included.
@@ -95,17 +89,17 @@ class Underlay:
         self._path: Callable[[int, int], Path] = functools.lru_cache(_KEPT_PATHS)(self._find_path)
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Return all that it is, in numbers."""
+        """Return the edges, latencies, bandwidths and places as arrays."""
         places = np.array([*self._attached, *self._servers])
         return [self._ends, np.array(self.latencies_s), np.array(self.bandwidths), places]
 
     def node(self, member: int) -> int:
-        """Return the number of the node to which a client, or what comes behind them, is attached."""
+        """Return the number of the node to which a client, or a server (from K on), is attached."""
         clients = len(self._attached)
         return self._attached[member] if member < clients else self._servers[(member - clients) % len(self._servers)]
 
     def path(self, source: int, target: int) -> Path:
-        """Return the way from one client, or server, to another; no edges where both are attached to one node."""
+        """Return the path between clients or servers; without edges if both are attached to one node."""
         return self._path(self.node(source), self.node(target))
 
     def _number(self, who: str, node: Any) -> int:
@@ -120,7 +114,7 @@ class Underlay:
         return self._numbers[node]
 
     def _find_distances(self, target: int) -> NDArray[np.float64]:
-        """Return how far it is to the target from every node, [nodes]."""
+        """Return the distance to the target from every node, [nodes]."""
         from scipy.sparse.csgraph import dijkstra
 
         distances: NDArray[np.float64] = dijkstra(self._backwards, indices=target)
@@ -161,7 +155,7 @@ def _checked(row: tuple[Any, Any, dict[str, Any]], name: str, neutral: float) ->
 
 
 def star_of_switches(switches: int) -> nx.Graph[str]:
-    """Return a core with so many switches around it."""
+    """Return a core with `switches` around it."""
     return _with_leaves(nx.Graph(("core", f"switch{i}") for i in range(switches)), "switch")
 
 
@@ -169,7 +163,7 @@ def two_level_tree(branches: int, racks: int, trunk: float | None = None) -> nx.
     """Return a core, `branches` switches below it, and `racks` below each of those.
 
     Args:
-        branches, racks: how many.
+        branches, racks: their numbers.
         trunk: the bandwidth of the core's edges, in bytes per second; None: that of all edges.
     """
     graph = nx.Graph(("core", f"branch{i}") for i in range(branches))
@@ -192,20 +186,20 @@ def fat_tree(ports: int) -> nx.Graph[str]:
 
 
 def by_name(graph: nx.Graph[int]) -> nx.Graph[Any]:
-    """Return a graph whose nodes are named by their numbers."""
+    """Return a graph whose nodes have their numbers as names."""
     named: nx.Graph[Any] = nx.relabel_nodes(graph, str)
     return named
 
 
 def single_edges(graph: nx.Graph[Any]) -> nx.Graph[Any]:
-    """Return a graph with one edge of those between the same two nodes, directed if it was."""
+    """Return a graph without parallel edges, directed if it was."""
     return nx.DiGraph(graph) if graph.is_directed() else nx.Graph(graph)
 
 
 def leaves(graph: nx.Graph[Any]) -> list[Any]:
-    """Return where clients are attached if nobody says so: the switches that were built for it, else ends, else all."""
-    known = graph.graph.get("leaves")
-    return known or [node for node in graph if len(set(graph.to_undirected()[node]) - {node}) == 1] or list(graph)
+    """Return the nodes for clients by default: switches that were built for them, else ends, else all nodes."""
+    built = graph.graph.get("leaves")
+    return built or [node for node in graph if len(set(graph.to_undirected()[node]) - {node}) == 1] or list(graph)
 
 
 def _with_leaves(graph: nx.Graph[str], prefix: str) -> nx.Graph[str]:

@@ -2,57 +2,58 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple
 
 from simfl.streams import Streams
 from simfl.world.compute import Constant, Draws
-from simfl.world.link_values import (
-    Base,
-    Capacity,
-    Changing,
-    Drawn,
-    Layer,
-    Lookup,
-    Quantity,
-    Value,
-    ever,
-    finish_s,
-    mean_of,
-    settled,
-)
+from simfl.world.link_values import Capacity, Drawn, Key, Listed, Lookup, Quantity, Rule, Value, ever, finish_s, mean_of
 from simfl.world.links import KEPT_LINKS, Carrier, LinkModel, Message, Network, Queues, Values
+from simfl.world.steps import Changing
 
 
 @dataclass(frozen=True)
 class VariedLinks(LinkModel):
-    """Links that are as those of `LinkModel` where no layer says otherwise.
+    """Links that behave as `LinkModel` says unless a rule says otherwise.
 
     Attributes:
-        layers: later ones win.
+        rules: later ones win.
     """
 
-    layers: tuple[Layer, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
     def values(self, streams: Streams, num_clients: int) -> Values:
-        """Look everything up once."""
+        """Return values that are looked up once per link."""
         return VariedValues(self, streams, num_clients)
 
     def carrier(self, network: Network) -> Carrier:
-        """Queues of links of which each has its own bandwidth."""
+        """Return queues of links with a bandwidth each."""
         return VariedQueues(network)
 
+    def base_rules(self, num_clients: int) -> tuple[Rule, Rule]:
+        """Return the values of all links, and those of all clients."""
+        of_links: dict[Quantity, Value] = {"loss": float(self.loss)}
+        if isinstance(self.latency, Constant):
+            of_links["latency"] = float(self.latency.value)
+        elif self.latency is not None:
+            of_links["latency"] = Drawn(self.latency, "message", "latency")
+        if self.bandwidth is not None:
+            of_links["bandwidth"] = float(self.bandwidth)
+        capacities: dict[Quantity, float | None] = {"uplink": self.uplink, "downlink": self.downlink}
+        of_clients = {quantity: float(pace) for quantity, pace in capacities.items() if pace is not None}
+        return Rule(of_links), Rule(of_clients, nodes=range(num_clients))
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a link is like.
+
+class LinkState(NamedTuple):
+    """The values of one link.
 
     Attributes:
-        latency, loss: numbers, or what has them at any time.
+        latency, loss: constants, or values that depend on the time.
         bandwidth: of the link.
-        paces: its bandwidth and its source's uplink, where both are numbers for good.
+        paces: its bandwidth and its source's uplink, where neither depends on the time; else None.
     """
 
     latency: float | Changing
@@ -62,7 +63,7 @@ class Known:
 
 
 class VariedValues(Values):
-    """What each link is like, found in the layers when it is asked for first.
+    """The values of links that differ, looked up in the rules on first use.
 
     Args:
         links: the links.
@@ -73,125 +74,100 @@ class VariedValues(Values):
     def __init__(self, links: VariedLinks, streams: Streams, num_clients: int) -> None:
         super().__init__(links, streams)
         self._num_clients = num_clients
-        self._base = Base(_base(links), num_clients)
-        self._lookup = Lookup((self._base, *links.layers), streams, num_clients)
+        self._base = links.base_rules(num_clients)
+        #: Uplinks and downlinks of servers, by node.
+        self._of_servers: dict[Quantity, dict[Key, float]] = {"uplink": {}, "downlink": {}}
+        servers = Rule({quantity: Listed(paces) for quantity, paces in self._of_servers.items()})
+        self._lookup = Lookup((*self._base, servers, *links.rules), streams, num_clients)
         self._losing = Draws(streams, "loss", lambda g, n: g.random(n))
-        #: What links are like, of those that were asked for last: drawn values follow again from seed and ends.
-        self.known: dict[tuple[int, int], Known] = {}
-        self._uplinks: dict[int, Capacity] = {}
-        self._downlinks: dict[int, Capacity] = {}
-        quantities: tuple[Quantity, ...] = get_args(Quantity)
-        self._said = {quantity for quantity in quantities if any(layer.says(quantity) for layer in links.layers)}
+        #: The links that were used last; what is dropped is looked up again, with the same draws.
+        self.states: dict[tuple[int, int], LinkState] = {}
+        self._uplink = functools.cache(functools.partial(self._lookup.of_node, "uplink"))
+        self._downlink = functools.cache(functools.partial(self._lookup.of_node, "downlink"))
+        self._varied = {quantity for rule in links.rules for quantity in rule.values}
         self.latency_s = self._latency
-        self.lost = self._is_lost if links.loss or "loss" in self._said else None
+        self.lost = self._is_lost if links.loss or "loss" in self._varied else None
 
     @property
     def free(self) -> bool:
-        """Links that differ cost something."""
+        """Links that differ take time."""
         return False
 
     @property
     def repeats(self) -> bool:
-        """Whether no layer says anything that is drawn for each message, or changes."""
-        constant = isinstance(self._links.latency, Constant | None) and self.lost is None
-        return constant and not self._links.startup and self._lookup.constant
+        """Whether no value is drawn per message or changes."""
+        return self.lost is None and not self._links.startup and self._lookup.constant
 
     def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
-        """Take the node's own capacities for its base, which layers may change."""
-        own: dict[Quantity, float | None] = {"uplink": uplink, "downlink": downlink}
-        self._base.nodes[node] = {name: float(pace) for name, pace in own.items() if pace is not None}
+        """Add a server's capacities, which rules may change."""
+        for paces, pace in zip(self._of_servers.values(), (uplink, downlink), strict=True):
+            if pace is not None:
+                paces[node] = float(pace)
 
     def bandwidth(self, source: int, target: int) -> Capacity:
-        """Look it up; one that is drawn for each message is drawn here."""
-        found = self.bandwidth_of(source, target)
-        return found if found is None or isinstance(found, float) else settled(found)
+        """Return the bandwidth of a link; one that is drawn per message is drawn here."""
+        bandwidth = self.of(source, target).bandwidth
+        return bandwidth if bandwidth is None or isinstance(bandwidth, float) else bandwidth.settled()
 
-    def bandwidth_of(self, source: int, target: int) -> Capacity:
-        """Look it up, without drawing what is drawn for each message."""
-        return self.of(source, target).bandwidth
+    def of(self, source: int, target: int) -> LinkState:
+        """Return the values of a link."""
+        return self.states.get((source, target)) or self.look_up(source, target)
 
-    def of(self, source: int, target: int) -> Known:
-        """Return all that is known of a link."""
-        found = self.known.get((source, target))
-        return self.look_up(source, target) if found is None else found
-
-    def look_up(self, source: int, target: int) -> Known:
-        """Find out, and keep, what a link is like."""
+    def look_up(self, source: int, target: int) -> LinkState:
+        """Look up the values of a link in the rules, and keep them."""
         of_link = self._lookup.of_link
         latency, loss = of_link("latency", source, target), of_link("loss", source, target)
         bandwidth, uplink = of_link("bandwidth", source, target), self.uplink(source)
-        numbers = all(capacity is None or isinstance(capacity, float) for capacity in (bandwidth, uplink))
-        found = Known(
+        constant = isinstance(bandwidth, float | None) and isinstance(uplink, float | None)
+        state = LinkState(
             0.0 if latency is None else latency,
             0.0 if loss is None else loss,
             bandwidth,
-            (bandwidth, uplink) if numbers else None,  # type: ignore[arg-type]
+            (bandwidth, uplink) if constant else None,  # type: ignore[arg-type]
         )
-        if len(self.known) >= KEPT_LINKS:
-            self.known.clear()
-        self.known[source, target] = found
-        return found
+        if len(self.states) >= KEPT_LINKS:
+            self.states.clear()
+        self.states[source, target] = state
+        return state
 
     def uplink(self, node: int) -> Capacity:
-        """Look it up."""
-        try:
-            return self._uplinks[node]
-        except KeyError:
-            found = self._uplinks[node] = self._lookup.of_node("uplink", node)
-            return found
+        """Return the uplink of a node."""
+        return self._uplink(node)
 
     def downlink(self, node: int) -> Capacity:
-        """Look it up."""
-        try:
-            return self._downlinks[node]
-        except KeyError:
-            found = self._downlinks[node] = self._lookup.of_node("downlink", node)
-            return found
+        """Return the downlink of a node."""
+        return self._downlink(node)
 
     def next_change(self, time: float) -> float:
-        """Ask all layers."""
+        """Return when any rule's value changes next."""
         return self._lookup.next_change(time)
 
     def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> Collection[float | None]:
-        """Look it up, where a layer says something about it."""
-        if quantity not in self._said and max(source, target) < self._num_clients:
-            value = self._base.values.get(quantity)
-            return (value if value is None or isinstance(value, float) else self.mean_latency_s(source, target, 0.0),)
+        """Return all values in a run; see `Values.ever`."""
+        if quantity not in self._varied and max(source, target) < self._num_clients:  # without a look-up per link
+            value = next((rule.values[quantity] for rule in self._base if quantity in rule.values), None)
+            return (value if isinstance(value, float | None) else self.mean_latency_s(source, target, 0.0),)
         if quantity in ("uplink", "downlink"):
-            part = self._lookup.of_node(quantity, source if quantity == "uplink" else target)
-        else:
-            part = self._lookup.of_link(quantity, source, target)
-        return ever(part, until)
+            return ever(self._lookup.of_node(quantity, source if quantity == "uplink" else target), until)
+        return ever(self._lookup.of_link(quantity, source, target), until)
 
     def mean_latency_s(self, source: int, target: int, time: float) -> float:
-        """Take the mean of what holds."""
+        """Return the mean latency of messages at a time."""
         return mean_of(self.of(source, target).latency, time) or 0.0
 
     def mean_loss(self, source: int, target: int, time: float) -> float:
-        """Take the mean of what holds."""
+        """Return the mean loss of messages at a time."""
         return mean_of(self.of(source, target).loss, time) or 0.0
 
     def _latency(self, source: int, target: int, time: float) -> float:
-        found = (self.known.get((source, target)) or self.look_up(source, target)).latency
-        return found if found.__class__ is float else found.at(time) or 0.0  # type: ignore[union-attr]
+        latency = (self.states.get((source, target)) or self.look_up(source, target)).latency
+        return latency if latency.__class__ is float else latency.at(time) or 0.0  # type: ignore[union-attr]
 
     def _is_lost(self, source: int, target: int, time: float) -> bool:
-        chance = (self.known.get((source, target)) or self.look_up(source, target)).loss
+        chance = (self.states.get((source, target)) or self.look_up(source, target)).loss
         if chance.__class__ is not float:
             chance = chance.at(time)  # type: ignore[union-attr, assignment]
         return bool(chance) and self._losing.next(source) < chance  # type: ignore[operator]
-
-
-def _base(links: VariedLinks) -> dict[Quantity, Value]:
-    """Return what holds where no layer says anything."""
-    found: dict[Quantity, Value] = {"loss": float(links.loss)}
-    if links.latency is not None:
-        each = Drawn(links.latency, "message", "latency")
-        found["latency"] = float(links.latency.value) if isinstance(links.latency, Constant) else each
-    capacities: dict[Quantity, float | None] = {
-        "bandwidth": links.bandwidth, "uplink": links.uplink, "downlink": links.downlink,
-    }  # fmt: skip
-    return found | {name: float(pace) for name, pace in capacities.items() if pace is not None}
 
 
 class VariedQueues(Queues):
@@ -203,14 +179,14 @@ class VariedQueues(Queues):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        assert isinstance(network.values, VariedValues), "links and their values are of a kind"
-        self._values, self._known = network.values, network.values.known
+        assert isinstance(network.values, VariedValues), "VariedLinks makes both"
+        self._values, self._states = network.values, network.values.states
         self._queue = super().carry
 
     def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
-        """Take the next free time of the link and the uplink, as long as it takes at the paces of each time."""
+        """Send when the link and the uplink are free next, at their paces of each time."""
         link = message.source, message.target
-        paces = (self._known.get(link) or self._values.look_up(*link)).paces
+        paces = (self._states.get(link) or self._values.look_up(*link)).paces
         if paces is not None:
             self._queue(message, now, paces)
             return
@@ -219,18 +195,18 @@ class VariedQueues(Queues):
         bandwidth, uplink = values.bandwidth(source, message.target), values.uplink(source)
         if bandwidth is not None:
             self._forget_idle(now)
-            begin = max(begin, self._link_free.get((source, message.target), 0.0))
+            begin = max(begin, self._link_free.get(link, 0.0))
         if uplink is not None:
             begin = max(begin, self._uplink_free.get(source, 0.0))
             self._uplink_free[source] = finish_s(size, begin, uplink)
         end = finish_s(size, begin, bandwidth, uplink)
         message.paced_s = end - begin
         if bandwidth is not None:
-            self._link_free[source, message.target] = end
+            self._link_free[link] = end
         network.sent(message, begin, end, network.launch(message, begin))
 
     def reach(self, message: Message) -> None:
-        """Queue for the target's downlink, which bytes that came at a slower pace have passed already."""
+        """Queue for the target's downlink; bytes that came at a slower pace have already passed it."""
         downlink = self._values.downlink(message.target)
         if downlink.__class__ is float:
             self._pass(message, downlink)
@@ -244,9 +220,8 @@ class VariedQueues(Queues):
         self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """The slowest on the way paces them at any time."""
-        values, now = self.network.values, self.clock.now
-        ways = values.bandwidth(source, target), values.uplink(source), values.downlink(target)
-        if all(way is None or isinstance(way, float) for way in ways):
-            return finish_s(size, 0.0, *ways)
-        return finish_s(size, now, *ways) - now
+        """Return how long `size` bytes take from now on at the smallest capacity of each time."""
+        values = self.network.values
+        capacities = values.bandwidth(source, target), values.uplink(source), values.downlink(target)
+        begin = 0.0 if all(isinstance(capacity, float | None) for capacity in capacities) else self.clock.now
+        return finish_s(size, begin, *capacities) - begin

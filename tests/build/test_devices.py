@@ -16,6 +16,7 @@ from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.world.availability import Outage
 from simfl.world.compute import Compute, Pace, Trace
+from simfl.world.link_values import Lookup
 from simfl.world.steps import Steps
 
 DEVICES = """name,seconds_per_example,seconds_per_batch,memory,uplink,share
@@ -39,7 +40,8 @@ def test_devices_have_uplinks_and_downlinks_of_their_own(tmp_path):
     text = "name,seconds_per_example,uplink,downlink\none,1,8 bit/s,16 bit/s\n"
     (device,) = devices_of(scenario_of(1, clients={"count": 1, "devices": write(tmp_path, "d.csv", text)}), Streams(0))
     bare = dataclasses.replace(device, uplink=None, downlink=None)
-    own = capacities_of([bare, device, dataclasses.replace(device, uplink=None)])
+    rule = capacities_of([bare, device, dataclasses.replace(device, uplink=None)])
+    own = Lookup([rule], Streams(0), 4)
     assert [own.of_node("uplink", k) for k in range(4)] == [None, 1.0, None, None]
     assert [own.of_node("downlink", k) for k in range(4)] == [None, 2.0, 2.0, None]
     assert capacities_of([bare, bare]) is None

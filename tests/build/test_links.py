@@ -8,7 +8,7 @@ from simfl.errors import DataError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.world import Topology
-from simfl.world.link_values import Lookup, Own, Traced, TwoState
+from simfl.world.link_values import Listed, Lookup, Rule, TwoState
 from simfl.world.links import LinkModel
 from simfl.world.topology import build_topology
 from simfl.world.varied import VariedLinks
@@ -38,10 +38,10 @@ def test_links_that_do_not_differ_are_equal_links():
 
 
 def test_a_trace_has_steps_of_each_client(tmp_path):
-    (rule,) = trace_of(tmp_path, "time,client,value\n0,0,8\n10 s,0,16\n5,1,80 Mbit/s\n").layers
+    (rule,) = trace_of(tmp_path, "time,client,value\n0,0,8\n10 s,0,16\n5,1,80 Mbit/s\n").rules
     traced = rule.values["uplink"]
-    assert isinstance(traced, Traced)
-    assert {key: (steps.times, steps.values) for key, steps in traced.steps.items()} == {
+    assert isinstance(traced, Listed)
+    assert {key: (steps.times, steps.values) for key, steps in traced.values.items()} == {
         0: ((0.0, 10.0), (1e6, 2e6)),
         1: ((5.0,), (1e7,)),
     }
@@ -84,7 +84,7 @@ def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):
     path.write_text("from,a,b\nb,30,\na,2,40\n")
     table = {"kind": "csv", "path": str(path), "unit": "ms", "round_trips": True}
     model = model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
-    found = Lookup(model.layers, Streams(0), 2)
+    found = Lookup(model.rules, Streams(0), 2)
     assert [found.of_link("latency", *link) for link in ((0, 1), (1, 0))] == [0.020, 0.015]
     path.write_text("from,a,b\na,2,40\n")
     with pytest.raises(DataError, match=r"regions.latency.path: .*: expected a row for region 'b', found a; add it"):
@@ -140,7 +140,7 @@ def test_a_rule_holds_in_its_times():
 
 def test_what_devices_have_is_weaker_than_any_rule():
     def uplinks(**links):
-        own = Own({0: {"uplink": 5.0}})
+        own = Rule({"uplink": Listed({0: 5.0})})
         scenario = scenario_of(links={"uplink": "8 bit/s", **links})
         values = links_of(scenario, Streams(0), PAIR, own).values(Streams(0), 2)
         return [values.uplink(0), values.uplink(1)]
@@ -154,7 +154,7 @@ def test_losses_in_bursts_and_how_often_a_law_is_drawn():
     law = {"kind": "uniform", "low": "8 bit/s", "high": "16 bit/s"}
     first, second = model_of(
         links={"rules": [{"all": True, "loss": bursts}, {"all": True, "bandwidth": law, "uplink": law}]}
-    ).layers
+    ).rules
     assert first.values == {"loss": TwoState(9.0, 0.5, 0.01, 0.9, "client", "loss-0")}
     assert {name: (value.how, value.purpose) for name, value in second.values.items()} == {
         "bandwidth": ("link", "bandwidth-1"), "uplink": ("client", "uplink-1"),

@@ -142,7 +142,7 @@ def test_optimisers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
 
     def steps(*assignments):
         algorithm = load(file, list(assignments)).algorithm
-        return algorithm.step_size.schedule().simplified(), algorithm.server_step
+        return algorithm.step_size.simplified(), algorithm.server_step
 
     kinds = {kind: steps(f"algorithm.optimizer.kind={kind}") for kind in ("sgd", "momentum", "nesterov", "adam", "a:b")}
     assert kinds == {
@@ -151,7 +151,7 @@ def test_optimisers_bring_step_sizes_that_fit_and_can_be_swept(tmp_path):
     assert steps("algorithm.server_optimizer=yogi") == (0.4, 0.01)
     assert steps("algorithm.optimizer=adam", "algorithm.step_size=0.1")[0] == 0.1
     again = from_mapping(load(file, ["algorithm.optimizer=adam"]).resolved())
-    assert again.algorithm.step_size.schedule().simplified() == 0.001
+    assert again.algorithm.step_size.simplified() == 0.001
 
 
 def test_step_sizes_of_a_theorem_are_those_of_plain_sgd():

@@ -300,7 +300,8 @@ def test_plain_values_are_loaded_like_a_file() -> None:
 
 
 def test_every_section_and_every_field_is_described() -> None:
-    sections = set(_sections(Config))
+    # `Uniform[Seconds]` and the like are bases of sections.
+    sections = {section for section in _sections(Config) if not section.__pydantic_generic_metadata__["args"]}
     assert Scenario in sections
     assert len(sections) > 60
     for section in sections:

@@ -19,7 +19,7 @@ progress = st.tuples(st.integers(0, 10**6), st.integers(0, 10**8), st.floats(0, 
 
 
 def schedule(step_size: Any) -> Schedule:
-    return from_mapping({"algorithm": {"kind": "adpsgd", "step_size": step_size}}).algorithm.step_size.schedule()
+    return from_mapping({"algorithm": {"kind": "adpsgd", "step_size": step_size}}).algorithm.step_size
 
 
 @given(progress, st.floats(0, 10))

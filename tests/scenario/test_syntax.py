@@ -58,7 +58,7 @@ def test_numbers_with_an_exponent_reach_the_scenario_as_numbers() -> None:
     scenario = loads(
         "algorithm: {kind: adpsgd, step_size: 1e-3, batch_size: 1e2}\nclients: {seconds_per_example: 1e-5}"
     )
-    assert scenario.algorithm.step_size.schedule()(0, 0, 0.0) == 1e-3
+    assert scenario.algorithm.step_size(0, 0, 0.0) == 1e-3
     assert scenario.algorithm.batch_size == 100
     assert scenario.clients.seconds_per_example == 1e-5
 

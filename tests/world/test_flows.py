@@ -187,7 +187,7 @@ def test_one_pending_call_serves_all_flows():
 
 def varied(*rules, **links):
     clock, streams = Clock(), Streams(0)
-    model = VariedLinks(layers=rules, **links)
+    model = VariedLinks(rules=rules, **links)
     return Network(clock, model, 8, streams, Availability(streams), None, Flows)
 
 

@@ -16,18 +16,7 @@ from simfl.world.availability import Outage
 from simfl.world.compute import Law
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
-from simfl.world.link_values import (
-    Base,
-    Drawn,
-    Edges,
-    Lookup,
-    Matrix,
-    Rule,
-    Traced,
-    TwoState,
-    Window,
-    finish_s,
-)
+from simfl.world.link_values import Drawn, Listed, Lookup, Rule, TwoState, Window, finish_s
 from simfl.world.links import LinkModel, TcpStartup
 from simfl.world.steps import Steps
 from simfl.world.varied import VariedLinks
@@ -40,7 +29,7 @@ CLIENTS = 4
 
 def network_of(*layers, num_clients=CLIENTS, seed=0, outages=None, rows=None, **links):
     clock, streams = Clock(), Streams(seed)
-    model = VariedLinks(**links, layers=layers)
+    model = VariedLinks(**links, rules=layers)
     on_delivery = None if rows is None else rows.append
     return Network(clock, model, num_clients, streams, Availability(streams, outages), on_delivery)
 
@@ -203,7 +192,7 @@ def test_servers_draw_nothing_beside_clients():
 
 
 def test_the_next_change_is_that_of_any_window_or_trace():
-    trace = Traced({0: Steps((0.0, 3.0), (1.0 * MB, 2.0 * MB)), None: Steps((2.0,), (1.0 * MB,))})
+    trace = Listed({0: Steps((0.0, 3.0), (1.0 * MB, 2.0 * MB)), None: Steps((2.0,), (1.0 * MB,))})
     found = lookup(Rule({"uplink": trace}), Rule({"latency": 0.1}, window=Window(1.0, 5.0)))
     assert [found.next_change(time) for time in (0.0, 1.0, 2.0, 3.0, 5.0)] == [1.0, 2.0, 3.0, 5.0, math.inf]
     assert lookup(Rule({"latency": 0.1})).next_change(0.0) == math.inf
@@ -232,9 +221,9 @@ def test_a_bandwidth_that_is_drawn_for_every_message_holds_for_it():
 
 
 def test_a_matrix_speaks_of_regions_an_edge_of_itself_and_rules_of_both():
-    matrix = Matrix({0: 0, 1: 0, 2: 1}, {"latency": [[0.001, 0.040], [0.050, None]]})
-    edges = Edges({(0, 1): {"latency": 0.007}, (1, 0): {"latency": 0.007}, (0, 3): {"bandwidth": 5.0}})
-    base = Base({"latency": 0.1}, CLIENTS)
+    matrix = Rule({"latency": Listed({(0, 0): 0.001, (0, 1): 0.040, (1, 0): 0.050}, regions={0: 0, 1: 0, 2: 1})})
+    edges = Rule({"latency": Listed({(0, 1): 0.007, (1, 0): 0.007}), "bandwidth": Listed({(0, 3): 5.0})})
+    base = Rule({"latency": 0.1})
     found = lookup(base, matrix, edges, Rule({"latency": 0.2}, ((frozenset({2}), None),)))
     latency = {(i, j): found.of_link("latency", i, j) for i, j in [(0, 1), (0, 2), (2, 0), (1, 2), (0, 3), (3, 0)]}
     assert latency == {(0, 1): 0.007, (0, 2): 0.040, (2, 0): 0.2, (1, 2): 0.040, (0, 3): 0.1, (3, 0): 0.1}
@@ -251,13 +240,13 @@ def test_a_trace_of_a_client_a_link_or_everybody():
     assert [again.next_change(t) for t in (0.0, 2.5, 3.5)] == [2.0, 3.0, 5.0]
     late = Steps((1.0,), (0.5,), every_s=3.0)
     assert [late.at(t) for t in (0.5, 1.0, 3.5)] == [None, 0.5, 0.5], "what was measured last goes on"
-    base = Base({"latency": 1.0}, CLIENTS)
-    of_client = lookup(base, Rule({"latency": Traced({0: steps, 1: Steps((0.0,), (0.3,))})}))
+    base = Rule({"latency": 1.0})
+    of_client = lookup(base, Rule({"latency": Listed({0: steps, 1: Steps((0.0,), (0.3,))})}))
     link = of_client.of_link("latency", 0, 1)
     assert [link.at(t) for t in (0.5, 1.5, 2.5)] == [0.3, 0.5, 0.3], "the worse end's"
     assert of_client.of_link("latency", 0, 2).at(0.5) == 1.0, "before the first time: as without"
     assert of_client.of_link("latency", 2, 3) == 1.0
-    of_link = lookup(base, Rule({"latency": Traced({(0, 1): steps})}))
+    of_link = lookup(base, Rule({"latency": Listed({(0, 1): steps})}))
     assert of_link.of_link("latency", 0, 1).at(1.0) == 0.5
     assert of_link.of_link("latency", 1, 0) == 1.0
 
@@ -282,7 +271,7 @@ def test_repeated_windows_are_found_at_any_time():
 def test_a_message_that_would_never_end_is_refused(monkeypatch):
     monkeypatch.setattr(link_values, "MOST_CHANGES", 1000)
     flicker = Rule({"bandwidth": 2.0}, window=Window(0.0, 1e-6, 2e-6))
-    link = lookup(Base({"bandwidth": 1.0}, CLIENTS), flicker).of_link("bandwidth", 0, 1)
+    link = lookup(Rule({"bandwidth": 1.0}), flicker).of_link("bandwidth", 0, 1)
     with pytest.raises(RunError, match="under way for more than 1,000 changes"):
         finish_s(10, 0.0, link)
 
@@ -305,6 +294,14 @@ def test_gilbert_and_elliotts_losses_come_in_bursts_of_the_right_share():
     # Looked at every `step`, a burst is geometric: P(good after bad) in one step.
     leave = (1 - law.share) * (1 - math.exp(-step * (1 / 3 + 1)))
     assert bursts.mean() == pytest.approx(step / leave, rel=5 / math.sqrt(len(bursts)))
+
+
+def test_the_mean_loss_of_two_chains_draws_nothing():
+    rule = Rule({"loss": TwoState(3.0, 1.0, 0.0, 1.0, "client", "bursts")})
+    network, other = network_of(rule), network_of(rule)
+    assert network.values.mean_loss(0, 1, 0.0) == 0.25
+    losses, others = ([one.values.of(0, 1).loss.at(float(i)) for i in range(100)] for one in (network, other))
+    assert losses == others
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -356,7 +353,7 @@ def test_a_servers_capacities_are_its_own_unless_a_rule_names_it():
         (Rule({"latency": Drawn(exponential(0.1), "link", "a")}), {}, True),
         (Rule({"latency": Drawn(exponential(0.1), "message", "a")}), {}, False),
         (Rule({"latency": 0.1}, window=Window(1.0, 2.0)), {}, False),
-        (Rule({"bandwidth": Traced({None: Steps((0.0,), (1.0 * MB,))})}), {}, False),
+        (Rule({"bandwidth": Listed({None: Steps((0.0,), (1.0 * MB,))})}), {}, False),
         (Rule({"loss": 0.1}), {}, False),
         (Rule({"latency": 0.1}), {"startup": TcpStartup()}, False),
         (Rule({"latency": 0.1}), {"latency": exponential(0.1)}, False),
@@ -377,7 +374,7 @@ def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
               "loss": TwoState(0.5, 0.2, 0.0, 0.8, "link", "c"), "uplink": Drawn(bytes_per_s, "client", "d")}),
         Rule({"bandwidth": Drawn(bytes_per_s, "message", "e")}, (((frozenset({0}), None)),)),
         Rule({"latency": Drawn(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Window(0.2, 0.5, 0.7)),
-        Rule({"bandwidth": Traced({(3, 4): Steps((0.0, 0.4), (1.0 * MB, 0.2 * MB), 1.0)})}),
+        Rule({"bandwidth": Listed({(3, 4): Steps((0.0, 0.4), (1.0 * MB, 0.2 * MB), 1.0)})}),
         Rule({"bandwidth": 0.3 * MB}, ((frozenset({5}), None),), window=Window(0.1, 0.3, 0.5)),
     )  # fmt: skip
     generator = np.random.default_rng(5)
@@ -392,7 +389,7 @@ def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
     def told():
         rows, clock, streams = [], Clock(), Streams(0)
         startup = TcpStartup(window=10_000, pause_s=0.2)
-        links = VariedLinks(layers=layers, startup=startup, resend_timeout_s=0.03, fifo=fifo, bandwidth=3.0 * MB)
+        links = VariedLinks(rules=layers, startup=startup, resend_timeout_s=0.03, fifo=fifo, bandwidth=3.0 * MB)
         carrier = Flows if fair else None
         network = Network(clock, links, 12, streams, Availability(streams), rows.append, carrier)
         for at, one, other, size in sends:
@@ -402,12 +399,12 @@ def test_what_is_forgotten_of_links_changes_nothing(fair, fifo, monkeypatch):
 
     expected, network = told()
     assert len(expected) == 400
-    assert len(network.values.known) > 100
+    assert len(network.values.states) > 100
     for module, name in ((links_module, "KEPT_LINKS"), (varied_module, "KEPT_LINKS"), (link_values, "KEPT_BLOCKS")):
         monkeypatch.setattr(module, name, 4)
     found, network = told()
     assert found == expected
-    kept = [network.values.known]
+    kept = [network.values.states]
     if not fair:
         kept.append(network.carrier._link_free)
     assert max(map(len, kept)) <= 24  # twice of what is in use at most

@@ -53,7 +53,7 @@ class TheoryStepsKind(Kind[P]):
     def step_size(self, setup: Setup) -> Schedule:
         """Return the scenario's step sizes, or else those of the theory."""
         given = self.config.step_size
-        return self.theory_steps(setup) if given is None else given.schedule()
+        return self.theory_steps(setup) if given is None else given
 
     def theory_steps(self, setup: Setup) -> Schedule:
         """Return the step sizes that follow from theory."""

@@ -43,7 +43,7 @@ from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import Passes
 from simfl.scenario import Scenario
-from simfl.scenario.schedules import Decaying, Schedule
+from simfl.scenario.schedules import InverseRootStep, InverseStep, Schedule
 from simfl.streams import Streams
 from simfl.tape.problem import LocalRounds
 
@@ -162,17 +162,17 @@ def steps_of(scenario: Scenario) -> Schedule:
     """
     config = _config(scenario)
     if config.step_size is not None:
-        return config.step_size.schedule()
+        return config.step_size
     if config.sizes is not None and config.sizes.kind == "theorem5":
         return RecipeSteps(recipe_of(scenario))
-    strongly = scenario.model.l2 > 0.0
-    return Decaying(0.1, 0.001 if strongly else 0.01, "examples", root=not strongly)
+    if scenario.model.l2 > 0.0:
+        return InverseStep(initial=0.1, beta=0.001, count="examples")
+    return InverseRootStep(initial=0.1, beta=0.01, count="examples")
 
 
 def power_of(scenario: Scenario) -> float:
     """Return p of eta_0 / (1 + beta t^p), how steps fall from gradient to gradient."""
-    schedule = steps_of(scenario)
-    return 0.5 if isinstance(schedule, Decaying) and schedule.root else 1.0
+    return 0.5 if isinstance(steps_of(scenario), InverseRootStep) else 1.0
 
 
 def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
@@ -247,7 +247,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         decay = None
         if config.step_per == "gradient":
             schedule = steps_of(self.scenario)
-            if not isinstance(schedule, Decaying) or schedule.count != "examples":
+            if not isinstance(schedule, InverseStep | InverseRootStep) or schedule.count != "examples":
                 raise ScenarioError(
                     "algorithm.step_per: expected a step_size of kind inverse or inverse_sqrt with count: examples "
                     "beside gradient, found another; use step_per: round"

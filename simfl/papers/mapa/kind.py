@@ -17,7 +17,7 @@ from simfl.papers.mapa.config import Audp, Mapa
 from simfl.papers.mapa.mapa import StageRule
 from simfl.scenario import Scenario
 from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
-from simfl.scenario.schedules import Constant, Schedule
+from simfl.scenario.schedules import ConstantStep, Schedule
 
 #: Updates that stages are planned for where the run ends at a time: more than any run makes.
 MANY = 2**40
@@ -86,7 +86,7 @@ class MapaKind(ServedSgdKind[Mapa]):
 
     def theory_steps(self, setup: Setup) -> Schedule:
         """Return that of the first stage; the algorithm knows those of the others."""
-        return Constant(plan(self.scenario, setup.dimension)[0].step_size)
+        return ConstantStep(value=plan(self.scenario, setup.dimension)[0].step_size)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the stages."""

@@ -18,7 +18,7 @@ from simfl.scenario.fields import (
     variant,
 )
 from simfl.scenario.problems import InvalidValueError, Problem, show
-from simfl.scenario.schedules import Constant, Decaying, RootOfCount, Schedule, StepSize
+from simfl.scenario.schedules import ConstantStep, InverseStep, RootOfCount, Schedule, StepSize
 
 
 def _auto_or_positive(value: object) -> object:
@@ -84,11 +84,11 @@ class PassedModels(AlgorithmConfig):
 
     def steps(self, l2: float) -> Schedule:
         """Return the step size of a task's t-th update."""
-        return self.step_size.schedule() if self.step_size is not None else self.usual_steps(l2)
+        return self.step_size if self.step_size is not None else self.usual_steps(l2)
 
     def usual_steps(self, l2: float) -> Schedule:
         """Return the step sizes of the paper's experiments."""
-        return Decaying(2.0 / l2, 1.0, "updates", root=False) if l2 else Constant(0.1)
+        return InverseStep(initial=2.0 / l2, beta=1.0) if l2 else ConstantStep(value=0.1)
 
     def largest_step(self, l2: float) -> float:
         """Return the bound on the step sizes."""
@@ -158,7 +158,7 @@ class DeepQSgd(PassedModels):
     def usual_steps(self, l2: float) -> Schedule:
         """Return the step sizes of the paper's experiments: a >= explore_to / 2 (Remark 9)."""
         least = max(self.explore_to / 2, 1e-6)
-        return Decaying(1.0 / (least * l2), 1.0, "updates", root=False) if l2 else Constant(0.1)
+        return InverseStep(initial=1.0 / (least * l2), beta=1.0) if l2 else ConstantStep(value=0.1)
 
 
 class RandomWalkSgd(PassedModels):
