@@ -107,13 +107,9 @@ class Gate(ABC):
 
 @dataclass(frozen=True)
 class RoundsGate(Gate):
-    """Wait while i > k + d. (The paper prints i = k + d, which would make d = 1 what d = 0 is here.)
+    """Wait while i > k + d. (The paper prints i = k + d, which would make d = 1 what d = 0 is here.)"""
 
-    Args:
-        ahead: d >= 0; 0 is synchronous.
-    """
-
-    ahead: int = 1
+    ahead: int = 1  # d >= 0; 0 is synchronous
 
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
         """Return all of the round's gradients or -1."""
@@ -126,12 +122,9 @@ class DelayGate(Gate):
 
     t_glob = s_0 + ... + s_i - (s_{i,c} - h) - 1 and t_delay = s_k + ... + s_i - (s_{i,c} - h), which is
     t_glob + 1 - S_k. (Algorithm 1 waits while the two are equal: then a step later nobody would wait.)
-
-    Args:
-        delay: tau, with t - tau(t) increasing.
     """
 
-    delay: Callable[[float], float]
+    delay: Callable[[float], float]  # tau, with t - tau(t) increasing
 
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
         """Return how many gradients keep the bound; those after them do not, because t - tau(t) increases."""

@@ -29,46 +29,27 @@ _MOST_SHIFT = 1e100
 
 @dataclass(frozen=True)
 class Inequality:
-    """One condition of the theorems, left <= right, and whether a plan satisfies it.
+    """One condition of the theorems, left <= right, and whether a plan satisfies it."""
 
-    Attributes:
-        name: the inequality, in the paper's symbols.
-        left: its left side.
-        right: its right side.
-        holds: whether it is satisfied.
-        what_for: what is not proved without it.
-    """
-
-    name: str
-    left: float
-    right: float
-    holds: bool
-    what_for: str
+    name: str  # the inequality, in the paper's symbols
+    left: float  # its left side
+    right: float  # its right side
+    holds: bool  # whether it is satisfied
+    what_for: str  # what is not proved without it
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the parameter selection found.
+    """What the parameter selection found."""
 
-    Attributes:
-        setting: what it was asked.
-        first_size: s_0.
-        iterates: every pass of the selection; the last one is the plan.
-        rounds: T, the number of rounds that the sizes, which are integers, need for K gradients.
-        last_size: size of the last round.
-        gradients: sum of the sizes, K or a little more.
-        aggregated_noise: sqrt(T) sigma, standard deviation of the sum of all noise over C.
-        conditions: what the theorems ask for, and whether the plan satisfies it.
-    """
-
-    setting: GrowthSetting
-    first_size: int
-    iterates: tuple[GrowthClaim, ...]
-    rounds: int
-    last_size: int
-    gradients: int
-    aggregated_noise: float
-    conditions: tuple[Inequality, ...]
+    setting: GrowthSetting  # what it was asked
+    first_size: int  # s_0
+    iterates: tuple[GrowthClaim, ...]  # every pass of the selection; the last one is the plan
+    rounds: int  # T, the number of rounds that the sizes, which are integers, need for K gradients
+    last_size: int  # size of the last round
+    gradients: int  # sum of the sizes, K or a little more
+    aggregated_noise: float  # sqrt(T) sigma, standard deviation of the sum of all noise over C
+    conditions: tuple[Inequality, ...]  # what the theorems ask for, and whether the plan satisfies it
 
     @property
     def claim(self) -> GrowthClaim:
@@ -250,19 +231,12 @@ def certified_epsilon(
 
 @dataclass(frozen=True)
 class Alternative:
-    """Constant sizes with the same certified epsilon.
+    """Constant sizes with the same certified epsilon."""
 
-    Attributes:
-        size: s.
-        rounds: T, for the same number of gradients.
-        noise_multiplier: sigma that the accountant asks for.
-        aggregated_noise: sqrt(T) sigma.
-    """
-
-    size: int
-    rounds: int
-    noise_multiplier: float
-    aggregated_noise: float
+    size: int  # s
+    rounds: int  # T, for the same number of gradients
+    noise_multiplier: float  # sigma that the accountant asks for
+    aggregated_noise: float  # sqrt(T) sigma
 
 
 def constant_alternative(

@@ -84,13 +84,9 @@ class AbstractSizes(ABC):
 
 @dataclass(frozen=True)
 class ConstantSizes(AbstractSizes):
-    """s_i = s, as in the original federated learning.
+    """s_i = s, as in the original federated learning."""
 
-    Args:
-        s: integer >= 1.
-    """
-
-    s: int
+    s: int  # integer >= 1
 
     def __post_init__(self) -> None:
         checks.whole(1, s=self.s)
@@ -115,18 +111,12 @@ class PolynomialSizes(AbstractSizes):
 
     The paper leaves open where i begins. With b = 0 it cannot be 0, which would be an empty round, so rounds start at
     i = 1 here; `start=0` makes b the size of the first round.
-
-    Args:
-        a: >= 0, examples.
-        c: power >= 0; the paper takes 0 to 1.
-        b: >= 0, examples.
-        start: i of the first round, >= 0.
     """
 
-    a: float
-    c: float = 1.0
-    b: float = 0.0
-    start: int = 1
+    a: float  # >= 0, examples
+    c: float = 1.0  # power >= 0; the paper takes 0 to 1
+    b: float = 0.0  # >= 0, examples
+    start: int = 1  # i of the first round, >= 0
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, a=self.a, c=self.c, b=self.b)
@@ -143,16 +133,11 @@ class OverLogSizes(AbstractSizes):
 
     At i = 1 the logarithm is 0 and at i = 0 it does not exist, so rounds start at i = 2, which reproduces the number of
     rounds of Figure 3. The sequence falls once, from i = 2 (2.885 a) to i = 3 (2.731 a), and grows from there.
-
-    Args:
-        a: >= 0, examples.
-        b: >= 0, examples.
-        start: i of the first round, >= 2.
     """
 
-    a: float
-    b: float = 0.0
-    start: int = 2
+    a: float  # >= 0, examples
+    b: float = 0.0  # >= 0, examples
+    start: int = 2  # i of the first round, >= 2
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, a=self.a, b=self.b)
@@ -166,17 +151,11 @@ class OverLogSizes(AbstractSizes):
 
 @dataclass(frozen=True)
 class ShiftedPowerSizes(AbstractSizes):
-    """s_i = ceil(s (i + m)^p): Table 2, and Theorems 4 and 6 with s = N q.
+    """s_i = ceil(s (i + m)^p): Table 2, and Theorems 4 and 6 with s = N q."""
 
-    Args:
-        s: slope N q > 0, examples.
-        m: shift >= 0, any real number; the larger, the more the sequence is like a constant one.
-        p: power >= 0.
-    """
-
-    s: float
-    m: float
-    p: float = 1.0
+    s: float  # slope N q > 0, examples
+    m: float  # shift >= 0, any real number; the larger, the more the sequence is like a constant one
+    p: float = 1.0  # power >= 0
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, m=self.m, p=self.p)
@@ -196,24 +175,22 @@ class DelaySizes(AbstractSizes):
     tau(t) = M1 + ( (t + M0) / gam(t + M0) )^(1/g).
 
     Args:
-        g: > 1. tau grows like t^(1/g), sizes like i^(1/(g-1)).
-        gam: function of z >= 0 with gam(z) >= 1, not decreasing, and gam(z) >= z gam'(z) g / (g - 1), that is,
-            gam(z) / z^((g-1)/g) does not increase. This is checked at 400 points from 0 to 1e16.
-        m: integer >= 0, how far into the sequence to start.
-        d: gate, integer >= 0.
-        m0: M0 >= ((m + 1) (g - 1) / g)^(g / (g - 1)), or >= 0 if m = 0; by default that bound.
-        m1: M1 >= d + 1; by default that bound.
+        gam: function of z >= 0 with gam(z) >= 1, not decreasing, and gam(z) >= z gam'(z) g / (g - 1), that is, gam(z)
+            / z^((g-1)/g) does not increase. This is checked at 400 points from 0 to 1e16
+
+    Raises:
+        ConditionError: an assumption of the lemma is violated.
 
     Raises:
         ConditionError: an assumption of the lemma is violated.
     """
 
-    g: float
+    g: float  # > 1. tau grows like t^(1/g), sizes like i^(1/(g-1))
     gam: Callable[[float], float]
-    m: int
-    d: int
-    m0: float | None = None
-    m1: float | None = None
+    m: int  # integer >= 0, how far into the sequence to start
+    d: int  # gate, integer >= 0
+    m0: float | None = None  # M0 >= ((m + 1) (g - 1) / g)^(g / (g - 1)), or >= 0 if m = 0; by default that bound
+    m1: float | None = None  # M1 >= d + 1; by default that bound
 
     def __post_init__(self) -> None:
         checks.whole(0, m=self.m, d=self.d)
@@ -289,21 +266,17 @@ class RoundSteps:
 
     etabar_i = a0 / (S_i + Ebar_(i-1))^q with Ebar_(i-1) = E at t = S_i. It is eta_t with a0 <= alpha_t <= a1 if
     E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked round by round.
-
-    Args:
-        sizes: those of Lemma 1.
-        offset: E_t as a function of t.
-        numerator: a0 > 0.
-        power: q >= 0.
+    Raises:
+        ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
 
     Raises:
         ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
     """
 
-    sizes: DelaySizes
-    offset: Callable[[float], float]
-    numerator: float
-    power: float = 1.0
+    sizes: DelaySizes  # those of Lemma 1
+    offset: Callable[[float], float]  # E_t as a function of t
+    numerator: float  # a0 > 0
+    power: float = 1.0  # q >= 0
     _offsets: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -346,21 +319,17 @@ class StronglyConvexRecipe:
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
     4 ln z is no gam of Lemma 1 below z = e^2, where it grows too fast and falls below 1. With m + 1 >= 2 e (d + 1) no
     smaller z occurs, and max(8, 4 ln z), which is one, gives the same sequence.
-
-    Args:
-        smoothness: L > 0, of the loss of each example, which is convex.
-        strong_convexity: mu in (0, L], of the mean loss.
-        m: integer >= 2 e (d + 1) - 1.
-        d: gate, integer >= 0.
+    Raises:
+        ConditionError: m is too small.
 
     Raises:
         ConditionError: m is too small.
     """
 
-    smoothness: float
-    strong_convexity: float
-    m: int
-    d: int = 1
+    smoothness: float  # L > 0, of the loss of each example, which is convex
+    strong_convexity: float  # mu in (0, L], of the mean loss
+    m: int  # integer >= 2 e (d + 1) - 1
+    d: int = 1  # gate, integer >= 0
     sizes: DelaySizes = field(init=False, repr=False, compare=False)
     steps: RoundSteps = field(init=False, repr=False, compare=False)
 

@@ -61,23 +61,14 @@ _MEMORY = 2**24
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is trained and tested.
+    """What is trained and tested."""
 
-    Args:
-        model: with an accuracy.
-        train_x: f32 [m, *input_shape].
-        train_y: int32 [m].
-        test_x: f32 [t, *input_shape].
-        test_y: int32 [t].
-        initial: parameters to begin with, f32 [d].
-    """
-
-    model: AbstractModel
-    train_x: Any
-    train_y: Any
-    test_x: Any
-    test_y: Any
-    initial: Any
+    model: AbstractModel  # with an accuracy
+    train_x: Any  # f32 [m, *input_shape]
+    train_y: Any  # int32 [m]
+    test_x: Any  # f32 [t, *input_shape]
+    test_y: Any  # int32 [t]
+    initial: Any  # parameters to begin with, f32 [d]
 
     def on_device(self) -> Task:
         """Return the same with arrays on the device, so that calls do not copy them again."""
@@ -255,54 +246,32 @@ def noise_factors(
 
 
 class UtilityRow(NamedTuple):
-    """One point of a utility graph.
+    """One point of a utility graph."""
 
-    Attributes:
-        clipping_norm: C.
-        noise_multiplier: sigma.
-        noise_factor: a; the noise on w* has standard deviation a C sigma.
-        ratio: mean over draws of acc(w* + n) / acc(w*); NaN where sigma has no plan.
-        ratio_low, ratio_high: between which nine in ten draws are.
-        accuracy: mean over draws of acc(w* + n).
-        accuracy_without_noise: acc(w*).
-    """
-
-    clipping_norm: float
-    noise_multiplier: float
-    noise_factor: float
-    ratio: float
-    ratio_low: float
+    clipping_norm: float  # C
+    noise_multiplier: float  # sigma
+    noise_factor: float  # a; the noise on w* has standard deviation a C sigma
+    ratio: float  # mean over draws of acc(w* + n) / acc(w*); NaN where sigma has no plan
+    ratio_low: float  # between which nine in ten draws are
     ratio_high: float
-    accuracy: float
-    accuracy_without_noise: float
+    accuracy: float  # mean over draws of acc(w* + n)
+    accuracy_without_noise: float  # acc(w*)
 
 
 @dataclass(frozen=True)
 class UtilityGraph:
-    """What noise costs in accuracy, for each clipping norm.
+    """What noise costs in accuracy, for each clipping norm."""
 
-    Attributes:
-        clipping_norms: C, increasing, [c].
-        noise_multipliers: sigma, increasing, [s].
-        noise_factors: a, one for each sigma.
-        accuracies: acc(w*) for each C.
-        unclipped_accuracy: that of a model trained without clipping.
-        ratios: mean over draws of acc(w* + n) / acc(w*), [c][s].
-        lows, highs: between which nine in ten draws are, [c][s].
-        draws: of noise per point.
-        gradients: K, computed for each w*.
-    """
-
-    clipping_norms: tuple[float, ...]
-    noise_multipliers: tuple[float, ...]
-    noise_factors: tuple[float, ...]
-    accuracies: tuple[float, ...]
-    unclipped_accuracy: float
-    ratios: tuple[tuple[float, ...], ...]
-    lows: tuple[tuple[float, ...], ...]
+    clipping_norms: tuple[float, ...]  # C, increasing, [c]
+    noise_multipliers: tuple[float, ...]  # sigma, increasing, [s]
+    noise_factors: tuple[float, ...]  # a, one for each sigma
+    accuracies: tuple[float, ...]  # acc(w*) for each C
+    unclipped_accuracy: float  # that of a model trained without clipping
+    ratios: tuple[tuple[float, ...], ...]  # mean over draws of acc(w* + n) / acc(w*), [c][s]
+    lows: tuple[tuple[float, ...], ...]  # between which nine in ten draws are, [c][s]
     highs: tuple[tuple[float, ...], ...]
-    draws: int
-    gradients: int
+    draws: int  # of noise per point
+    gradients: int  # K, computed for each w*
 
     @property
     def reference(self) -> float:
@@ -402,20 +371,16 @@ def utility_graph(
 class FrontierPoint:
     """The most noise that a clipping norm allows.
 
-    Attributes:
-        clipping_norm: C.
-        noise_multiplier: sigma, to be read with `bound`.
+    Args:
         bound: interpolated: the ratio is exactly what is wanted here; grid_ends: it is still larger at the last sigma
-            of the grid that has a plan; below_grid: it is smaller already at the first.
-        ratio: at that sigma.
-        accuracy: expected at that sigma, ratio times acc(w*).
+            of the grid that has a plan; below_grid: it is smaller already at the first
     """
 
-    clipping_norm: float
-    noise_multiplier: float
+    clipping_norm: float  # C
+    noise_multiplier: float  # sigma, to be read with `bound`
     bound: Bound
-    ratio: float
-    accuracy: float
+    ratio: float  # at that sigma
+    accuracy: float  # expected at that sigma, ratio times acc(w*)
 
 
 def frontier(
