@@ -393,30 +393,24 @@ def example_numbers(runs: Runs) -> Iterator[Number]:
 @functools.cache
 def aggregated() -> dict[str, float]:
     """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3's growing sizes and for constant ones."""
-    from collections import Counter
-
-    from simfl.privacy.accounting import Accountant, Release
-    from simfl.privacy.accounting import epsilon_of as spent
+    from simfl.papers.async_fl.selection import epsilon_of_sizes
+    from simfl.privacy.accounting import Accountant
     from simfl.privacy.calibration import least_noise, noise_multiplier_for
 
     delta, examples, gradients = 5.5e-8, 10_000, 25_000
     sizes: list[int] = []
     while sum(sizes) < gradients:
         sizes.append(16 + math.ceil(1.322 * len(sizes)))
-    counts = sorted(Counter(sizes).items())
 
     def growing(sigma: float, accountant: Accountant) -> float:
-        releases = [(Release(sigma, size / examples), rounds) for size, rounds in counts]
-        return spent(releases, delta, accountant=accountant)
+        return epsilon_of_sizes(sizes, examples, sigma, delta, accountant=accountant)
 
-    found = {GROWN: least_noise(growing, 1.0, "renyi") * math.sqrt(len(sizes))}
+    noise = {GROWN: least_noise(growing, 1.0, "renyi") * math.sqrt(len(sizes))}
     for name, size in ((SIXTEEN, 16), (AS_MANY, 137)):
         rounds = math.ceil(gradients / size)
-        sigma = noise_multiplier_for(
-            1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi"
-        )  # fmt: skip
-        found[name] = sigma * math.sqrt(rounds)
-    return found
+        sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
+        noise[name] = sigma * math.sqrt(rounds)
+    return noise
 
 
 # -- claims ----------------------------------------------------------------------------------------

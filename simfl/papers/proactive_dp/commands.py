@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,12 +53,11 @@ def command(
     from simfl.papers.proactive_dp import theorems as proactive
 
     plan = _plan(options, done or [])
-    noise = {"sigma": plan.sigma, "delta": plan.delta}
+    noise: dict[str, Any] = {"sigma": plan.sigma, "delta": plan.delta}
     certified = proactive.accounted(plan.schedule, plan.num_examples, **noise, accountant=accountant)
-    try:
+    moments: float | None = None
+    with contextlib.suppress(ConditionError):  # where the plan is at the very edge of the conditions of the moments
         moments = explicit_moment_epsilon(proactive.sizes_of(plan.schedule), plan.num_examples, **noise)
-    except ConditionError:  # at the very edge of the conditions of the moments
-        moments = None
     result: dict[str, Any] = {
         "plan": plan,
         "total_rounds": plan.total_rounds,
