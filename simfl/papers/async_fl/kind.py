@@ -1,4 +1,4 @@
-"""From the options of async_fl to the objects of a run: sizes of rounds, gates, step sizes, and releases in a budget."""
+"""From the options of async_fl to the objects of a run: sizes, gates, step sizes, and releases within a budget."""
 
 from __future__ import annotations
 
