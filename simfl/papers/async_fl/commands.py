@@ -228,7 +228,7 @@ def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     if d + 1 >= plan.rounds:
         raise ValueError(f"gate: expected an integer below the {plan.rounds} rounds less one, found {d}")
 
-    def allowed(i: int) -> float:  # iterations are those of all clients together
+    def allowed(i: int) -> float:  # tau at the iterations of all clients together
         return sequences.largest_delay(float(clients * sizes.total(i + 1)))
 
     def lacks(i: int) -> int:

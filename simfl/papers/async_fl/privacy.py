@@ -1,4 +1,4 @@
-"""Privacy of async_fl: how much noise sample sizes that grow from round to round need.
+"""Privacy of async_fl: the noise that sample sizes growing from round to round need.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.
@@ -60,7 +60,7 @@ def c_of(x: float, r: float, rho: float, rho_hat: float) -> float:
 
 
 def switch_point(r: float, rho: float, rho_hat: float) -> float:
-    """Return the x from which on c(x) = 2 / (rhoh x): 2 / rhoh + 2 r rho / rhoh^2."""
+    """Return the x from which c(x) = 2 / (rhoh x): 2 / rhoh + 2 r rho / rhoh^2."""
     return 2.0 / rho_hat + 2.0 * r * rho / rho_hat**2
 
 
@@ -116,7 +116,7 @@ def _theorem_3(moments: SizeMoments, epsilon: float, sigma: float, r0: float | N
     c1 = epsilon / (moments.rounds * moments.first**2)
     c0 = c_of(c1, r, rho, rho_hat)
     bound = c0 * epsilon * sigma**2 / (2.0 * moments.rounds * moments.second)
-    # Beyond the switch Lam is sigma^2, up to rounding that must not cost a whole integer.
+    # Beyond the switch Lam is sigma^2 up to rounding, which must not cost a whole integer.
     order = math.floor(bound * (1.0 + 1e-12) - 1.0)
     return Theorem3(
         rounds=moments.rounds,
@@ -215,7 +215,7 @@ def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> 
 def least_r(p: float, alpha: float = 0.0, gamma: float = 0.0) -> float:
     """Return ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p), equation (26).
 
-    The r that r0(sigma) aims at, and the smallest one with which case 2 of Theorem 6 is proved; alpha = r0 / sigma.
+    r0(sigma) has this r; it is also the smallest r for which case 2 of Theorem 6 is proved. alpha = r0 / sigma.
     """
     shape = (3.0 * p + 1.0) / ((p + 1.0) * (2.0 * p + 1.0))
     return float(_HALF * shape * (1.0 - alpha) ** 2 / (1.0 + gamma) ** (2.0 * p))

@@ -1,4 +1,4 @@
-"""What Theorem B.4 claims for the noise and the rounds of each client."""
+"""The claim of Theorem B.4 for the noise and the rounds of each client."""
 
 from __future__ import annotations
 

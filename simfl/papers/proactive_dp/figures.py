@@ -56,7 +56,7 @@ def plot_utility(
             ax.plot(sigmas, graph.ratios[index], color=color, marker=marker, markersize=4.5, label=labels[index])
             point = points.get(norm)
             if point is not None and point.bound == "interpolated":
-                edge = {"markeredgecolor": "white", "markeredgewidth": 1.4}
+                edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 1.4}
                 ax.plot(point.noise_multiplier, wanted, marker, color=color, markersize=9, zorder=4, **edge)
         _arrange(ax, graph, target_loss)
         ax.yaxis.set_major_formatter(percent(decimals=0))

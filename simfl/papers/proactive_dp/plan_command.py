@@ -11,23 +11,7 @@ import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.errors import ScenarioError
-from simfl.papers.proactive_dp.graphs import (
-    CLIPPING_NORMS,
-    NOISE_MULTIPLIERS,
-    BaseScenario,
-    ChosenReading,
-    Client,
-    Clips,
-    Draws,
-    Epochs,
-    GraphDelta,
-    Overrides,
-    Sigmas,
-    TargetLoss,
-    loss_in_words,
-    parse_grid,
-    progress_bar,
-)
+from simfl.papers.proactive_dp import graphs
 
 if TYPE_CHECKING:
     from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan
@@ -38,16 +22,16 @@ _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly t
 
 
 def command(
-    scenario: BaseScenario,
-    overrides: Overrides = None,
-    target_loss: TargetLoss = 0.1,
-    epochs: Epochs = None,
-    delta: GraphDelta = None,
-    clip: Clips = CLIPPING_NORMS,
-    sigma: Sigmas = NOISE_MULTIPLIERS,
-    noise: ChosenReading = "all",
-    draws: Draws = 20,
-    client: Client = None,
+    scenario: graphs.BaseScenario,
+    overrides: graphs.Overrides = None,
+    target_loss: graphs.TargetLoss = 0.1,
+    epochs: graphs.Epochs = None,
+    delta: graphs.GraphDelta = None,
+    clip: graphs.Clips = graphs.CLIPPING_NORMS,
+    sigma: graphs.Sigmas = graphs.NOISE_MULTIPLIERS,
+    noise: graphs.ChosenReading = "all",
+    draws: graphs.Draws = 20,
+    client: graphs.Client = None,
     graph: Annotated[
         Path | None,
         typer.Option(
@@ -70,13 +54,13 @@ def command(
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
         raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
-    norms, sigmas = parse_grid("--clipping-norms", clip), parse_grid("--noise-multipliers", sigma)
+    norms, sigmas = graphs.parse_grid("--clipping-norms", clip), graphs.parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
     if graph is not None:
         drawn = planning.read_graph(graph, planning.settings_of(base, noise))
     else:
-        with progress_bar("utility graph") as told:
-            drawn = planning.draw_graph(base, norms, sigmas, noise, draws, client, told)
+        with graphs.progress_bar("utility graph") as progress:
+            drawn = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
     chosen = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
     content = planning.planned_content(base, chosen)
     planned, chosen, rehearsed = planning.rehearse_plan(base, content, chosen, draws)
@@ -92,7 +76,7 @@ def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearse
     """Return the scenario as YAML, with the plan in comments."""
     from simfl.scenario.syntax import write
 
-    loss = loss_in_words(plan.target_loss)
+    loss = graphs.loss_in_words(plan.target_loss)
     comments = {
         "algorithm": [
             f"Batches of {plan.batch_size:,} of {plan.num_examples:,} examples on average. Steps are those of",
@@ -128,7 +112,7 @@ def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearse
 def _show(
     base: Base, planned: Scenario, plan: TrainingPlan, rehearsed: Rehearsal, reading: str, out: Path, as_json: bool
 ) -> None:
-    at_delta = f"at delta {show(plan.delta)}"
+    at_delta, loss = f"at delta {show(plan.delta)}", graphs.loss_in_words(plan.target_loss)
     rows: list[Row | str] = [
         "Planned, for each client",
         ("clipping norm C", plan.clipping_norm, "of each example's gradient"),
@@ -140,7 +124,7 @@ def _show(
         ("epsilon", plan.certified_epsilon, f"certified {at_delta}"),
         "Accuracy",
         ("without noise and clipping", f"{plan.reference:.2%}", "the best of the utility graph"),
-        ("wanted", f"{(1.0 - plan.target_loss) * plan.reference:.2%}", f"{loss_in_words(plan.target_loss)} less"),
+        ("wanted", f"{(1.0 - plan.target_loss) * plan.reference:.2%}", f"{loss} less"),
         ("clipped, without noise", f"{rehearsed.accuracy:.2%}", "in the planned rounds"),
         ("expected at least", f"{rehearsed.all:.2%}", "all rounds' noise, added up"),
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),

@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
 from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
 from simfl.papers.proactive_dp.utility import (
+    Progress,
     Task,
     UtilityGraph,
     UtilityRow,
@@ -131,7 +132,7 @@ def draw_graph(
     reading: str,
     draws: int,
     client: int | None = None,
-    told: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> UtilityGraph:
     """Draw the utility graph of a scenario; see `utility_graph`.
 
@@ -141,7 +142,7 @@ def draw_graph(
         reading: all, last or figure.
         draws: of noise per point.
         client: trains on this client's examples alone, by default on all clients'.
-        told: receives the share of the work that is done.
+        progress: receives the share of the work that is done.
     """
     setup, task, batch_size = base.setup, base.task, base.setup.training.batch_size
     rounds = max(1, round(base.gradients / (base.num_clients * batch_size)))
@@ -159,7 +160,7 @@ def draw_graph(
     key = setup.streams.key("utility-graph")
     return utility_graph(
         task, batches, steps, clipping_norms=clipping_norms, noise_multipliers=noise_multipliers,
-        noise_factors=factors, draws=draws, key=key, told=told,
+        noise_factors=factors, draws=draws, key=key, progress=progress,
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ Bound = Literal["interpolated", "grid_ends", "below_grid"]
 """The frontier is between two points of the grid, at least the last point, or less than the first point."""
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
-Told: TypeAlias = Callable[[float], None]
+Progress: TypeAlias = Callable[[float], None]
 """Receives the share of the work that is done, in [0, 1]."""
 
 SHARE_WITHIN = 0.9
@@ -148,7 +148,7 @@ def perturbed_accuracies(
     stds: Floats,
     draws: int,
     key: NDArray[np.uint32],
-    told: Told = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> NDArray[np.float64]:
     """Return the test accuracies of params + std * g_j for every std and standard Gaussian draw g_j, [S, draws].
 
@@ -168,7 +168,7 @@ def perturbed_accuracies(
             if not math.isnan(std):
                 accuracies = _accuracies(task.model, params, jnp.float32(std), noise, task.test_x, task.test_y)
                 values[index, first:last] = np.asarray(accuracies)
-            told((first * len(stds) + (index + 1) * (last - first)) / (draws * len(stds)))
+            progress((first * len(stds) + (index + 1) * (last - first)) / (draws * len(stds)))
     return values
 
 
@@ -297,7 +297,7 @@ def utility_graph(
     noise_factors: Sequence[float] | float = 1.0,
     draws: int = 20,
     key: NDArray[np.uint32],
-    told: Told = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> UtilityGraph:
     """Train w* for each clipping norm and once without, and measure its accuracy with noise.
 
@@ -310,7 +310,7 @@ def utility_graph(
         noise_factors: a, one number or one for each sigma; NaN leaves a sigma out.
         draws: of noise per point.
         key: of the noise, raw threefry key, uint32 [2].
-        told: receives the share of the work that is done.
+        progress: receives the share of the work that is done.
 
     Raises:
         ValueError: a grid is invalid, or the model has no accuracy.
@@ -328,16 +328,16 @@ def utility_graph(
     unclipped = accuracy_of(task, train_clipped(task, batches, steps, math.inf))
     accuracies, ratios, lows, highs = [], [], [], []
     done = training
-    told(done / whole)
+    progress(done / whole)
     for norm in norms:
         params = train_clipped(task, batches, steps, norm)
         accuracies.append(accuracy_of(task, params))
         done += training
 
-        def told_of_points(share: float, done: float = done) -> None:
-            told((done + share * evaluating) / whole)
+        def report_points(share: float, done: float = done) -> None:
+            progress((done + share * evaluating) / whole)
 
-        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, told_of_points)
+        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, report_points)
         done += evaluating
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = values / accuracies[-1]
