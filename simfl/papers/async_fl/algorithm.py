@@ -107,8 +107,7 @@ class AsyncFL(ServerAlgorithm):
         self.local, self.decay = local_steps, decay
         self._counted_by = count if step_size_of == "each" else 1
         self.averaging = aggregation == "mean"
-        entries = len(training.initial)
-        self._update_bytes = 4 * -(-entries // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
+        self._update_bytes = 4 * -(-len(training.initial) // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
         self.tree = Aggregators(
             self.world.network, self.tape, self.server, aggregators, count, self._update_bytes,
             training.model_bytes + HEADER_BYTES, self._expected,

@@ -96,7 +96,7 @@ def select_parameters(
         checks.at_least(1.0, excess=excess)
     if iterations is not None:
         checks.whole(1, iterations=iterations)
-    found: list[GrowthClaim] = []
+    iterates: list[GrowthClaim] = []
     gamma = 0.0
     for _ in range(_MOST_ITERATIONS if iterations is None else iterations):
         q, m = _choose(setting, first_size / setting.num_examples, gamma, excess)
@@ -105,18 +105,18 @@ def select_parameters(
         gamma = m / rounds if rounds > 0 else math.inf  # T is the small difference of (T + m) and m there
         if gamma > _MOST_GAMMA:
             break
-        found.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))
-        if iterations is None and len(found) > 1 and abs(q - found[-2].q) <= 1e-13 * q:
+        iterates.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))
+        if iterations is None and len(iterates) > 1 and abs(q - iterates[-2].q) <= 1e-13 * q:
             break
     else:
         if iterations is None:
             gamma = math.inf
     if gamma > _MOST_GAMMA:
         raise ConditionError(
-            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(found)}): sizes "
+            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(iterates)}): sizes "
             "would hardly grow; take a smaller first size, a smaller p, or a larger r0 (at most 1/e)"
         )
-    return _plan(setting, first_size, tuple(found))
+    return _plan(setting, first_size, tuple(iterates))
 
 
 def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | None) -> tuple[float, float]:
