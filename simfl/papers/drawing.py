@@ -1,4 +1,4 @@
-"""What the figures of several studies share: panels, means with error bars, axes of powers."""
+"""Helpers for the figures of studies: panels, means with error bars, logarithmic axes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Any]:
-    """Return a figure of some inches, and its panels as an array of objects [rows, columns].
+    """Return a figure of a size in inches, and its panels as an array of objects [rows, columns].
 
     Raises:
-        NotMeasuredError: there is nothing to draw.
+        NotMeasuredError: there are no panels to draw.
     """
     from matplotlib import pyplot as plt
 
@@ -27,18 +27,16 @@ def panels(rows: int, columns: int, size: tuple[float, float], **shared: Any) ->
 
 
 def with_bars(axis: Axes, places: Sequence[float], values: Sequence[Sequence[float]], **look: Any) -> None:
-    """Draw what was measured over seeds with bars of the 95% intervals, and no bar where there are too few seeds."""
-    found = [measured(own) for own in values]
-    bounded = [math.isfinite(own.low) and math.isfinite(own.high) for own in found]
-    bars = [
-        [own.mean - own.low if has else 0.0 for own, has in zip(found, bounded, strict=True)],
-        [own.high - own.mean if has else 0.0 for own, has in zip(found, bounded, strict=True)],
-    ]
-    axis.errorbar(places, [own.mean for own in found], bars, marker="o", ms=3.5, capsize=2, lw=1.5, **look)
+    """Draw means over seeds with bars of the 95% intervals; too few seeds have no bar."""
+    intervals = [measured(own) for own in values]
+    ends = [(own.mean - own.low, own.high - own.mean) for own in intervals]
+    bars = [pair if all(map(math.isfinite, pair)) else (0.0, 0.0) for pair in ends]
+    sides = [[pair[side] for pair in bars] for side in (0, 1)]
+    axis.errorbar(places, [own.mean for own in intervals], sides, marker="o", ms=3.5, capsize=2, lw=1.5, **look)
 
 
 def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:
-    """Make the x axis logarithmic, with ticks at some places alone."""
+    """Make the x axis logarithmic, with ticks only at the given places."""
     axis.set_xscale("log")
     axis.set_xticks(ticks, [form.format(tick) for tick in ticks])
     axis.minorticks_off()
@@ -47,13 +45,9 @@ def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:
 def labelled(
     figure: Figure, axes: Any, x: str, y: str = "test accuracy, %", *, columns: int = 0, **legend: Any
 ) -> Figure:
-    """Name the axes of the panels at the bottom and at the left, and put one legend for all above them.
+    """Label the axes at the bottom and at the left, and put one legend of some columns above all panels.
 
-    Args:
-        figure, axes: from `panels`.
-        x, y: what the axes are.
-        columns: of the legend; 0 for none.
-        **legend: what else it is told.
+    `figure` and `axes` come from `panels`. With 0 columns there is no legend; `legend` goes to `Figure.legend`.
     """
     for axis in axes[-1]:
         axis.set_xlabel(x)

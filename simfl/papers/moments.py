@@ -5,14 +5,14 @@ Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Lemma B.
 Gaussian Noise", https://arxiv.org/abs/2007.09208, Lemma 4 and Theorem 3. They make the O(q^3) term of Lemma 3 of Abadi
 et al. 2016, https://arxiv.org/abs/1607.00133, explicit.
 
-The setting of everything here: round i draws each of N examples with probability q_i = s_i / N (Poisson), sums
-gradients clipped to norm C, adds N(0, (sigma C)^2 I) and releases the sum; neighboring data sets differ by one example
-more or less; the adversary sees every release (local view). `sigma` is the papers' name of the noise multiplier z. An
-epsilon from here is a claim that the papers prove; the accountants of `simfl.privacy.accounting` certify a smaller one.
+The setting: round i draws each of N examples with probability q_i = s_i / N (Poisson), sums gradients clipped to norm
+C, adds N(0, (sigma C)^2 I) and releases the sum. Neighboring data sets differ by one example more or less. The
+adversary sees every release (local view). `sigma` is the papers' name of the noise multiplier z. An epsilon from here
+is a claim that the papers prove; the accountants of `simfl.privacy.accounting` certify a smaller one.
 
 Two gaps of the proofs:
 
-- lambda must be an integer, which the closed form of Theorem 3 of async_fl forgets.
+- lambda must be an integer, which the closed form of Theorem 3 of async_fl ignores.
 - The proof bounds U0 and U1 with lambda / sigma^2 <= ln(1 / (q lambda)), while the lemma only asks for
   lambda <= sigma^2 ln(1 / (q sigma)). The bound held at every point where it was compared with the exact log-moment;
   `strict=True` keeps to the orders that the proof covers.
@@ -48,9 +48,7 @@ def third_order_factor(sigma: float, r0: float) -> float:
 
     The papers' r is r0 R. Async_fl, equation (16); it grows with r0.
 
-    Args:
-        sigma: noise multiplier, > 0.
-        r0: bound of sigma s_i / N over all rounds, in [0, 1).
+    `r0` in [0, 1) bounds sigma s_i / N over all rounds.
 
     Raises:
         ConditionError: u0 or u1 is not below 1.
@@ -60,46 +58,32 @@ def third_order_factor(sigma: float, r0: float) -> float:
         raise ConditionError(
             f"condition r0 < 1 of Lemma 4: r0 = sigma max s_i/N is {r0:.6g}; take smaller batches (or less noise)"
         )
-    for name, value in (
-        ("u0", u0(sigma, r0) if sigma > r0 else math.inf),
-        ("u1", u1(sigma, r0) if sigma > r0 else math.inf),
-    ):
+    first, second = (u0(sigma, r0), u1(sigma, r0)) if sigma > r0 else (math.inf, math.inf)
+    for name, value in (("u0", first), ("u1", second)):
         if not value < 1.0:
             raise ConditionError(
                 f"condition {name} < 1 of Lemma 4: {name} = {value:.6g} at sigma = {sigma:g}, r0 = {r0:.6g}; "
                 "take smaller batches or more noise"
             )
-    first, second = u0(sigma, r0), u1(sigma, r0)
     return 8.0 * (1.0 / (1.0 - first) + math.e**3 / ((1.0 - second) * sigma**3)) * math.exp(3.0 / sigma**2)
 
 
 @dataclass(frozen=True)
 class SizeMoments:
-    """What the bounds need to know of a sequence of batch sizes.
+    """The numbers of a sequence of batch sizes that the bounds use."""
 
-    Attributes:
-        rounds: T, rounds with s_i > 0.
-        gradients: K = sum of s_i.
-        largest_rate: max s_i / N.
-        first: Sh_1 = (1/T) sum s_i / N.
-        second: Sh_2 = (1/T) sum s_i^2 / (N (N - s_i)).
-        third: Sh_3 = (1/T) sum s_i^3 / (N (N - s_i)^2).
-    """
-
-    rounds: int
-    gradients: float
-    largest_rate: float
-    first: float
-    second: float
-    third: float
+    rounds: int  # T, rounds with s_i > 0
+    gradients: float  # K = sum of s_i
+    largest_rate: float  # max s_i / N
+    first: float  # Sh_1 = (1/T) sum s_i / N
+    second: float  # Sh_2 = (1/T) sum s_i^2 / (N (N - s_i))
+    third: float  # Sh_3 = (1/T) sum s_i^3 / (N (N - s_i)^2)
 
 
 def size_moments(sizes: Sizes, num_examples: int) -> SizeMoments:
-    """Return Sh_j = (1/T) sum_i s_i^j / (N (N - s_i)^(j-1)) for j = 1, 2, 3, and what goes with them.
+    """Return Sh_j = (1/T) sum_i s_i^j / (N (N - s_i)^(j-1)) for j = 1, 2, 3, with T, K and the largest rate.
 
-    Args:
-        sizes: s_i, expected examples per batch, each in [0, N); rounds of size 0 release nothing about data.
-        num_examples: N, examples of the client.
+    `sizes` are s_i, the expected examples per batch, each in [0, N). Rounds of size 0 release nothing about the data.
     """
     s = np.asarray(sizes, dtype=np.float64)
     if s.ndim != 1 or s.size == 0 or not np.isfinite(s).all() or s.min() < 0 or s.max() <= 0:
@@ -134,35 +118,24 @@ def largest_order(sigma: float, largest_rate: float, *, strict: bool = False) ->
 
 @dataclass(frozen=True)
 class MomentEpsilon:
-    """What the explicit moment accountant found.
+    """The result of the explicit moment accountant."""
 
-    Attributes:
-        epsilon: the smallest that one of the orders proves.
-        order: lambda, the order that gave it.
-        largest_order: the largest lambda that was allowed.
-    """
-
-    epsilon: float
-    order: int
-    largest_order: int
+    epsilon: float  # the smallest over all orders
+    order: int  # lambda that gave it
+    largest_order: int  # the largest lambda allowed
 
 
 def explicit_moments(
     sizes: Sizes, num_examples: int, sigma: float, delta: float, *, strict: bool = False
 ) -> MomentEpsilon:
-    """Return the explicit moment accountant's epsilon for any sequence of batch sizes, with the order that gave it.
+    """Return the explicit moment accountant's epsilon for a sequence of batch sizes, and its order.
 
     epsilon = min over integers lambda <= min(sigma^2, sigma^2 ln(1 / (q_max sigma))) of
         ( T Sh_2 lambda (lambda + 1) / sigma^2 + R T Sh_3 lambda^2 (lambda + 1) / sigma^3 + ln(1/delta) ) / lambda,
     R at r0 = sigma q_max: Lemma 4 summed over rounds, and the tail bound of Abadi et al. 2016, Theorem 2. Unlike the
     papers' closed forms it does not give half of epsilon away.
 
-    Args:
-        sizes: s_i, each in [0, N).
-        num_examples: N.
-        sigma: noise multiplier.
-        delta: in (0, 1).
-        strict: only orders that the proof of Lemma 4 covers without a gap.
+    `sizes` are s_i, each in [0, N); `strict` takes only orders that the proof of Lemma 4 covers without a gap.
 
     Raises:
         ConditionError: sigma q_max >= 1, u0 or u1 >= 1, or no order is allowed.

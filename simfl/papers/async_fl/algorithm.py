@@ -11,35 +11,36 @@ Multiple Target Optimization Framework for DP-SGD", https://arxiv.org/abs/2102.0
                        U = sum of [gradient of f(w; x)]_C over s_{i,c} examples, + N(0, (z C)^2)
                        send (i, c, U),  w <- w - eta_i U,  i <- i + 1
 
-Updates are sums, so that step sizes are those of single gradients. A broadcast (v, k) contains all updates of rounds
-below k of all clients, and perhaps some later ones. Messages that overtake each other do no harm: a broadcast that is
-older than the one a client knows is ignored, and an update may come before that of an earlier round.
+Updates are sums, so step sizes are those of single gradients. A broadcast (v, k) contains all updates of rounds below k
+of all clients, and perhaps some later ones. Reordered messages do no harm: a client ignores a broadcast older than the
+one it has, and an update may arrive before that of an earlier round.
 
-`aggregation: mean` divides by the number of clients (weighs by p_c) what the listings add up. Clients that train long
-on like data all go the same way: n times as far together as one of them found right.
+`aggregation: mean` weighs each update by p_c, where the listings add them up. Clients that train long on similar data
+all move in the same direction, so their sum moves n times as far as one of them.
 
-Two ways to spend a round:
+Two ways to run a round:
 
 - DP-valid (the default): all gradients of a round are taken at the model that the client has when the round begins, on
-  a batch that is drawn once. What the client sends depends on an example through one clipped term only, which is what
-  the accountant certifies. A model that comes meanwhile is used from the next round on.
-- `local_steps` (the first paper's listing): the client moves its model after every mini-batch, and a model that comes
+  a batch that is drawn once. An example enters the update through one clipped term only, which is what the accountant
+  certifies. The client uses a model that arrives meanwhile from the next round on.
+- `local_steps` (the first paper's listing): the client moves its model after every mini-batch, and a model that arrives
   meanwhile replaces its own at once. No proof covers its privacy: an example also acts through the steps after it.
 
-Where the papers leave things open: a client that crashes begins its round again from the model it has, with a new
-batch, or the same one of shuffled data. One that joins late asks the server for the model and begins with the round
-that is then open. One that has left for good, or has spent its privacy budget, is no longer waited for; the server
-learns so at once, and applies what is still on its way.
+Where the papers are silent: a client that crashes restarts its round from the model it has, with a new batch, or the
+same one of shuffled data. A client that joins late requests the model from the server and begins with the round that is
+then open. The server stops waiting for a client that has left or has spent its privacy budget; it learns this at once,
+and applies the client's updates in flight.
 
-Faults. Lost messages come late, broadcasts that are overtaken are ignored. Who crashes, or is cut off, holds the
-round up: clients go on until the gate stops them, and all wait if the partition does not end. While the server is
-away its aggregators go on adding up, and the broadcast waits.
+Faults. Lost messages are delivered late. A client that crashes or is partitioned delays the round: the others continue
+until the gate stops them, and all wait if the partition does not end. While the server is down its aggregators continue
+to add up, and the broadcast waits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import simpy
@@ -52,12 +53,12 @@ from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
-#: A round's number and a client's: what a message has besides parameters.
 HEADER_BYTES = 8
+"""Of a message besides its parameters: the numbers of a round and of a client."""
 
 
 class AsyncFL(ServerAlgorithm):
-    """A server that broadcasts when a round is complete, and clients that may be ahead of it."""
+    """A server that broadcasts when a round is complete, and clients that may run ahead of it."""
 
     kind: ClassVar[str] = "async_fl"
     summary: ClassVar[str] = (
@@ -77,21 +78,21 @@ class AsyncFL(ServerAlgorithm):
         aggregation: str = "sum",
         aggregators: Sequence[int] = (),
     ) -> None:
-        """Take the options.
+        """Set the options.
 
         Args:
             sizes: s_{i,c}; by default every client computes the nominal batch size in every round.
             gate: when a client waits; by default d = 1.
-            rounds: T, after which a client has done its part; None: no end.
+            rounds: T, after which a client stops; None: no end.
             local_steps: move the client's model after every mini-batch of the nominal size.
             decay: (eta_0, beta) of step sizes that fall from gradient to gradient ("diminishing_1"), with local steps
                 only; None: one step size per round ("diminishing_2").
-            step_size_of: whose gradients t of the step size counts: "all": S_i of all clients; "each": S_i over the
+            step_size_of: the gradients that t of the step size counts: "all": S_i of all clients; "each": S_i over the
                 number of clients.
-            mask: D, each update has a random 1/D of the entries, D times as large; what is computed is the tape's
-                matter (`LearningProblem.blocks`), here it decides about bytes.
+            mask: D, each update has a random 1/D of the entries, D times as large. Only bytes depend on it here; the
+                tape masks (`LearningProblem.blocks`).
             aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
-            aggregators: how many there are on each level, from the server down.
+            aggregators: their number on each level, from the server down.
         """
         super().set_up()
         count, training = self.num_clients, self.training
@@ -106,28 +107,23 @@ class AsyncFL(ServerAlgorithm):
         self.local, self.decay = local_steps, decay
         self._counted_by = count if step_size_of == "each" else 1
         self.averaging = aggregation == "mean"
-        entries = len(training.initial)
-        self._update_bytes = 4 * -(-entries // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
+        self._update_bytes = 4 * -(-len(training.initial) // mask) + HEADER_BYTES * (1 if mask == 1 else 2)
         self.tree = Aggregators(
             self.world.network, self.tape, self.server, aggregators, count, self._update_bytes,
             training.model_bytes + HEADER_BYTES, self._expected,
             lambda bundle: self._turn_to(lambda: self.apply(bundle)),
         )  # fmt: skip
-        #: k, the rounds that the server has from all clients that take part.
-        self.complete = 0
-        #: H: who has been applied, by round that is not complete.
-        self.applied_in: dict[int, set[int]] = {}
-        #: Who takes part, and from which round on.
-        self.members = {k: 0 for k in range(count) if self.world.availability.joins_s(k) == 0.0}
-        #: Each client's round i, the k it knows, its model w, and how many updates it has sent.
-        self.at_round = [0] * count
-        self.known = [0] * count
+        self.complete = 0  # k, the rounds that the server has from all participating clients
+        self.applied_in: dict[int, set[int]] = {}  # H: incomplete round -> clients whose updates are applied
+        joins = self.world.availability.joins_s
+        self.members = {k: 0 for k in range(count) if joins(k) == 0.0}  # participating client -> its first round
+        self.at_round = [0] * count  # each client's round i
+        self.known = [0] * count  # the k of each client's latest broadcast
         self.model: list[Model] = [
             self.server_model if k in self.members else self.tape.combine() for k in range(count)
         ]
-        self.sent = [0] * count
-        #: Broadcasts that were ignored because a newer one had overtaken them.
-        self.ignored = 0
+        self.sent = [0] * count  # updates
+        self.ignored = 0  # broadcasts that arrived after a newer one
         self.gradients = 0
         self._version = [0] * count
         self._news: list[simpy.Event | None] = [None] * count
@@ -137,7 +133,7 @@ class AsyncFL(ServerAlgorithm):
         self._rounds: dict[int, _LocalRound] = {}
 
     def start(self) -> None:
-        """Start the clients, and let the server learn who leaves."""
+        """Start the clients, and schedule their removal from the server when they leave."""
         availability = self.world.availability
         for client in range(self.num_clients):
             self.clock.start(self.client(client), client)
@@ -146,22 +142,22 @@ class AsyncFL(ServerAlgorithm):
                 self.clock.call_at(leaves_s, lambda client=client: self.remove(client))  # type: ignore[misc]
 
     def client_models(self) -> Sequence[Model]:
-        """The clients' own models; the server's for those who have none yet."""
+        """Return the clients' models; the server's for those that have none yet."""
         return [model if model.rows else self.server_model for model in self.model]
 
     @property
     def ending(self) -> str:
-        """All rounds are complete, if there is a last one."""
+        """Say that all rounds are complete, "" before that."""
         done = self.last_round is not None and self.complete >= self.last_round
         return f"all {self.last_round} rounds are complete" if done else ""
 
     @property
     def rounds(self) -> int:
-        """k, the rounds that are complete."""
+        """The number k of complete rounds."""
         return self.complete
 
     def awaits(self, client: int) -> str:
-        """The broadcast behind the oldest round that is not complete."""
+        """Say which clients the oldest incomplete round waits for."""
         if client in self._left or (self.last_round is not None and self.at_round[client] >= self.last_round):
             return "has made all its rounds"
         missing = sorted(self._expected(self.complete) - self.applied_in.get(self.complete, set()))
@@ -169,11 +165,11 @@ class AsyncFL(ServerAlgorithm):
 
     @property
     def epochs(self) -> float:
-        """Passes over all clients' examples so far, by the sizes s_{i,c}."""
+        """Passes over all clients' examples so far, counted by the sizes s_{i,c}."""
         return self.gradients / self._total
 
     def updates_after(self, epochs: float) -> float:
-        """Return the updates of the rounds that it takes to make so many passes."""
+        """Return the number of updates in the rounds that these epochs take."""
         return float(self.num_clients * self.sizes.rounds_for(epochs * self._total))
 
     def step_at(self, i: int) -> float:
@@ -184,10 +180,10 @@ class AsyncFL(ServerAlgorithm):
         return self._schedule(i, before // self._counted_by, before / self._total)
 
     def exhausted(self, client: int) -> bool:
-        """Whether the client's next release would exceed its privacy budget.
+        """Return whether the client's next release would exceed its privacy budget.
 
-        Allowances count rounds with examples from the first on. Who joins late has made none of them, and goes on with
-        those that are left, whose sizes are those that the budget was planned for.
+        Allowances count rounds with examples from the first on. A client that joins late has only the remaining ones,
+        whose sizes are those that the budget was planned for.
         """
         if self._allowances is None or self._rounds_before(client) < self._allowances[client]:
             return False
@@ -195,7 +191,7 @@ class AsyncFL(ServerAlgorithm):
         return True
 
     def _rounds_before(self, client: int) -> int:
-        """How many rounds the client has examples in, up to the one that it is in."""
+        """Return the number of rounds with examples of the client before its current one."""
         at, count = self._rounds_counted[client]
         count += sum(self.sizes.of(i, client) > 0 for i in range(at, self.at_round[client]))
         self._rounds_counted[client] = self.at_round[client], count
@@ -204,7 +200,7 @@ class AsyncFL(ServerAlgorithm):
     # -- server --------------------------------------------------------------------------------
 
     def apply(self, bundle: Bundle) -> None:
-        """Apply one round's updates of one client, or of several that an aggregator has added up."""
+        """Apply one round's updates of one client, or of several that an aggregator added up."""
         self.server_model = self.tape.apply((1.0, self.server_model), (1.0, bundle.change))
         step_size = self.step_at(bundle.round_num)
         with self.together():
@@ -217,10 +213,10 @@ class AsyncFL(ServerAlgorithm):
                 )
             for _ in bundle.parts:
                 self.applied()
-            self._broadcast_if_complete()  # first, so that who evaluates now sees the round that is complete
+            self._broadcast_if_complete()  # before evaluations, which must see the complete round
 
     def _expected(self, i: int) -> set[int]:
-        """Who is waited for in round i."""
+        """Return the clients that round i waits for."""
         return set() if i < self.complete else {client for client, first in self.members.items() if first <= i}
 
     def _broadcast_if_complete(self) -> None:
@@ -244,22 +240,21 @@ class AsyncFL(ServerAlgorithm):
         )
 
     def remove(self, client: int) -> None:
-        """The client takes no further part: nobody waits for it any more."""
-        if client in self._left:
-            return
-        self._left.add(client)
-        self.when_up(lambda: self._without(client))
+        """Stop waiting for a client that takes no further part."""
 
-    def _without(self, client: int) -> None:
-        """Go on without a client."""
-        self.members.pop(client, None)
-        self.tree.check()
-        self._broadcast_if_complete()
+        def go_on() -> None:
+            self.members.pop(client, None)
+            self.tree.check()
+            self._broadcast_if_complete()
+
+        if client not in self._left:
+            self._left.add(client)
+            self.when_up(go_on)
 
     # -- clients -------------------------------------------------------------------------------
 
     def client(self, me: int) -> Process:
-        """Round after round, as far as the gate allows."""
+        """Run round after round, as far as the gate allows."""
         yield self.joined(me)
         if me not in self.members and not (yield from self._enter(me)):
             return
@@ -272,7 +267,7 @@ class AsyncFL(ServerAlgorithm):
             self.remove(me)
 
     def _enter(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Ask the server for the model, and begin with the round that is open."""
+        """Request the model from the server, and begin with the open round."""
         came = self.clock.event()
         began = self.clock.now
 
@@ -291,12 +286,12 @@ class AsyncFL(ServerAlgorithm):
             self.to_client(me, welcome, content=model)
 
         self.world.network.send(me, self.server, HEADER_BYTES, register)
-        taken = bool((yield came))
+        accepted = bool((yield came))
         self.communicated(me, self.present_s(me, began, self.clock.now))
-        return taken
+        return accepted
 
     def receive(self, me: int, model: Model, k: int, version: int) -> None:
-        """ISRReceive: replace the client's model, unless a newer one has overtaken this one."""
+        """Replace the client's model, unless it already has a newer one (ISRReceive)."""
         if k <= self.known[me]:
             self.ignored += 1
             return
@@ -306,7 +301,8 @@ class AsyncFL(ServerAlgorithm):
             self.model[me] = model
         else:
             self._advance(me, under_way)
-            self.model[me] = under_way.added_to(self.tape, model)
+            change = under_way.change
+            self.model[me] = model if change is None else self.tape.combine((1.0, model), (1.0, change))
             under_way.base = model
         news = self._news[me]
         if news is not None:
@@ -314,7 +310,7 @@ class AsyncFL(ServerAlgorithm):
             news.succeed()
 
     def _permission(self, me: int, i: int, least: int) -> Generator[simpy.Event, Any, int]:
-        """Wait until the gate lets the client compute `least` gradients of round i; return how many it does."""
+        """Wait until the gate allows `least` gradients of round i; return how many it allows then."""
         while (allowed := self.gate.gradients(self.sizes, i, me, self.known[me])) < least:
             if self.known[me] >= i:
                 check_gate(self.gate, self.sizes, i, me, least)
@@ -329,7 +325,7 @@ class AsyncFL(ServerAlgorithm):
         return size
 
     def _batch_round(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """A round whose gradients are all taken at one model. False if the client has left."""
+        """Run a round whose gradients are all taken at one model; return False if the client has left."""
         i = self.at_round[me]
         size = self._size(me, i)
         yield from self._permission(me, i, size)
@@ -352,7 +348,7 @@ class AsyncFL(ServerAlgorithm):
         return True
 
     def _batch(self, me: int, i: int, size: int, model: Model) -> Gradient:
-        """Promise the gradient of a round's batch."""
+        """Return the promised gradient of a round's batch."""
         draw, start = self._draws[me], None
         self._draws[me] += 1
         if self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
@@ -361,14 +357,14 @@ class AsyncFL(ServerAlgorithm):
         return self.tape.gradient_in_pieces(model, me, draw, size, self._noise_scale[me], start)
 
     def lost(self, promise: Gradient) -> bool:
-        """As of any algorithm; shuffled data goes on by examples."""
+        """Return whether the batch is drawn again; shuffled data then steps back by its examples."""
         again = super().lost(promise)
         if again:
             self._consumed[promise.client] -= promise.examples
         return again
 
     def _send(self, me: int, i: int, change: Model, part: Part) -> None:
-        """Send (i, c, U), and go on to the next round."""
+        """Send (i, c, U), and advance to the next round."""
         self.at_round[me] = i + 1
         self.sent[me] += 1
         if self.averaging:
@@ -378,7 +374,7 @@ class AsyncFL(ServerAlgorithm):
     # -- local steps ---------------------------------------------------------------------------
 
     def _local_round(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """A round of local steps, one operation for all of those between two models that come. False if it has left."""
+        """Run a round of local steps, one operation between two arriving models; return False if it has left."""
         i = self.at_round[me]
         steps = -(-self._size(me, i) // self._nominal)
         under_way = self._rounds[me] = _LocalRound(i, steps, self.model[me])
@@ -388,7 +384,7 @@ class AsyncFL(ServerAlgorithm):
             allowed = yield from self._permission(me, i, min(begin + self._nominal, self.sizes.of(i, me)))
             until = -(-allowed // self._nominal) if allowed == self.sizes.of(i, me) else allowed // self._nominal
             before = self.times[me].compute_s
-            under_way.begin(self.clock.now, until)
+            under_way.first, under_way.until, under_way.began_s = under_way.done, until, self.clock.now
             computing = self.compute(me, (until - under_way.done) * self._nominal)
             under_way.seconds = self.times[me].compute_s - before
             outcome = yield computing
@@ -407,14 +403,14 @@ class AsyncFL(ServerAlgorithm):
         return True
 
     def _advance(self, me: int, under_way: _LocalRound) -> None:
-        """Record the steps that the client has made by now, all but the last."""
+        """Record the steps that the client has completed by now, except the last."""
         if under_way.until > under_way.done and under_way.seconds > 0.0:
             share = self.present_s(me, under_way.began_s, self.clock.now) / under_way.seconds
             steps = int(share * (under_way.until - under_way.first))
             self._run_steps(me, under_way, min(under_way.first + steps, under_way.until - 1))
 
     def _run_steps(self, me: int, under_way: _LocalRound, until: int) -> None:
-        """Record the local steps up to number `until` as one operation, the round's noise behind its last."""
+        """Record the local steps up to number `until` as one operation, with the round's noise after its last."""
         steps = until - under_way.done
         if steps <= 0:
             return
@@ -435,29 +431,16 @@ class AsyncFL(ServerAlgorithm):
         under_way.done = until
 
 
+@dataclass(eq=False)
 class _LocalRound:
-    """A round of local steps under way.
+    """A round of local steps in progress."""
 
-    Args:
-        round_num: i.
-        steps: how many it has.
-        base: the client's model without this round's steps.
-    """
-
-    def __init__(self, round_num: int, steps: int, base: Model) -> None:
-        self.round_num = round_num
-        self.steps = steps
-        self.base = base
-        self.done = 0
-        self.change: Model | None = None
-        self.first = self.until = 0
-        self.began_s = self.seconds = 0.0
-
-    def begin(self, now: float, until: int) -> None:
-        """The client begins to compute, up to step `until`."""
-        self.first, self.until, self.began_s = self.done, until, now
-
-    def added_to(self, tape: Any, model: Model) -> Model:
-        """The steps made so far, made from another model."""
-        result: Model = model if self.change is None else tape.combine((1.0, model), (1.0, self.change))
-        return result
+    round_num: int
+    steps: int
+    base: Model  # the client's model without this round's steps
+    done: int = 0
+    change: Model | None = None  # sum of the steps so far
+    first: int = 0  # step at which the current operation began
+    until: int = 0  # step at which it ends
+    began_s: float = 0.0
+    seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""`simfl privacy async-fl`: sizes that grow from round to round, what the paper claims of them, what is certified."""
+"""`simfl privacy async-fl`: sizes that grow from round to round, the paper's claims for them, the certified epsilon."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from simfl.papers.async_fl.selection import Alternative, Selection
 
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}
-
-
 _THEORY = "simfl.papers.async_fl"
 
 
@@ -76,31 +74,32 @@ def command(
 
     setting = GrowthSetting(**growth, r0=_r0(r0))
     plan = select_parameters(setting, **selection)
-    at = _delta(plan, delta)
-    found = _Found(plan, at, neighbors, accountant, compare)
+    # Epsilons are compared at the delta of the claim, or at 1/N where that is smaller or nothing is claimed.
+    at = min(1.0 / setting.num_examples, plan.claim.delta) if delta is None else delta  # the claim's may be NaN
+    evidence = _Evidence(plan, at, neighbors, accountant, compare)
     gated = None if gate is None else _gate(plan, gate, clients)
-    rows = [*_plan_rows(plan), *_claim_rows(plan, found), *_epsilon_rows(plan, found, neighbors)]
-    rows += [*_condition_rows(plan), *_noise_rows(plan, found)]
+    rows = [*_plan_rows(plan), *_claim_rows(plan, evidence), *_epsilon_rows(plan, evidence, neighbors)]
+    rows += [*_condition_rows(plan), *_noise_rows(plan, evidence)]
     if gated is not None:
         rows += _gate_rows(gated)
     result: dict[str, Any] = {
         "plan": plan,
-        "theorem3": found.theorem_3,
+        "theorem3": evidence.theorem_3,
         "delta": at,
-        "moment_epsilon": found.moments,
-        "theorem3_sigma": found.noise,
-        "certified_epsilon": found.certified,
-        "constant_sizes": found.alternatives,
+        "moment_epsilon": evidence.moments,
+        "theorem3_sigma": evidence.noise,
+        "certified_epsilon": evidence.certified,
+        "constant_sizes": evidence.alternatives,
         "gate": gated,
     }
     gradients = show(float(round(setting.gradients)))
     kind = "Constant sizes" if setting.p == 0.0 else f"Sizes that grow like i^{setting.p:g}"
     title = f"{kind}, Theorem 4: {setting.num_examples:,} examples, {gradients} gradients"
-    present(title, rows, notes=_notes(plan, found, delta), result=result, as_json=as_json)
+    present(title, rows, notes=_notes(plan, evidence, delta), result=result, as_json=as_json)
 
 
-class _Found:
-    """What several theorems and the accountant say about the sizes of a plan."""
+class _Evidence:
+    """The claims of Theorem 3 and the moments for a plan's sizes, and the certified epsilon."""
 
     def __init__(
         self, plan: Selection, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool
@@ -144,14 +143,6 @@ def _r0(text: str) -> float | None:
         raise ValueError(f"--r0: expected sigma, 1/e or a number, found {text!r}") from None
 
 
-def _delta(plan: Selection, delta: float | None) -> float:
-    """The delta to compare epsilons at: that of the claim, or 1/N where that is smaller or nothing is claimed."""
-    if delta is not None:
-        return delta
-    largest = 1.0 / plan.setting.num_examples
-    return plan.claim.delta if plan.claim.delta <= largest else largest
-
-
 def _plan_rows(plan: Selection) -> list[Row | str]:
     from simfl.papers.async_fl.privacy import rounds_bound
 
@@ -170,10 +161,10 @@ def _plan_rows(plan: Selection) -> list[Row | str]:
     ]
 
 
-def _claim_rows(plan: Selection, found: _Found) -> list[Row | str]:
+def _claim_rows(plan: Selection, evidence: _Evidence) -> list[Row | str]:
     claim = plan.claim
     case = {1: "case 1", 2: "case 2", 0: "neither case"}[claim.case]
-    third = found.theorem_3
+    third = evidence.theorem_3
     return [
         f"Delta at epsilon = {show(plan.setting.epsilon)}",
         ("claim of Theorem 4", claim.delta, "with an integer lambda"),
@@ -183,15 +174,15 @@ def _claim_rows(plan: Selection, found: _Found) -> list[Row | str]:
     ]
 
 
-def _epsilon_rows(plan: Selection, found: _Found, neighbors: Neighbors) -> list[Row | str]:
-    share = found.certified / plan.setting.epsilon
+def _epsilon_rows(plan: Selection, evidence: _Evidence, neighbors: Neighbors) -> list[Row | str]:
+    share = evidence.certified / plan.setting.epsilon
     part = f"{share:.{0 if share >= 0.1 else 1}%} of it" if share < 10.0 else f"{share:.4g} times it"
     return [
-        f"Epsilon at delta = {show(found.delta)}",
+        f"Epsilon at delta = {show(evidence.delta)}",
         ("asked for", plan.setting.epsilon, ""),
-        ("claim of the moments", found.moments, "best integer lambda of Lemma 4"),
-        ("certified", found.certified, f"{part}; {_RELATION[neighbors]}"),
-        ("sigma by Theorem 3", found.noise, "claim, for what is asked for"),
+        ("claim of the moments", evidence.moments, "best integer lambda of Lemma 4"),
+        ("certified", evidence.certified, f"{part}; {_RELATION[neighbors]}"),
+        ("sigma by Theorem 3", evidence.noise, "claim, for what is asked for"),
     ]
 
 
@@ -200,11 +191,8 @@ def _condition_rows(plan: Selection) -> list[Row | str]:
     for condition in plan.conditions:
         sign = "<" if " < " in condition.name else "≤"
         relation = sign if condition.holds else {"<": "≥", "≤": ">"}[sign]
-        compared = f"{_short(condition.left)} {relation} {_short(condition.right)}"
-        verdict = "holds" if condition.holds else "violated"
-        rows.append(
-            (condition.name.replace("<=", "≤"), verdict, f"{compared} ({condition.what_for})".replace("<=", "≤"))
-        )
+        compared = f"{_short(condition.left)} {relation} {_short(condition.right)} ({condition.what_for})"
+        rows.append((condition.name.replace("<=", "≤"), "holds" if condition.holds else "violated", compared))
     return rows
 
 
@@ -212,7 +200,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1e3 <= value < 1e9 else f"{value:.4g}"
 
 
-def _noise_rows(plan: Selection, found: _Found) -> list[Row | str]:
+def _noise_rows(plan: Selection, evidence: _Evidence) -> list[Row | str]:
     from simfl.papers.async_fl.selection import aggregated_noise
 
     setting, size = plan.setting, plan.first_size
@@ -224,7 +212,7 @@ def _noise_rows(plan: Selection, found: _Found) -> list[Row | str]:
         rounds, budget = math.ceil(setting.gradients / size), plan.claim.budget
         note = f"{rounds:,} rounds, {budget:.4g} each"
         rows.append((f"constant {size}, claimed", aggregated_noise(budget, rounds), note))
-    for other in found.alternatives:
+    for other in evidence.alternatives:
         note = f"{other.rounds:,} rounds, {other.noise_multiplier:.4g} each"
         rows.append((f"constant {other.size}, certified", other.aggregated_noise, note))
     return rows
@@ -240,8 +228,7 @@ def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     if d + 1 >= plan.rounds:
         raise ValueError(f"gate: expected an integer below the {plan.rounds} rounds less one, found {d}")
 
-    # Iterations are those of all clients together.
-    def allowed(i: int) -> float:
+    def allowed(i: int) -> float:  # tau at the iterations of all clients together
         return sequences.largest_delay(float(clients * sizes.total(i + 1)))
 
     def lacks(i: int) -> int:
@@ -260,18 +247,18 @@ def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     }
 
 
-def _gate_rows(found: dict[str, Any]) -> list[Row | str]:
-    holds = found["first_violated_round"] is None
+def _gate_rows(gate: dict[str, Any]) -> list[Row | str]:
+    holds = gate["first_violated_round"] is None
     relation = "≤" if holds else ">"
-    note = f"{found['may_lack']:,} {relation} {_short(found['allowed'])} updates in round {found['round']:,}"
+    note = f"{gate['may_lack']:,} {relation} {_short(gate['allowed'])} updates in round {gate['round']:,}"
     return [
-        f"Gate: clients at most {found['d']} rounds ahead",
+        f"Gate: clients at most {gate['d']} rounds ahead",
         ("(3), delay of (14)", "holds" if holds else "violated", note),
-        ("rounds that violate it", found["violated_rounds"], "theory for strongly convex"),
+        ("rounds that violate it", gate["violated_rounds"], "theory for strongly convex"),
     ]
 
 
-def _notes(plan: Selection, found: _Found, delta: float | None) -> list[str]:
+def _notes(plan: Selection, evidence: _Evidence, delta: float | None) -> list[str]:
     setting, claim = plan.setting, plan.claim
     notes = [
         "For gradients clipped one by one, all at one model per round, and an adversary who sees all that the client "
@@ -284,7 +271,7 @@ def _notes(plan: Selection, found: _Found, delta: float | None) -> list[str]:
         notes.append("The budget is too small for an integer lambda, so that Theorem 4 claims nothing.")
     elif claim.delta > 1.0 / setting.num_examples:
         notes.append("The delta of the claim is above 1/N; take a larger epsilon, or more noise.")
-    if delta is None and found.delta != claim.delta:
+    if delta is None and evidence.delta != claim.delta:
         notes.append("Epsilons are those at delta = 1/N.")
     if any(name.startswith(("q (T", "K")) for name in violated):
         advice = "let the passes settle" if setting.form == "corrected" else "--form corrected respects them"
@@ -294,11 +281,8 @@ def _notes(plan: Selection, found: _Found, delta: float | None) -> list[str]:
             "The proof of Lemma 4 has a gap unless max s_i/N ≤ 1/(e sigma^2). Its bound held wherever it was compared "
             "with the exact moments; what is certified does not need it."
         )
-    if found.alternatives:
-        these = plan.aggregated_noise
-        better = [other for other in found.alternatives if other.aggregated_noise < these]
-        if better:
-            sizes = " and ".join(str(other.size) for other in better)
-            notes.append(f"Constant sizes of {sizes} need less noise in all for what is certified here.")
-    notes += [f"Not claimed: {reason}" for reason in found.why_not]
-    return notes
+    better = [other for other in evidence.alternatives if other.aggregated_noise < plan.aggregated_noise]
+    if better:
+        sizes = " and ".join(str(other.size) for other in better)
+        notes.append(f"Constant sizes of {sizes} need less noise in all for what is certified here.")
+    return [*notes, *(f"Not claimed: {reason}" for reason in evidence.why_not)]

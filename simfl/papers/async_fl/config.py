@@ -17,12 +17,7 @@ from simfl.papers.async_fl.sample_sizes import (
     WithinOwnDelay,
 )
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.fields import (
-    Count,
-    Flag,
-    Settled,
-    variant,
-)
+from simfl.scenario.fields import Count, Flag, Settled, variant
 from simfl.scenario.problems import InvalidValueError, Problem, one_each
 from simfl.scenario.schedules import StepSize
 
@@ -124,7 +119,7 @@ class AsyncFl(AlgorithmConfig):
         return sum(self.aggregators)
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Rounds whose sizes change need noise that is given, on gradients that are clipped one by one."""
+        """Yield what contradicts other sections: rounds of changing sizes need a given noise multiplier."""
         privacy, count = scenario.privacy, scenario.clients.count
         if isinstance(self.weights, tuple):
             yield from one_each(len(self.weights), count, ("algorithm", "weights"))

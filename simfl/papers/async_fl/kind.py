@@ -1,4 +1,4 @@
-"""From the options of async_fl to the objects of a run: sizes of rounds, gates, step sizes, and what budgets allow."""
+"""From the options of async_fl to the objects of a run: sizes, gates, step sizes, and releases within a budget."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ from simfl.papers.async_fl.sizes import (
     PolynomialSizes,
     ShiftedPowerSizes,
     StronglyConvexRecipe,
+    constant_growth,
+    log_growth,
 )
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.ledger import Composition, Ledger
@@ -47,14 +49,14 @@ from simfl.scenario.schedules import InverseRootStep, InverseStep, Schedule
 from simfl.streams import Streams
 from simfl.tape.problem import LocalRounds
 
-#: Rounds of clients that are looked at before a run, at most: of those that it begins in any case, and of those that it
-#: may begin.
 MOST_CHECKS = 200_000
+"""Clients' rounds that are checked before a run, at most, of those that it certainly begins."""
 MOST_POSSIBLE = 20_000
+"""The same, of the rounds that it may begin."""
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
-    """Return s_i as the scenario says, of all clients together or of each one.
+    """Return the scenario's s_i, of all clients together or of each one.
 
     Raises:
         ConditionError: a condition of the lemma or theorem is violated.
@@ -73,17 +75,10 @@ def sequence_of(scenario: Scenario) -> AbstractSizes:
         case ShiftedPowerSize():
             return ShiftedPowerSizes(sizes.slope, sizes.shift, sizes.power)
         case Lemma1Size():
-            return DelaySizes(sizes.g, _one if sizes.growth == "constant" else _four_log, sizes.shift, sizes.ahead)
+            growth = constant_growth if sizes.growth == "constant" else log_growth
+            return DelaySizes(sizes.g, growth, sizes.shift, sizes.ahead)
         case Theorem5Size():
             return recipe_of(scenario).sizes
-
-
-def _one(z: float) -> float:
-    return 1.0
-
-
-def _four_log(z: float) -> float:
-    return max(8.0, 4.0 * math.log(z)) if z > 0.0 else 8.0
 
 
 def recipe_of(scenario: Scenario) -> StronglyConvexRecipe:
@@ -110,11 +105,10 @@ def _config(scenario: Scenario) -> AsyncFl:
 def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
     """Return s_{i,c} of every round and client."""
     config = _config(scenario)
-    weights: Sequence[float] = [1.0] * len(examples)
-    if config.weights == "data":
-        weights = [float(n) for n in examples]
-    elif config.weights != "uniform":
-        weights = [float(weight) for weight in config.weights]
+    if config.weights == "uniform":
+        weights: Sequence[float] = [1.0] * len(examples)
+    else:
+        weights = [float(weight) for weight in (examples if config.weights == "data" else config.weights)]
     each = config.sizes is None or config.sizes_of == "each"
     return RoundSizes(sequence_of(scenario), weights, Streams(scenario.seed), config.assignment, each)
 
@@ -145,7 +139,7 @@ class _RootDelay:
 
 @dataclass(frozen=True)
 class RecipeSteps(Schedule):
-    """Theorem 5's step sizes as a schedule: what it is called with as `updates` is the round."""
+    """Theorem 5's step sizes as a schedule, called with the round as `updates`."""
 
     recipe: StronglyConvexRecipe
 
@@ -182,14 +176,10 @@ def last_round(scenario: Scenario, sizes: RoundSizes) -> int | None:
 
 
 def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_order: bool = True) -> Releases:
-    """Return what every client has released after so many rounds.
+    """Return the releases of every client after the given number of rounds of each.
 
-    Args:
-        ledger: that accounts for it.
-        sizes: of the rounds.
-        rounds: of each client.
-        in_order: whether they are one after the other from the first on, so that it is known which parts of shuffled
-            data they took; else only what holds for any order is said.
+    `in_order` says that these are consecutive from the first, so that the parts of shuffled data that they took are
+    known; else the result holds for any order.
     """
     count = len(ledger.sizes)
     passes = [Passes(int(n)) for n in ledger.sizes] if in_order and ledger.by_passes else None
@@ -214,7 +204,7 @@ class AsyncFlKind(Kind[AsyncFl]):
 
     @property
     def local(self) -> bool:
-        """With local steps, those between two models are one operation."""
+        """Whether clients take local steps; those between two models are one operation."""
         return self.config.local_steps
 
     @property
@@ -237,12 +227,12 @@ class AsyncFlKind(Kind[AsyncFl]):
         return steps_of(self.scenario)
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return that steps within local rounds fall as a power, and that updates may be masked."""
+        """Return the power by which steps fall within local rounds, and the blocks of masked updates."""
         rounds = LocalRounds(power_of(self.scenario)) if self.local else None
         return {"rounds": rounds, "blocks": self.config.mask}
 
     def options(self, setup: Setup) -> dict[str, Any]:
-        """Put objects in the place of sizes and gate, and rounds in the place of gradients."""
+        """Replace sizes and gate by objects, and gradients by rounds."""
         config, sizes = self.config, round_sizes(self.scenario, setup.sizes)
         decay = None
         if config.step_per == "gradient":
@@ -264,14 +254,14 @@ class AsyncFlKind(Kind[AsyncFl]):
         }
 
     def _check_rounds(self, setup: Setup, sizes: RoundSizes, gate: Gate, rounds: range, most: int) -> None:
-        """Refuse rounds that nobody can make, of at most so many rounds of clients.
+        """Reject rounds that no client can make, among at most `most` of clients' rounds.
 
         Raises:
-            ConditionError: a round draws more examples than a client has, or the gate lets nobody begin it.
+            ConditionError: a round draws more examples than a client has, or the gate lets no client begin it.
         """
         allowed, nominal = setup.training.allowances, self.config.batch_size
         bounded = self.sampling in ("poisson", "without_replacement")
-        # Where all have rounds of one size, what holds for who has the fewest examples holds for all.
+        # If rounds have one size, checking the client with the fewest examples is enough.
         clients = [int(np.argmin(setup.sizes))] if sizes.each_client else range(len(setup.sizes))
         for i in rounds[: max(1, most // len(clients))]:
             for client in clients:
@@ -283,18 +273,22 @@ class AsyncFlKind(Kind[AsyncFl]):
                 check_gate(gate, sizes, i, client, min(size, nominal) if self.local else size)
 
     def _rounds_begun(self, sizes: RoundSizes, examples: NDArray[np.int64], gate: Gate) -> tuple[int, int]:
-        """Return how many rounds the run begins in any case, and how many it may begin."""
-        stop, last = self.scenario.stop, last_round(self.scenario, sizes)
+        """Return how many rounds the run certainly begins, and how many it may begin."""
+        last, ahead = last_round(self.scenario, sizes), gate.ahead if isinstance(gate, RoundsGate) else 0
+        ends = [end + ahead for end in self._ends(sizes, examples)]
+        most = min([*ends, MOST_CHECKS if last is None else last])
+        return 1 if self.scenario.stop.time is not None else most, most
+
+    def _ends(self, sizes: RoundSizes, examples: NDArray[np.int64]) -> list[int]:
+        """Return the rounds after which updates and epochs end the run."""
+        stop = self.scenario.stop
         ends = [] if stop.updates is None else [math.ceil(stop.updates / len(examples))]
         if stop.epochs is not None:
             ends.append(sizes.rounds_for(stop.epochs * float(examples.sum())))
-        if isinstance(gate, RoundsGate):  # who is fast is ahead by so much
-            ends = [end + gate.ahead for end in ends]
-        most = min([*ends, *([MOST_CHECKS] if last is None else [last])])
-        return 1 if stop.time is not None else most, most
+        return ends
 
     def warnings(self, setup: Setup) -> Iterator[str]:
-        """Yield what fails where a run that ends at a time comes far enough."""
+        """Yield the error of a round that a run that ends at a time may reach."""
         sizes, gate = round_sizes(self.scenario, setup.sizes), gate_of(self.scenario)
         certain, most = self._rounds_begun(sizes, setup.sizes, gate)
         try:
@@ -307,60 +301,57 @@ class AsyncFlKind(Kind[AsyncFl]):
         sizes = round_sizes(self.scenario, ledger.sizes)
         end = last_round(self.scenario, sizes)
         most = most if end is None else end
-        # A round draws no more examples than there are, unless it goes on with the next pass; what is beyond is
-        # another error's matter.
-        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        # A round draws at most all examples, unless it goes on with the next pass; another check rejects the rest.
+        sequences: dict[tuple[int, int], tuple[int, ...]] = {}
         drawn = []
         for client, n in enumerate(ledger.sizes.tolist()):
             same = n, 0 if sizes.each_client else client
-            if same not in found:
+            if same not in sequences:
                 each = (sizes.of(i, client) for i in range(most))
                 fits = functools.partial(operator.ge, math.inf if ledger.by_passes else n)
-                found[same] = tuple(itertools.takewhile(fits, each))
-            drawn.append(found[same])
+                sequences[same] = tuple(itertools.takewhile(fits, each))
+            drawn.append(sequences[same])
         tight = ledger.affords(budgets, [len(set(own) - {0}) for own in drawn])
         allowed: dict[tuple[Any, ...], int] = {}
         result = []
         for client, own in enumerate(drawn):
-            kind, limit = (int(ledger.sizes[client]), ledger.levels[client], budgets[client], own), len(own)
+            kind = int(ledger.sizes[client]), ledger.levels[client], budgets[client], own
             if kind not in allowed:
-
-                def after(rounds: int, client: int = client) -> Releases:
-                    made = [0] * len(drawn)
-                    made[client] = rounds
-                    return releases_after(ledger, sizes, made, in_order=False)  # who joins late begins elsewhere
-
-                def composed(rounds: int, client: int = client, after: Any = after) -> Composition:
-                    return ledger.compositions(after(rounds), "local_transcript")[client]
-
-                def spent(rounds: int, client: int = client, after: Any = after) -> float:
-                    return float(ledger.epsilon(after(rounds), "local_transcript")[client])
-
-                if tight:
-                    within = ledger.lasts(composed, budgets[client], limit, ledger.terms.accountant)
-                else:
-                    enough = min(1, limit)
-                    while enough < limit and spent(enough) <= budgets[client]:  # more may be of more sizes
-                        enough = min(limit, 2 * enough)
-                    within = releases_within(spent, budgets[client], enough, enough)
+                within = self._within(ledger, sizes, client, budgets[client], len(own), tight)
                 allowed[kind] = sum(size > 0 for size in own[:within])
             result.append(allowed[kind])
         return result
 
+    def _within(self, ledger: Ledger, sizes: RoundSizes, client: int, budget: float, limit: int, tight: bool) -> int:
+        """Return how many rounds a client may make within its budget, at most `limit`."""
+
+        def after(rounds: int) -> Releases:
+            made = [0] * len(ledger.sizes)
+            made[client] = rounds
+            return releases_after(ledger, sizes, made, in_order=False)  # a client that joins late begins elsewhere
+
+        def composed(rounds: int) -> Composition:
+            return ledger.compositions(after(rounds), "local_transcript")[client]
+
+        def spent(rounds: int) -> float:
+            return float(ledger.epsilon(after(rounds), "local_transcript")[client])
+
+        if tight:
+            return ledger.lasts(composed, budget, limit, ledger.terms.accountant)
+        enough = min(1, limit)
+        while enough < limit and spent(enough) <= budget:  # later rounds may have further sizes
+            enough = min(limit, 2 * enough)
+        return releases_within(spent, budget, enough, enough)
+
     def planned(self, setup: Setup) -> Releases:
-        """Return what every client releases in the planned rounds, as many as the run's end or T makes them."""
+        """Return the releases of every client in the planned rounds: up to the run's end or T."""
         ledger = setup.ledger
         assert ledger is not None, "without privacy nothing is counted"
         sizes = round_sizes(self.scenario, ledger.sizes)
-        stop, count = self.scenario.stop, len(ledger.sizes)
-        ends = [] if stop.updates is None else [math.ceil(stop.updates / count)]
-        if stop.epochs is not None:
-            ends.append(sizes.rounds_for(stop.epochs * float(ledger.sizes.sum())))
-        end = last_round(self.scenario, sizes)
+        ends, end = self._ends(sizes, ledger.sizes), last_round(self.scenario, sizes)
         if end is None:
             self.check_planned()
         rounds = min([*ends, *([] if end is None else [end])])
         allowed = setup.training.allowances
-        return releases_after(
-            ledger, sizes, [rounds if allowed is None else min(rounds, allowed[client]) for client in range(count)]
-        )
+        each = [rounds] * len(ledger.sizes) if allowed is None else [min(rounds, own) for own in allowed]
+        return releases_after(ledger, sizes, each)

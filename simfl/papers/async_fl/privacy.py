@@ -1,4 +1,4 @@
-"""Privacy of async_fl: how much noise sample sizes that grow from round to round need.
+"""Privacy of async_fl: the noise that sample sizes growing from round to round need.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.
@@ -9,15 +9,15 @@ Neighbors: one example more or less; local view. The gradients of a round must a
 per-gradient local steps are not covered by its proof. Theorems 4 and 6 take q_i = q (i + m)^p, i = 0, ..., T - 1, with
 N q m^p = s_0 examples in the first round.
 
-Everything here is a claim, and comes as printed and as the proof supports it. What the proof changes:
+Everything here is a claim, available as printed and as the proof supports it. The proof changes:
 
 - lambda must be an integer: sigma >= sqrt(2 ln(1/delta) / epsilon) becomes sqrt(2 (epsilon + ln(1/delta)) / epsilon).
 - K* needs the factor (1 + m/T)^-(1+p), printed with the opposite sign; the worked examples leave it out. Three of the
-  five then violate q (T + m)^p <= r0 / sigma, which K <= K* is there to imply.
-- gamma >= m/T needs the T that there is, not its upper bound ((p+1) K / s)^(1/(1+p)).
+  five then violate q (T + m)^p <= r0 / sigma, which K <= K* should imply.
+- gamma >= m/T needs the actual T, not its upper bound ((p+1) K / s)^(1/(1+p)).
 
-Theorems 4 and 6 are about real numbers N q_i. Sizes are these rounded up; `theorem_3` takes them as they are, and
-usually claims a much smaller delta, because it has no factor (1 + m/T)^(2+3p).
+Theorems 4 and 6 are about real numbers N q_i; sizes are these numbers rounded up. `theorem_3` takes the sizes
+themselves. It usually claims a much smaller delta, because it has no factor (1 + m/T)^(2+3p).
 """
 
 from __future__ import annotations
@@ -60,68 +60,47 @@ def c_of(x: float, r: float, rho: float, rho_hat: float) -> float:
 
 
 def switch_point(r: float, rho: float, rho_hat: float) -> float:
-    """Return the x from which on c(x) = 2 / (rhoh x): 2 / rhoh + 2 r rho / rhoh^2."""
+    """Return the x from which c(x) = 2 / (rhoh x): 2 / rhoh + 2 r rho / rhoh^2."""
     return 2.0 / rho_hat + 2.0 * r * rho / rho_hat**2
 
 
 @dataclass(frozen=True)
 class Theorem3:
-    """What Theorem 3 claims for given sizes, noise and epsilon.
+    """What Theorem 3 claims for given sizes, noise and epsilon."""
 
-    Attributes:
-        rounds: T.
-        largest_rate: max s_i / N.
-        r0: its constant, at least sigma max s_i / N.
-        r: r0 R(r0, sigma), equation (16).
-        rho: Sh_1 Sh_3 / Sh_2^2.
-        rho_hat: Sh_1^2 / Sh_2.
-        c1: epsilon / (T Sh_1^2).
-        switch: the c1 from which on delta does not depend on the sizes any more.
-        c0: c(c1).
-        bound: Lam = c0 epsilon sigma^2 / (2 T Sh_2), which bounds lambda + 1; sigma^2 beyond the switch.
-        order: lambda = floor(Lam - 1), the integer that the proof may use; below 1 nothing is claimed.
-        delta: exp(-lambda epsilon / 2).
-        claimed_delta: as printed, exp(-Lam epsilon / 2).
-        gap_free: whether max s_i / N <= 1 / (e sigma^2), without which a step of Lemma 4 is not proved.
-    """
-
-    rounds: int
-    largest_rate: float
-    r0: float
-    r: float
-    rho: float
-    rho_hat: float
-    c1: float
-    switch: float
-    c0: float
-    bound: float
-    order: int
-    delta: float
-    claimed_delta: float
-    gap_free: bool
+    rounds: int  # T
+    largest_rate: float  # max s_i / N
+    r0: float  # its constant, at least sigma max s_i / N
+    r: float  # r0 R(r0, sigma), equation (16)
+    rho: float  # Sh_1 Sh_3 / Sh_2^2
+    rho_hat: float  # Sh_1^2 / Sh_2
+    c1: float  # epsilon / (T Sh_1^2)
+    switch: float  # from this c1 on, delta no longer depends on the sizes
+    c0: float  # c(c1)
+    bound: float  # Lam = c0 epsilon sigma^2 / (2 T Sh_2), which bounds lambda + 1; sigma^2 beyond the switch
+    order: int  # lambda = floor(Lam - 1), the integer that the proof may use; below 1 nothing is claimed
+    delta: float  # exp(-lambda epsilon / 2)
+    claimed_delta: float  # as printed, exp(-Lam epsilon / 2)
+    gap_free: bool  # whether max s_i / N <= 1 / (e sigma^2), without which a step of Lemma 4 is not proved
 
 
 def theorem_3(sizes: Sizes, num_examples: int, epsilon: float, sigma: float, *, r0: float | None = None) -> Theorem3:
     """Return the delta that Theorem 3 claims at epsilon: sigma >= (2 / sqrt(c0)) sqrt(Sh_2 T ln(1/delta)) / epsilon.
 
-    Args:
-        sizes: s_i, each in [0, N).
-        num_examples: N.
-        epsilon: > 0.
-        sigma: noise multiplier > 0, the same in all rounds.
-        r0: in [sigma max s_i / N, 1/e]; by default the smallest one.
+    `sizes` are s_i, each in [0, N); sigma is the same in all rounds; r0 is in [sigma max s_i / N, 1/e], by default the
+    smallest.
 
     Raises:
         ConditionError: max s_i / N > r0 / sigma, r0 > 1/e, u0 or u1 is not below 1, or no integer lambda >= 1 is left.
     """
     checks.positive(epsilon=epsilon, sigma=sigma)
-    found = _theorem_3(size_moments(sizes, num_examples), epsilon, sigma, r0)
-    if found.order < 1:
+    claim = _theorem_3(size_moments(sizes, num_examples), epsilon, sigma, r0)
+    if claim.order < 1:
         raise ConditionError(
-            f"condition lambda >= 1 of Theorem 3: Lam - 1 = {found.bound - 1.0:.4g} leaves no integer lambda; take a "
+            f"condition lambda >= 1 of Theorem 3: Lam - 1 = {claim.bound - 1.0:.4g} leaves no integer lambda; take a "
             "larger epsilon, more noise or smaller batches"
         )
-    return found
+    return claim
 
 
 def _theorem_3(moments: SizeMoments, epsilon: float, sigma: float, r0: float | None) -> Theorem3:
@@ -137,7 +116,7 @@ def _theorem_3(moments: SizeMoments, epsilon: float, sigma: float, r0: float | N
     c1 = epsilon / (moments.rounds * moments.first**2)
     c0 = c_of(c1, r, rho, rho_hat)
     bound = c0 * epsilon * sigma**2 / (2.0 * moments.rounds * moments.second)
-    # Beyond the switch Lam is sigma^2, up to rounding that must not cost a whole integer.
+    # Beyond the switch Lam is sigma^2 up to rounding, which must not cost a whole integer.
     order = math.floor(bound * (1.0 + 1e-12) - 1.0)
     return Theorem3(
         rounds=moments.rounds,
@@ -169,8 +148,8 @@ def theorem_3_noise(
     """Return the smallest sigma for which Theorem 3 claims (epsilon, delta), within 1e-12 of itself.
 
     r depends on sigma, so this searches for Lam >= ceil(2 ln(1/delta) / epsilon) + 1, or Lam >= 2 ln(1/delta) / epsilon
-    as printed. Bisection will do: Lam grows with sigma, because R falls, so that sigma R, and with it c0^-2, grows at
-    most linearly.
+    as printed. Bisection finds it, because Lam grows with sigma: R falls, so sigma R, and with it c0^-2, grows at most
+    linearly.
 
     Args:
         sizes: s_i, each in [0, N).
@@ -227,8 +206,8 @@ def _checked_factor(sigma: float, r0: float, theorem: str) -> float:
 def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> float:
     """Return the delta of a budget at epsilon, at most 1.
 
-    It is sqrt(2 (epsilon + ln(1/delta)) / epsilon); the paper's sqrt(2 ln(1/delta) / epsilon) forgets that lambda is an
-    integer (`as_printed`).
+    The budget is sqrt(2 (epsilon + ln(1/delta)) / epsilon). The paper's sqrt(2 ln(1/delta) / epsilon) (`as_printed`)
+    ignores that lambda is an integer.
     """
     return min(1.0, math.exp(-(budget**2 - (0.0 if as_printed else 2.0)) * epsilon / 2.0))
 
@@ -236,7 +215,7 @@ def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> 
 def least_r(p: float, alpha: float = 0.0, gamma: float = 0.0) -> float:
     """Return ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p), equation (26).
 
-    The r that r0(sigma) aims at, and the smallest one with which case 2 of Theorem 6 is proved; alpha = r0 / sigma.
+    r0(sigma) has this r; it is also the smallest r for which case 2 of Theorem 6 is proved. alpha = r0 / sigma.
     """
     shape = (3.0 * p + 1.0) / ((p + 1.0) * (2.0 * p + 1.0))
     return float(_HALF * shape * (1.0 - alpha) ** 2 / (1.0 + gamma) ** (2.0 * p))
@@ -256,12 +235,12 @@ def r0_iterates(sigma: float, p: float, *, gamma: float = 0.0) -> tuple[float, .
         raise ConditionError(
             f"condition sigma >= {LEAST_NOISE} of r0(sigma), Theorem 4: sigma is {sigma:g}; take more noise or give r0"
         )
-    found = [0.0]
+    iterates = [0.0]
     for _ in range(_MOST_ITERATIONS):
-        found.append(least_r(p, found[-1] / sigma, gamma) / third_order_factor(sigma, found[-1]))
-        if abs(found[-1] - found[-2]) <= 1e-15 * found[-1]:
+        iterates.append(least_r(p, iterates[-1] / sigma, gamma) / third_order_factor(sigma, iterates[-1]))
+        if abs(iterates[-1] - iterates[-2]) <= 1e-15 * iterates[-1]:
             break
-    return tuple(found)
+    return tuple(iterates)
 
 
 def r0_of(sigma: float, p: float, *, gamma: float = 0.0) -> float:
@@ -301,7 +280,7 @@ def general_b(p: float, r0: float, sigma: float, gamma: float = 0.0) -> float:
 
 
 def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_over_k_plus: float = 1.0) -> float:
-    """Return by how much the budget is exceeded: sigma >= factor sqrt(2 ln(1/delta) / epsilon).
+    """Return the factor of the noise condition sigma >= factor sqrt(2 ln(1/delta) / epsilon).
 
     Case 1: (1+gamma)^(2+3p) / sqrt(1-alpha). Case 2, equation (18):
     (K/K^+)^((1+2p)/(2+2p)) 2 / (1-alpha)^(3/2) sqrt( r (p+1)(2p+1) / (3p+1) ) (1+gamma)^(2(1+2p)), which at r0(sigma)
@@ -348,64 +327,42 @@ def _power(p: float) -> float:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Numbers of gradients K at which Theorem 4 or 6 changes its mind.
+    """Numbers of gradients K that separate the cases of Theorems 4 and 6.
 
-    Attributes:
-        r0: constant of the theorem.
-        r: r0 R(r0, sigma).
-        b: B, of K^-.
-        a: A, of K^+.
-        d: D, of K*; NaN for p = 0.
-        k_minus: K^- = B epsilon^((1+p)/(1+2p)) q^(-1/(1+2p)) N; case 1 is K <= K^-.
-        k_plus: K^+, the same with A; case 2 is K >= K^+.
-        k_star: K* = D q^(-1/p) N, up to which q (T + m)^p <= r0 / sigma is implied. For p = 0 that condition does not
-            depend on K: infinite if it holds, else 0.
+    K* = D q^(-1/p) N implies q (T + m)^p <= r0 / sigma for all K up to it. For p = 0 that condition does not depend
+    on K: K* is infinite if it holds, else 0.
     """
 
-    r0: float
-    r: float
-    b: float
-    a: float
-    d: float
-    k_minus: float
-    k_plus: float
+    r0: float  # constant of the theorem
+    r: float  # r0 R(r0, sigma)
+    b: float  # B, of K^-
+    a: float  # A, of K^+
+    d: float  # D, of K*; NaN for p = 0
+    k_minus: float  # K^- = B epsilon^((1+p)/(1+2p)) q^(-1/(1+2p)) N; case 1 is K <= K^-
+    k_plus: float  # K^+, the same with A; case 2 is K >= K^+
     k_star: float
 
 
 @dataclass(frozen=True)
 class GrowthClaim:
-    """What Theorem 4 or 6 claims for rates q (i + m)^p.
+    """What Theorem 4 or 6 claims for rates q (i + m)^p."""
 
-    Attributes:
-        q: how fast rates grow.
-        m: shift.
-        rounds: T, of the sizes (corrected) or its upper bound (worked, printed).
-        gamma: m/T.
-        largest_rate: q (T + m)^p.
-        thresholds: K^-, K^+, K* at this gamma.
-        case: 1, 2, or 0 if K^- < K < K^+, which neither case covers.
-        factor: sigma must be so many times the budget; NaN in case 0.
-        budget: sigma / factor; NaN in case 0.
-        delta: that of the budget with an integer lambda, exp(-(budget^2 - 2) epsilon / 2), at most 1.
-        claimed_delta: as printed, exp(-budget^2 epsilon / 2).
-    """
-
-    q: float
-    m: float
-    rounds: float
-    gamma: float
-    largest_rate: float
-    thresholds: Thresholds
-    case: int
-    factor: float
-    budget: float
-    delta: float
-    claimed_delta: float
+    q: float  # how fast rates grow
+    m: float  # shift
+    rounds: float  # T, of the sizes (corrected) or its upper bound (worked, printed)
+    gamma: float  # m/T
+    largest_rate: float  # q (T + m)^p
+    thresholds: Thresholds  # K^-, K^+, K* at this gamma
+    case: int  # 1, 2, or 0 if K^- < K < K^+, which neither case covers
+    factor: float  # sigma must be this many times the budget; NaN in case 0
+    budget: float  # sigma / factor; NaN in case 0
+    delta: float  # that of the budget with an integer lambda, exp(-(budget^2 - 2) epsilon / 2), at most 1
+    claimed_delta: float  # as printed, exp(-budget^2 epsilon / 2)
 
 
 @dataclass(frozen=True)
 class GrowthSetting:
-    """What Theorems 4 and 6 are asked about.
+    """The inputs of Theorems 4 and 6.
 
     Args:
         p: power >= 0 of the sizes, which grow like i^p; 0 keeps them constant.
@@ -440,23 +397,19 @@ class GrowthSetting:
 
     @property
     def chosen_r0(self) -> float:
-        """The r0 that is given, or r0(sigma)."""
+        """The given r0, or r0(sigma)."""
         return r0_of(self.sigma, self.p) if self.r0 is None else self.r0
 
     def rounds(self, q: float, m: float) -> float:
-        """Return T as this form takes it, a real number."""
-        return (
-            rounds_of(self.p, q, m, self.epochs) if self.form == "corrected" else rounds_bound(self.p, q, self.epochs)
-        )
+        """Return T of this form, a real number."""
+        if self.form == "corrected":
+            return rounds_of(self.p, q, m, self.epochs)
+        return rounds_bound(self.p, q, self.epochs)
 
     def thresholds(self, q: float, gamma: float = 0.0) -> Thresholds:
-        """Return K^-, K^+ and K* with their constants.
+        """Return K^-, K^+ and K* with their constants, for q > 0 and gamma of at least m/T.
 
         D = (r0/sigma)^((1+p)/p) / (p+1) (1+gamma)^e with e = -(1+p) corrected, 0 worked, 1+p printed.
-
-        Args:
-            q: > 0.
-            gamma: m/T or more.
 
         Raises:
             ConditionError: r0 > 1/e, u0 or u1 is not below 1, or sigma is too small for r0(sigma).
@@ -478,13 +431,9 @@ class GrowthSetting:
         return Thresholds(r0, r, b, a, d, b * scale, a * scale, k_star)
 
     def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> GrowthClaim:
-        """Return what is claimed for rates q (i + m)^p if the conditions hold, which `selection` lists.
+        """Return the claim for rates q (i + m)^p if the conditions hold, which `selection` lists.
 
-        Args:
-            q: > 0.
-            m: shift >= 0.
-            rounds: T; by default that of the form.
-            case: 1 or 2; by default the one that K is in.
+        By default T is that of the form, and the case (1 or 2) the one that K is in.
         """
         rounds = self.rounds(q, m) if rounds is None else rounds
         gamma = m / rounds

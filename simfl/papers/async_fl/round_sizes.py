@@ -1,4 +1,4 @@
-"""Who computes how many gradients in which round, and how far ahead of the others a client may be.
+"""The gradients of each client and round, and the gate: how far a client may run ahead of the others.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Algorithms 1 and 2. The sequences s_i themselves, and
@@ -24,16 +24,14 @@ from simfl.streams import Streams
 class RoundSizes:
     """s_i and s_{i,c}: the gradients of round i, of all clients together and of each one (SETUP, Algorithm 2).
 
-    - `random`: each of the s_i gradients is given to client c with probability p_c.
-    - `proportional`: s_{i,c} ~ p_c s_i, rounded so that they add up to s_i in every round, and that what a client has
-      had too little of in earlier rounds it gets first.
+    - `random`: each of the s_i gradients goes to client c with probability p_c.
+    - `proportional`: s_{i,c} ~ p_c s_i, rounded so that they add up to s_i in every round. Clients that earlier rounds
+      rounded down come first.
 
     Args:
-        sequence: s_i, or with `each_client` what every single client computes, so that s_i is K times that.
-        weights: p_c up to a common factor, [K]; without meaning with `each_client`.
-        assignment: as above.
-        each_client: what `sequence` means.
-        streams: the run's streams, from which the random assignment is drawn.
+        sequence: s_i; with `each_client` the gradients of every single client, so that s_i is K times that.
+        weights: p_c up to a common factor, [K]; unused with `each_client`.
+        streams: of the run; the random assignment draws from them.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class RoundSizes:
         return self.sequence.total(i) * (self.num_clients if self.each_client else 1)
 
     def rounds_for(self, gradients: float) -> int:
-        """Return the smallest number of rounds with at least so many gradients."""
+        """Return the smallest number of rounds with at least this many gradients."""
         return self.sequence.rounds_for(gradients / (self.num_clients if self.each_client else 1))
 
     def _divide(self, i: int) -> list[int]:
@@ -76,7 +74,7 @@ class RoundSizes:
             return [int(n) for n in generator.multinomial(size, self.weights)]
         lacking = self.weights * self.sequence.total(i + 1) - self._given
         whole = np.maximum(np.floor(lacking + 1e-9), 0.0).astype(np.int64)
-        # Who was given too much by rounding gets nothing now, at the expense of those who lack least.
+        # A client that rounding gave too much gets nothing now; those that lack least give way.
         rest = size - int(whole.sum())
         order = np.argsort(-(lacking - whole), kind="stable")
         if rest >= 0:
@@ -91,13 +89,13 @@ class RoundSizes:
 
 
 class Gate(ABC):
-    """How far ahead of what its model contains a client may be (the wait loop)."""
+    """How far a client may run ahead of the rounds that its model contains (the wait loop)."""
 
     @abstractmethod
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
-        """Return how many gradients of its round i a client may compute with a model that contains all rounds < known.
+        """Return how many gradients of round i a client may compute if its model contains all rounds < `known`.
 
-        From 0 to s_{i,c}, or -1 where it may not even begin; not less for a larger `known`.
+        From 0 to s_{i,c}, or -1 where it may not even begin; it does not decrease in `known`.
         """
 
     def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:
@@ -107,13 +105,9 @@ class Gate(ABC):
 
 @dataclass(frozen=True)
 class RoundsGate(Gate):
-    """Wait while i > k + d. (The paper prints i = k + d, which would make d = 1 what d = 0 is here.)
+    """Wait while i > k + d. (The paper prints i = k + d, which would make d = 1 what d = 0 is here.)"""
 
-    Args:
-        ahead: d >= 0; 0 is synchronous.
-    """
-
-    ahead: int = 1
+    ahead: int = 1  # d >= 0; 0 is synchronous
 
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
         """Return all of the round's gradients or -1."""
@@ -125,29 +119,22 @@ class DelayGate(Gate):
     """Wait while tau(t_glob) < t_delay: the gradient h of round i may be computed if t_delay <= tau(t_glob).
 
     t_glob = s_0 + ... + s_i - (s_{i,c} - h) - 1 and t_delay = s_k + ... + s_i - (s_{i,c} - h), which is
-    t_glob + 1 - S_k. (Algorithm 1 waits while the two are equal: then a step later nobody would wait.)
-
-    Args:
-        delay: tau, with t - tau(t) increasing.
+    t_glob + 1 - S_k. (Algorithm 1 waits while the two are equal: then no client would wait one step later.)
     """
 
-    delay: Callable[[float], float]
+    delay: Callable[[float], float]  # tau, with t - tau(t) increasing
 
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
-        """Return how many gradients keep the bound; those after them do not, because t - tau(t) increases."""
+        """Return how many gradients keep the bound; later ones do not, because t - tau(t) increases."""
         size = sizes.of(i, client)
         first = sizes.total(i + 1) - size - 1
         contained = sizes.total(known)
-
-        def too_late(h: int) -> bool:
-            return self._lacks_too_many(first + h, contained)
-
-        if not size:  # what the last one of the round is asked
-            return -1 if too_late(-1) else 0
-        return bisect.bisect_left(range(size), True, key=too_late)
+        if not size:  # the condition of the round's last gradient
+            return -1 if self._lacks_too_many(first - 1, contained) else 0
+        return bisect.bisect_left(range(size), True, key=lambda h: self._lacks_too_many(first + h, contained))
 
     def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:
-        """Return whether the last of `least` gradients keeps the bound: those before it keep it, too."""
+        """Return whether the last of `least` gradients keeps the bound; those before it then keep it, too."""
         last = sizes.total(i + 1) - sizes.of(i, client) + least - 2
         return not self._lacks_too_many(last, sizes.total(known))
 
@@ -156,11 +143,7 @@ class DelayGate(Gate):
 
 
 def check_size(i: int, client: int, size: int, examples: int) -> None:
-    """Refuse a round that draws more examples than there are, where none may be drawn twice.
-
-    Raises:
-        ConditionError: it does.
-    """
+    """Raise a ConditionError if a round draws more examples than the client has, where none may be drawn twice."""
     if size > examples:
         raise ConditionError(
             f"condition s_i <= N: in round {i} client {client} is to draw {size} of its {examples} examples; take "
@@ -169,15 +152,9 @@ def check_size(i: int, client: int, size: int, examples: int) -> None:
 
 
 def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -> None:
-    """Refuse a gate that does not let a client begin a round although its model contains all rounds before.
+    """Raise a ConditionError if the gate blocks a client whose model contains all rounds before i.
 
-    Args:
-        gate, sizes: of the run.
-        i, client: round and client.
-        least: gradients that the client has to compute at once.
-
-    Raises:
-        ConditionError: nobody could go on.
+    `least` is the number of gradients that the client has to compute at once.
     """
     if not gate.allows(sizes, i, client, i, least):
         allowed = gate.gradients(sizes, i, client, i)

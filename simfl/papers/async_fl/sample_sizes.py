@@ -1,4 +1,4 @@
-"""How many gradients a round has, and how far ahead of the others a client may be: the options of async_fl."""
+"""The options of async_fl for the gradients of each round, and for how far a client may run ahead of the others."""
 
 from __future__ import annotations
 

@@ -1,18 +1,20 @@
-"""The parameter selection of async_fl: from noise and a number of gradients to sizes, rounds, and what they claim.
+"""The parameter selection of async_fl: sizes, rounds and their claim for given noise and number of gradients.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
 theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
-sigma and K, it finds the fastest growth q for which the theorems hold, and with it the budget that is left for delta.
+sigma and K, it finds the fastest growth q for which the theorems hold, and the budget that this leaves for delta.
 
-What is aggregated over all rounds, sqrt(T) sigma, is the paper's reason to let sizes grow. It compares with sizes that
-stay s_0; against constant sizes of as many rounds there is nothing to gain (`simfl privacy async-fl` shows both).
+The paper lets sizes grow because this reduces the noise aggregated over all rounds, sqrt(T) sigma, compared with sizes
+that stay s_0. Against constant sizes of as many rounds it gains nothing (`simfl privacy async-fl` shows both).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
@@ -29,45 +31,26 @@ _MOST_SHIFT = 1e100
 
 @dataclass(frozen=True)
 class Inequality:
-    """One condition of the theorems, left <= right, and whether a plan satisfies it.
+    """One condition of the theorems, left <= right, and whether a plan satisfies it."""
 
-    Attributes:
-        name: the inequality, in the paper's symbols.
-        left: its left side.
-        right: its right side.
-        holds: whether it is satisfied.
-        what_for: what is not proved without it.
-    """
-
-    name: str
+    name: str  # in the paper's symbols
     left: float
     right: float
     holds: bool
-    what_for: str
+    what_for: str  # the result that needs it
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the parameter selection found.
-
-    Attributes:
-        setting: what it was asked.
-        first_size: s_0.
-        iterates: every pass of the selection; the last one is the plan.
-        rounds: T, the number of rounds that the sizes, which are integers, need for K gradients.
-        last_size: size of the last round.
-        gradients: sum of the sizes, K or a little more.
-        aggregated_noise: sqrt(T) sigma, standard deviation of the sum of all noise over C.
-        conditions: what the theorems ask for, and whether the plan satisfies it.
-    """
+    """The result of the parameter selection."""
 
     setting: GrowthSetting
-    first_size: int
-    iterates: tuple[GrowthClaim, ...]
-    rounds: int
-    last_size: int
-    gradients: int
-    aggregated_noise: float
+    first_size: int  # s_0
+    iterates: tuple[GrowthClaim, ...]  # every pass of the selection; the last one is the plan
+    rounds: int  # T, the number of rounds that the sizes, which are integers, need for K gradients
+    last_size: int  # size of the last round
+    gradients: int  # sum of the sizes, K or a little more
+    aggregated_noise: float  # sqrt(T) sigma, standard deviation of the sum of all noise over C
     conditions: tuple[Inequality, ...]
 
     @property
@@ -113,7 +96,7 @@ def select_parameters(
         checks.at_least(1.0, excess=excess)
     if iterations is not None:
         checks.whole(1, iterations=iterations)
-    found: list[GrowthClaim] = []
+    iterates: list[GrowthClaim] = []
     gamma = 0.0
     for _ in range(_MOST_ITERATIONS if iterations is None else iterations):
         q, m = _choose(setting, first_size / setting.num_examples, gamma, excess)
@@ -122,18 +105,18 @@ def select_parameters(
         gamma = m / rounds if rounds > 0 else math.inf  # T is the small difference of (T + m) and m there
         if gamma > _MOST_GAMMA:
             break
-        found.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))
-        if iterations is None and len(found) > 1 and abs(q - found[-2].q) <= 1e-13 * q:
+        iterates.append(setting.claim(q, m, rounds=rounds, case=1 if excess is None else None))
+        if iterations is None and len(iterates) > 1 and abs(q - iterates[-2].q) <= 1e-13 * q:
             break
     else:
         if iterations is None:
             gamma = math.inf
     if gamma > _MOST_GAMMA:
         raise ConditionError(
-            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(found)}): sizes "
+            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(iterates)}): sizes "
             "would hardly grow; take a smaller first size, a smaller p, or a larger r0 (at most 1/e)"
         )
-    return _plan(setting, first_size, tuple(found))
+    return _plan(setting, first_size, tuple(iterates))
 
 
 def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | None) -> tuple[float, float]:
@@ -173,15 +156,15 @@ def _choose(setting: GrowthSetting, rate: float, gamma: float, excess: float | N
     return float(q), float(m)
 
 
-def _plan(setting: GrowthSetting, first_size: int, found: tuple[GrowthClaim, ...]) -> Selection:
-    claim = found[-1]
+def _plan(setting: GrowthSetting, first_size: int, iterates: tuple[GrowthClaim, ...]) -> Selection:
+    claim = iterates[-1]
     sizes = ShiftedPowerSizes(setting.num_examples * claim.q, claim.m, setting.p)
     rounds = sizes.rounds_for(setting.gradients)
     last = sizes.size(rounds - 1)
     return Selection(
         setting=setting,
         first_size=first_size,
-        iterates=found,
+        iterates=iterates,
         rounds=rounds,
         last_size=last,
         gradients=sizes.total(rounds),
@@ -193,27 +176,29 @@ def _plan(setting: GrowthSetting, first_size: int, found: tuple[GrowthClaim, ...
 def _conditions(setting: GrowthSetting, claim: GrowthClaim, last_size: int) -> tuple[Inequality, ...]:
     limits, sigma, p = claim.thresholds, setting.sigma, setting.p
     alpha = limits.r0 / sigma
-    found = [
+    inequalities = [
         ("r0 <= 1/e", limits.r0, 1.0 / math.e, "Theorem 3"),
         ("u0 < 1", u0(sigma, limits.r0), 1.0, "Lemma 4"),
         ("u1 < 1", u1(sigma, limits.r0), 1.0, "Lemma 4"),
     ]
     if setting.form != "corrected":
-        found.append(("q (T+m)^p <= r0/sigma", claim.largest_rate, alpha, "printed T"))
+        inequalities.append(("q (T+m)^p <= r0/sigma", claim.largest_rate, alpha, "printed T"))
     largest = claim.q * (rounds_of(p, claim.q, claim.m, setting.epochs) + claim.m) ** p
-    found.append(("q (T+m)^p <= r0/sigma", largest, alpha, "Theorem 6"))
+    inequalities.append(("q (T+m)^p <= r0/sigma", largest, alpha, "Theorem 6"))
     if claim.case == 2:
-        found.append(("K^+ <= K", limits.k_plus, setting.gradients, "case 2"))
+        inequalities.append(("K^+ <= K", limits.k_plus, setting.gradients, "case 2"))
     else:
-        found.append(("K <= K^-", setting.gradients, limits.k_minus, "case 1"))
+        inequalities.append(("K <= K^-", setting.gradients, limits.k_minus, "case 1"))
     if p > 0.0:
-        found.append(("1 <= m", 1.0, claim.m, "sums from i = 0"))
-    found.append(("2 <= budget^2", 2.0, claim.budget**2, "an integer lambda"))
+        inequalities.append(("1 <= m", 1.0, claim.m, "sums from i = 0"))
     rate, most = last_size / setting.num_examples, 1.0 / (math.e * sigma**2)
-    found.append(("max s_i/N <= 1/(e sigma^2)", rate, most, "proof gap"))
+    inequalities += [
+        ("2 <= budget^2", 2.0, claim.budget**2, "an integer lambda"),
+        ("max s_i/N <= 1/(e sigma^2)", rate, most, "proof gap"),
+    ]
     return tuple(
         Inequality(name, left, right, left < right if " < " in name else left <= right * (1.0 + _CLOSE), what_for)
-        for name, left, right, what_for in found
+        for name, left, right, what_for in inequalities
     )
 
 
@@ -225,44 +210,41 @@ _SAMPLING: dict[accounting.Neighbors, accounting.Sampling] = {
 }
 
 
-def certified_epsilon(
-    plan: Selection,
+def epsilon_of_sizes(
+    sizes: Iterable[int],
+    num_examples: int,
+    sigma: float,
     delta: float,
     *,
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> float:
-    """Return the epsilon of a plan's rounds at delta: every size as it is, all that the client sends in view.
+    """Return the certified epsilon of rounds with sizes s_i; the adversary sees all that the client sends.
 
-    Args:
-        plan: its sizes, rounds and noise.
-        delta: in (0, 1).
-        neighbors: add_or_remove for Poisson batches, replace_one for batches of fixed size without replacement.
-        accountant: which one; privacy-loss distributions take some 30 ms for each of the different sizes.
+    Batches are Poisson for add_or_remove, and of fixed size without replacement for replace_one. Privacy-loss
+    distributions take some 30 ms for each different size.
     """
-    sampling, setting = _SAMPLING[neighbors], plan.setting
     composition = [
-        (accounting.Release(setting.sigma, size / setting.num_examples, sampling), rounds)
-        for size, rounds in sorted(Counter(plan.sizes().first(plan.rounds)).items())
+        (accounting.Release(sigma, size / num_examples, _SAMPLING[neighbors]), rounds)
+        for size, rounds in Counter(sizes).items()
     ]
     return accounting.epsilon_of(composition, delta, neighbors=neighbors, accountant=accountant)
 
 
+def certified_epsilon(plan: Selection, delta: float, **options: Any) -> float:
+    """Return the certified epsilon of a plan's rounds at delta; see `epsilon_of_sizes` for the options."""
+    setting, sizes = plan.setting, plan.sizes().first(plan.rounds)
+    return epsilon_of_sizes(sizes, setting.num_examples, setting.sigma, delta, **options)
+
+
 @dataclass(frozen=True)
 class Alternative:
-    """Constant sizes with the same certified epsilon.
+    """Constant sizes with the same certified epsilon."""
 
-    Attributes:
-        size: s.
-        rounds: T, for the same number of gradients.
-        noise_multiplier: sigma that the accountant asks for.
-        aggregated_noise: sqrt(T) sigma.
-    """
-
-    size: int
-    rounds: int
-    noise_multiplier: float
-    aggregated_noise: float
+    size: int  # s
+    rounds: int  # T, for the same number of gradients
+    noise_multiplier: float  # sigma that the accountant asks for
+    aggregated_noise: float  # sqrt(T) sigma
 
 
 def constant_alternative(
@@ -274,16 +256,7 @@ def constant_alternative(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> Alternative:
-    """Return what constant sizes need for a certified (epsilon, delta) over the same number of gradients.
-
-    Args:
-        plan: whose number of gradients to match.
-        size: s, from 1 to N.
-        epsilon: > 0.
-        delta: in (0, 1).
-        neighbors: as in `certified_epsilon`.
-        accountant: which one.
-    """
+    """Return the noise that a constant size of 1 to N needs for (epsilon, delta) over as many gradients as the plan."""
     num_examples = plan.setting.num_examples
     checks.whole(1, num_examples, size=size)
     rounds = math.ceil(plan.setting.gradients / size)

@@ -3,17 +3,16 @@
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208; "equation", "Lemma" and "Theorem" below are theirs.
 
-Rounds are counted from 0. s_i is the size of round i, of all clients together or of one client, as the caller means it;
-S_i = s_0 + ... + s_(i-1) gradients have been computed when round i begins. A delay function tau(t) says how many of the
-latest updates the model of iteration t may lack. A client may work on round i while its model contains all rounds
-below i - d of all clients (the gate: it waits while i > k + d, k being the rounds that are complete); it then lacks at
-most s_(i-d) + ... + s_i updates, and condition (3) asks tau to allow that.
+Rounds are counted from 0. s_i is the size of round i, of all clients together or of one client; the caller decides.
+S_i = s_0 + ... + s_(i-1) gradients precede round i. A delay function tau(t) bounds how many of the latest updates the
+model of iteration t may lack. A client may work on round i while its model contains all rounds below i - d of all
+clients (the gate: it waits while i > k + d, where k rounds are complete). It then lacks at most s_(i-d) + ... + s_i
+updates, and condition (3) requires tau to allow that.
 """
 
 from __future__ import annotations
 
 import bisect
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -30,7 +29,7 @@ _ROUNDING = 1e-12
 def ceiling(value: float) -> int:
     """Return the smallest integer >= value, where a value within 1e-12 of an integer (relative) counts as that integer.
 
-    N q m^p, the first size of the paper's recipe, is an integer that floating-point arithmetic misses by its last bit.
+    N q m^p, the first size of the paper's recipe, is an integer that floating point misses by the last bit.
     """
     nearest = round(value)
     return nearest if abs(value - nearest) <= _ROUNDING * max(1.0, abs(value)) else math.ceil(value)
@@ -41,7 +40,7 @@ def ceiling(value: float) -> int:
 
 @dataclass(frozen=True)
 class AbstractSizes(ABC):
-    """A sequence of sample sizes s_0, s_1, ..., integers >= 1, each computed when it is first needed."""
+    """A sequence of sample sizes s_0, s_1, ..., integers >= 1, computed on demand."""
 
     _totals: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
@@ -84,13 +83,9 @@ class AbstractSizes(ABC):
 
 @dataclass(frozen=True)
 class ConstantSizes(AbstractSizes):
-    """s_i = s, as in the original federated learning.
+    """s_i = s, as in the original federated learning."""
 
-    Args:
-        s: integer >= 1.
-    """
-
-    s: int
+    s: int  # integer >= 1
 
     def __post_init__(self) -> None:
         checks.whole(1, s=self.s)
@@ -113,20 +108,14 @@ class ConstantSizes(AbstractSizes):
 class PolynomialSizes(AbstractSizes):
     """Size of round r is ceil(a i^c + b) with i = r + start. Appendix E.2.2, "O(i) method", and Table 1.
 
-    The paper leaves open where i begins. With b = 0 it cannot be 0, which would be an empty round, so rounds start at
+    The paper does not say where i begins. With b = 0 it cannot be 0, which would be an empty round, so rounds start at
     i = 1 here; `start=0` makes b the size of the first round.
-
-    Args:
-        a: >= 0, examples.
-        c: power >= 0; the paper takes 0 to 1.
-        b: >= 0, examples.
-        start: i of the first round, >= 0.
     """
 
-    a: float
-    c: float = 1.0
-    b: float = 0.0
-    start: int = 1
+    a: float  # >= 0, examples
+    c: float = 1.0  # power >= 0; the paper takes 0 to 1
+    b: float = 0.0  # >= 0, examples
+    start: int = 1  # i of the first round, >= 0
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, a=self.a, c=self.c, b=self.b)
@@ -141,18 +130,13 @@ class PolynomialSizes(AbstractSizes):
 class OverLogSizes(AbstractSizes):
     """Size of round r is ceil(a i / ln i + b) with i = r + start. Appendix E.2.2, "O(i / ln i) method".
 
-    At i = 1 the logarithm is 0 and at i = 0 it does not exist, so rounds start at i = 2, which reproduces the number of
-    rounds of Figure 3. The sequence falls once, from i = 2 (2.885 a) to i = 3 (2.731 a), and grows from there.
-
-    Args:
-        a: >= 0, examples.
-        b: >= 0, examples.
-        start: i of the first round, >= 2.
+    The logarithm is 0 at i = 1 and undefined at i = 0, so rounds start at i = 2, which reproduces the number of rounds
+    of Figure 3. The sequence falls once, from i = 2 (2.885 a) to i = 3 (2.731 a), and grows from there.
     """
 
-    a: float
-    b: float = 0.0
-    start: int = 2
+    a: float  # >= 0, examples
+    b: float = 0.0  # >= 0, examples
+    start: int = 2  # i of the first round, >= 2
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, a=self.a, b=self.b)
@@ -166,17 +150,11 @@ class OverLogSizes(AbstractSizes):
 
 @dataclass(frozen=True)
 class ShiftedPowerSizes(AbstractSizes):
-    """s_i = ceil(s (i + m)^p): Table 2, and Theorems 4 and 6 with s = N q.
+    """s_i = ceil(s (i + m)^p): Table 2, and Theorems 4 and 6 with s = N q."""
 
-    Args:
-        s: slope N q > 0, examples.
-        m: shift >= 0, any real number; the larger, the more the sequence is like a constant one.
-        p: power >= 0.
-    """
-
-    s: float
-    m: float
-    p: float = 1.0
+    s: float  # slope N q > 0, examples
+    m: float  # shift >= 0, any real number; the larger, the more the sequence is like a constant one
+    p: float = 1.0  # power >= 0
 
     def __post_init__(self) -> None:
         checks.at_least(0.0, m=self.m, p=self.p)
@@ -195,25 +173,19 @@ class DelaySizes(AbstractSizes):
     omega(x) = gam( (x (g - 1) / g)^(g / (g - 1)) ), satisfies condition (3) for
     tau(t) = M1 + ( (t + M0) / gam(t + M0) )^(1/g).
 
-    Args:
-        g: > 1. tau grows like t^(1/g), sizes like i^(1/(g-1)).
-        gam: function of z >= 0 with gam(z) >= 1, not decreasing, and gam(z) >= z gam'(z) g / (g - 1), that is,
-            gam(z) / z^((g-1)/g) does not increase. This is checked at 400 points from 0 to 1e16.
-        m: integer >= 0, how far into the sequence to start.
-        d: gate, integer >= 0.
-        m0: M0 >= ((m + 1) (g - 1) / g)^(g / (g - 1)), or >= 0 if m = 0; by default that bound.
-        m1: M1 >= d + 1; by default that bound.
+    gam(z) for z >= 0 is at least 1, does not decrease, and gam(z) >= z gam'(z) g / (g - 1), that is, gam(z) /
+    z^((g-1)/g) does not increase. This is checked at 400 points from 0 to 1e16.
 
     Raises:
         ConditionError: an assumption of the lemma is violated.
     """
 
-    g: float
+    g: float  # > 1. tau grows like t^(1/g), sizes like i^(1/(g-1))
     gam: Callable[[float], float]
-    m: int
-    d: int
-    m0: float | None = None
-    m1: float | None = None
+    m: int  # integer >= 0, how far into the sequence to start
+    d: int  # gate, integer >= 0
+    m0: float | None = None  # M0 >= ((m + 1) (g - 1) / g)^(g / (g - 1)), or >= 0 if m = 0; by default that bound
+    m1: float | None = None  # M1 >= d + 1; by default that bound
 
     def __post_init__(self) -> None:
         checks.whole(0, m=self.m, d=self.d)
@@ -234,7 +206,7 @@ class DelaySizes(AbstractSizes):
         return 0.0 if self.m == 0 else self._integral_argument(self.m + 1.0)
 
     def _integral_argument(self, x: float) -> float:
-        """(x (g - 1) / g)^(g / (g - 1)), what the integral of z^(1/(g-1)) from 0 to x is like."""
+        """Return (x (g - 1) / g)^(g / (g - 1)), of the order of the integral of z^(1/(g-1)) from 0 to x."""
         return float((x * (self.g - 1.0) / self.g) ** (self.g / (self.g - 1.0)))
 
     @property
@@ -257,6 +229,10 @@ class DelaySizes(AbstractSizes):
         z = t + self.shift
         return float(self.offset + (z / self.gam(z)) ** (1.0 / self.g))
 
+    def twice_delay(self, t: float) -> float:
+        """Return 2 tau(t), the E_t of Theorem 5."""
+        return 2.0 * self.delay(t)
+
 
 # -- delays and the gate ---------------------------------------------------------------------
 
@@ -264,8 +240,8 @@ class DelaySizes(AbstractSizes):
 def largest_delay(t: float) -> float:
     """Return sqrt( (t / ln t) (1 - 1 / ln t) ), equation (14), and 0 where that does not exist (t <= e).
 
-    The most that a delay function may allow for large t if the leading term of the convergence rate of strongly
-    convex problems is to stay as it is. Sizes of order i / ln i can stay below it, those of order i cannot.
+    The largest delay for large t that keeps the leading term of the convergence rate of strongly convex problems. Sizes
+    of order i / ln i can stay below it, those of order i cannot.
     """
     if t <= math.e:
         return 0.0
@@ -274,7 +250,7 @@ def largest_delay(t: float) -> float:
 
 
 def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
-    """Return s_(i-d) + ... + s_i, what a client at round i >= d may lack at most under gate d."""
+    """Return s_(i-d) + ... + s_i, the most gradients that a client at round i >= d may lack under gate d."""
     checks.whole(0, d=d)
     checks.whole(d, i=i)
     return sizes.total(i + 1) - sizes.total(i - d)
@@ -289,21 +265,17 @@ class RoundSteps:
 
     etabar_i = a0 / (S_i + Ebar_(i-1))^q with Ebar_(i-1) = E at t = S_i. It is eta_t with a0 <= alpha_t <= a1 if
     E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked round by round.
-
-    Args:
-        sizes: those of Lemma 1.
-        offset: E_t as a function of t.
-        numerator: a0 > 0.
-        power: q >= 0.
+    Raises:
+        ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
 
     Raises:
         ConditionError: E_0 < 1, s_0 - 1 > E_0; when called, E falls or more than doubles within the rounds before.
     """
 
-    sizes: DelaySizes
-    offset: Callable[[float], float]
-    numerator: float
-    power: float = 1.0
+    sizes: DelaySizes  # those of Lemma 1
+    offset: Callable[[float], float]  # E_t as a function of t
+    numerator: float  # a0 > 0
+    power: float = 1.0  # q >= 0
     _offsets: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -346,46 +318,46 @@ class StronglyConvexRecipe:
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
     4 ln z is no gam of Lemma 1 below z = e^2, where it grows too fast and falls below 1. With m + 1 >= 2 e (d + 1) no
     smaller z occurs, and max(8, 4 ln z), which is one, gives the same sequence.
-
-    Args:
-        smoothness: L > 0, of the loss of each example, which is convex.
-        strong_convexity: mu in (0, L], of the mean loss.
-        m: integer >= 2 e (d + 1) - 1.
-        d: gate, integer >= 0.
+    Raises:
+        ConditionError: m is too small.
 
     Raises:
         ConditionError: m is too small.
     """
 
-    smoothness: float
-    strong_convexity: float
-    m: int
-    d: int = 1
+    smoothness: float  # L > 0, of the loss of each example, which is convex
+    strong_convexity: float  # mu in (0, L], of the mean loss
+    m: int  # integer >= 2 e (d + 1) - 1
+    d: int = 1  # gate, integer >= 0
     sizes: DelaySizes = field(init=False, repr=False, compare=False)
     steps: RoundSteps = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_curvature(self.smoothness, self.strong_convexity)
+        checks.positive(smoothness=self.smoothness)
+        if not 0.0 < self.strong_convexity <= self.smoothness:
+            raise ValueError(
+                f"strong_convexity: expected a number in (0, L = {self.smoothness:g}], found {self.strong_convexity}"
+            )
         checks.whole(0, m=self.m, d=self.d)
         if self.m + 1 < 2.0 * math.e * (self.d + 1):
             raise ConditionError(
                 f"condition m + 1 >= 2 e (d + 1), without which ln is below 1 in Theorem 5: m is {self.m}, d is "
                 f"{self.d}; take m >= {math.ceil(2.0 * math.e * (self.d + 1)) - 1}"
             )
-        first = DelaySizes(2.0, _four_log, self.m, self.d).size(0)
+        first = DelaySizes(2.0, log_growth, self.m, self.d).size(0)
         m1 = max(self.d + 1.0, 2.0 * self.smoothness * ALPHA / self.strong_convexity, first / 2.0)
-        sizes = DelaySizes(2.0, _four_log, self.m, self.d, m1=m1)
+        sizes = DelaySizes(2.0, log_growth, self.m, self.d, m1=m1)
         object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(
-            self, "steps", RoundSteps(sizes, functools.partial(_twice_delay, sizes), 12.0 / self.strong_convexity)
-        )
+        object.__setattr__(self, "steps", RoundSteps(sizes, sizes.twice_delay, 12.0 / self.strong_convexity))
 
 
-def _twice_delay(sizes: DelaySizes, t: float) -> float:
-    return 2.0 * sizes.delay(t)
+def constant_growth(z: float) -> float:
+    """Return gam(z) = 1 of Lemma 1."""
+    return 1.0
 
 
-def _four_log(z: float) -> float:
+def log_growth(z: float) -> float:
+    """Return gam(z) = max(8, 4 ln z) of Lemma 1, that of Theorem 5."""
     return max(8.0, 4.0 * math.log(z)) if z > 0.0 else 8.0
 
 
@@ -397,12 +369,11 @@ def _check_gam(gam: Callable[[float], float], g: float) -> None:
     z = np.concatenate(([0.0], np.logspace(-6, 16, 400)))
     values = np.array([gam(float(point)) for point in z])
     scaled = values[1:] / z[1:] ** ((g - 1.0) / g)
-    low = values < 1.0
     falls = np.concatenate(([False], values[1:] < (1.0 - 1e-12) * values[:-1]))
     too_fast = np.concatenate(([False, False], scaled[1:] > (1.0 + 1e-12) * scaled[:-1]))
     for violated, condition in (
         (~np.isfinite(values), "gam(z) finite"),
-        (low, "gam(z) >= 1"),
+        (values < 1.0, "gam(z) >= 1"),
         (falls, "gam not decreasing"),
         (too_fast, "gam(z) >= z gam'(z) g/(g-1)"),
     ):
@@ -412,9 +383,3 @@ def _check_gam(gam: Callable[[float], float], g: float) -> None:
                 f"condition {condition} of Lemma 1: violated at z = {z[at]:.4g}, where gam is {values[at]:.4g}; "
                 "take a gam that is constant up to there"
             )
-
-
-def _check_curvature(smoothness: float, strong_convexity: float) -> None:
-    checks.positive(smoothness=smoothness)
-    if not 0.0 < strong_convexity <= smoothness:
-        raise ValueError(f"strong_convexity: expected a number in (0, L = {smoothness:g}], found {strong_convexity}")

@@ -1,4 +1,4 @@
-"""`simfl privacy sizes`: a sequence of sample sizes round by round, and the noise that Theorem 3 asks for."""
+"""`simfl privacy sizes`: a sequence of sample sizes round by round, and the noise that Theorem 3 requires."""
 
 from __future__ import annotations
 
@@ -45,10 +45,14 @@ def command(
     Van Dijk et al. 2020, Lemmas 1 and 2, Theorems 3 to 5 and Table 2.
     """
     from simfl.papers.async_fl.kind import sequence_of
+    from simfl.scenario import from_mapping
+    from simfl.scenario.syntax import read
 
     if (noise["epsilon"] is None) != (noise["num_examples"] is None):
         raise ValueError("expected --epsilon and --examples together, or neither")
-    sequence = sequence_of(_scenario(sizes))
+    algorithm = {"kind": "async_fl", "batch_size": 1, "sizes": read(sizes, "SIZES").content}
+    content = {"data": {"set": "digits"}, "clients": {"count": 1}, "algorithm": algorithm}
+    sequence = sequence_of(from_mapping(content))  # the schema checks the sizes
     count = _rounds(sequence, rounds, gradients)
     drawn = sequence.first(count)
     shown = [f"{size:,}" for size in drawn[:6]] + (["…", f"{drawn[-1]:,}"] if count > 6 else [])
@@ -64,15 +68,6 @@ def command(
         rows += more
     title = f"Sample sizes: {sizes}, {count:,} rounds"
     present(title, rows, result=result, as_json=as_json)
-
-
-def _scenario(sizes: str) -> Any:
-    """Return a scenario that has these sizes: its schema checks them."""
-    from simfl.scenario import from_mapping
-    from simfl.scenario.syntax import read
-
-    options = {"kind": "async_fl", "batch_size": 1, "sizes": read(sizes, "SIZES").content}
-    return from_mapping({"data": {"set": "digits"}, "clients": {"count": 1}, "algorithm": options})
 
 
 def _rounds(sequence: Any, rounds: int | None, gradients: float | None) -> int:
@@ -95,20 +90,17 @@ def _rounds(sequence: Any, rounds: int | None, gradients: float | None) -> int:
 def _noise(
     drawn: list[int], noise: Arguments, neighbors: Any, accountant: Any
 ) -> tuple[list[Row | str], dict[str, float]]:
-    from collections import Counter
-
     from simfl.papers.async_fl.privacy import theorem_3_noise
-    from simfl.privacy.accounting import Release, epsilon_of
+    from simfl.papers.async_fl.selection import epsilon_of_sizes
 
     examples, epsilon = noise["num_examples"], noise["epsilon"]
     delta = 1.0 / examples if noise["delta"] is None else noise["delta"]
     sigma = theorem_3_noise(drawn, **{**noise, "delta": delta})
-    sampling: Any = "poisson" if neighbors == "add_or_remove" else "without_replacement"
-    composition = [(Release(sigma, size / examples, sampling), count) for size, count in Counter(drawn).items()]
-    certified = epsilon_of(composition, delta, neighbors=neighbors, accountant=accountant)
+    certified = epsilon_of_sizes(drawn, examples, sigma, delta, neighbors=neighbors, accountant=accountant)
+    batches = "Poisson" if neighbors == "add_or_remove" else "fixed size"
     rows: list[Row | str] = [
         f"Noise for (epsilon = {show(epsilon)}, delta = {show(delta)}), {examples:,} examples",
         ("noise multiplier, sigma", sigma, "claim of Theorem 3, the smallest"),
-        ("epsilon", certified, f"certified for this noise; {'Poisson' if sampling == 'poisson' else 'fixed size'}"),
+        ("epsilon", certified, f"certified for this noise; {batches}"),
     ]
     return rows, {"sigma": sigma, "epsilon": epsilon, "delta": delta, "certified_epsilon": certified}

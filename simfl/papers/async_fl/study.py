@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simfl.papers.drawing import labelled, log_axis, panels, with_bars
@@ -39,11 +39,11 @@ SETTINGS = {
     WITH: (),
     WITHOUT: ("model.intercept=false",),
 }
-"""What the paper leaves open in every experiment, or what its code may have done otherwise than its text."""
+"""Choices that the paper leaves open in every experiment, or where its code may differ from its text."""
 Setting = tuple[str, str, str]
 """Aggregation, speeds of the clients, intercept."""
 LISTING: Setting = (SUM, EVEN, WITH)
-"""As Algorithm 3 and equation 32 have it, and clients that are alike."""
+"""As in Algorithm 3 and equation 32, with identical clients."""
 GRID: tuple[Setting, ...] = tuple(itertools.product((SUM, MEAN), (EVEN, UNEVEN), (WITH, WITHOUT)))
 SUMS = tuple(own for own in GRID if own[0] == SUM)
 
@@ -74,7 +74,7 @@ KINDS = {
     OVER_LOG: "{kind: over_log, a: 50}",
     "322": "322",
 }
-"""322: 63 rounds, which are to those of 50 i what 20 are to 9."""
+"""322 gives 63 rounds; their ratio to the rounds of 50 i is 20 to 9."""
 COMPARED = (FIRST, LINEAR, OVER_LOG)
 
 STEEP, ROOT = "η₀/(1 + βt)", "η₀/(1 + β√t)"
@@ -116,7 +116,7 @@ GROWN, SIXTEEN, AS_MANY, NO_PRIVACY = "growing", "16", "constant, as many rounds
 FROM_SMALL = "growing, steps from 0.01"
 SMALL_STEPS = {"16, step 0.01": 0.01, "16, step 0.001": 0.001}
 SIGMAS = {"8": "", "5.8, for the claimed ε": ", σ = 5.8"}
-"""The noise of constant sizes: that of the growing ones, or what Example 3 allows them for the same epsilon."""
+"""The noise of constant sizes: that of the growing ones, or the one that Example 3 allows for the same epsilon."""
 W8A_STRONGLY, W8A_PLAIN = "w8a, strongly convex", "w8a, plain convex"
 PRIVATE_FILES = {
     W8A_STRONGLY: ("async_fl/dp-w8a-strongly.yaml", ()),
@@ -124,7 +124,7 @@ PRIVATE_FILES = {
     LENET5: ("async_fl/dp-mnist-lenet5.yaml", ("algorithm.gradients=25000", "evaluate.every.epochs=0.1")),
 }
 ALIKE = {W8A_STRONGLY: 137, W8A_PLAIN: 137, LENET5: 73}
-"""Constant sizes of as many rounds as the growing ones."""
+"""Constant sizes with as many rounds as the growing ones."""
 
 DIGITS = "{set: mnist, classes: [0, 1], partition: {kind: %s}}"
 TWO, TEN, NETWORK = "digits 0 and 1, one each", "all digits, five each", "LeNet-5"
@@ -147,13 +147,13 @@ EQUAL = 1.0
 BETTER = 0.5
 """Points of a lead that counts."""
 ALIKE_BIASED, GOOD_BIASED = 2.0, 5.0
-"""Points that biased data may change either way, and that they may cost LeNet-5."""
+"""Points by which biased data may change the accuracy either way, and that they may cost LeNet-5."""
 
 _QUIET = ("record.updates=false", "record.epsilon=false")
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return what to run; in quick form the convex problems alone, under fewer readings."""
+    """Return the experiments; the quick form has only the convex problems, under fewer readings."""
     w8a, roles = (W8A_STRONGLY, W8A_PLAIN), (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
     even, plain_mean = [(SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)], (MEAN, EVEN, WITH)
     if quick:
@@ -250,12 +250,11 @@ def with_privacy(
         if role == FROM_SMALL or (problem, role) == (LENET5, AS_MANY):
             changes = (*changes, "algorithm.step_size.initial=0.01")
         if role in SMALL_STEPS and problem == LENET5:
-            changes = (*changes, "algorithm.batch_size=32")  # operations that are not half empty
+            changes = (*changes, "algorithm.batch_size=32")  # fills the operations, which would be half empty
         if sigma:
             changes = (*changes, f"privacy.noise_multiplier={sigma}")
-        yield Experiment(
-            PRIVATE, (problem, *setting, role), base, (*own, *changes, *_changes(*setting), *_QUIET), seeds
-        )
+        changes = (*own, *changes, *_changes(*setting), *_QUIET)
+        yield Experiment(PRIVATE, (problem, *setting, role), base, changes, seeds)
 
 
 def over_bias(
@@ -277,7 +276,7 @@ def _changes(*setting: str) -> tuple[str, ...]:
 
 
 def round_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the rounds of Table 3, and those of the sizes of Figure 3, whose numbers the paper does not print."""
+    """Yield the rounds of Table 3, and of the sizes of Figure 3, for which the paper prints no numbers."""
     part = "Rounds (Table 3): s of each of five clients, 20,000 gradients of all"
     for size, paper in TABLE3_ROUNDS.items():
         if runs.has(CONSTANT, cell := (STRONGLY, *LISTING, size)):
@@ -305,7 +304,7 @@ def size_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def _distance(row: dict[int, tuple[float, ...]], papers: dict[int, float]) -> float:
-    """Return how far a row of medians is from the paper's, as a mean over sizes; too few sizes are no row."""
+    """Return the mean distance of a row of medians from the paper's, infinite where sizes are missing."""
     apart = [abs(statistics.median(typical(values)) - papers[size]) for size, values in row.items()]
     return statistics.fmean(apart) if len(apart) == len(papers) else math.inf
 
@@ -328,7 +327,7 @@ def step_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def private_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield what growing and constant sizes reach at the same noise, and what they cost."""
+    """Yield accuracy, loss and certified epsilon of growing and constant sizes at the same noise."""
     part = f"{PRIVATE}: σ = 8, sizes of a client growing as 16 + 1.322 i, or constant"
     for cell in runs.cells(PRIVATE):
         row = PRIVATE.label(cell[0], cell[1], cell[3], cell[4])
@@ -354,69 +353,62 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
 def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
     """Return by how many points biased data are ahead, by problem, data and aggregation."""
     cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == BIASED_DATA_NAMES[0]]
-    return {
-        case: runs.ahead(BIASED, *((*case, name) for name in BIASED_DATA_NAMES))
-        for case in cases
-        if runs.has(BIASED, *((*case, name) for name in BIASED_DATA_NAMES))
-    }
+    pairs = {case: [(*case, name) for name in BIASED_DATA_NAMES] for case in cases}
+    return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
 
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the paper's examples of its parameter selection: rounds, what is claimed, and noise in all."""
-    from simfl.papers.async_fl.privacy import GrowthSetting as Asked
+    """Yield the paper's examples of its parameter selection: sizes, rounds, budget and claimed delta."""
+    from simfl.papers.async_fl.privacy import GrowthSetting
     from simfl.papers.async_fl.selection import select_parameters
 
     part = "Examples 1 to 5: parameter selection, sizes N q (i + m) from s_0 = 16"
     one = 1 / math.e
-    # K* is settled in one pass, K^- takes the paper three; r0 is rounded as it has it, what is None it does not print.
-    examples: dict[int, tuple[Asked, int, tuple[float | None, ...]]] = {
-        1: (Asked(1, 50_000, 2.0, 3.0, 100.0, 0.0110, "worked"), 1, (3.3611e-3, 4760.33, 54546, 1.970756, -1.6867)),
-        2: (Asked(1, 10_000, 2.0, 5.0, 10.0, 0.0202, "worked"), 1, (8.1608e-3, 1960.59, 4951, None, None)),
-        3: (Asked(1, 10_000, 1.0, 8.0, 2.5, one, "worked"), 3, (1.321633, 12.10624, 195, 5.781956, -7.2594)),
-        4: (Asked(1, 25_000, 2.0, 8.0, 5.0, 0.0247, "worked"), 1, (0.0238316, 671.376, 3239, 3.11155, -4.2047)),
-        5: (Asked(1, 25_000, 2.0, 8.0, 5.0, one, "worked"), 3, (1.8887431, 8.471242, 364, 6.964834, -21.0672)),
-    }
-    for example, (asked, passes, papers) in examples.items():
-        claim = select_parameters(asked, 16, iterations=passes, whole_rounds=True).claim
-        row = f"example {example}: N = {asked.num_examples:,}, ε = {asked.epsilon:g}, σ = {asked.sigma:g}"
-        found = {
-            "N q": (asked.num_examples * claim.q, 5),
+    # N, epsilon, sigma, K/N and r0 (rounded as in the paper); passes, of which K* needs one and K^- three in the paper;
+    # the printed numbers, None where the paper has none.
+    examples: tuple[tuple[tuple[int, float, float, float, float], int, tuple[float | None, ...]], ...] = (
+        ((50_000, 2.0, 3.0, 100.0, 0.0110), 1, (3.3611e-3, 4760.33, 54546, 1.970756, -1.6867)),
+        ((10_000, 2.0, 5.0, 10.0, 0.0202), 1, (8.1608e-3, 1960.59, 4951, None, None)),
+        ((10_000, 1.0, 8.0, 2.5, one), 3, (1.321633, 12.10624, 195, 5.781956, -7.2594)),
+        ((25_000, 2.0, 8.0, 5.0, 0.0247), 1, (0.0238316, 671.376, 3239, 3.11155, -4.2047)),
+        ((25_000, 2.0, 8.0, 5.0, one), 3, (1.8887431, 8.471242, 364, 6.964834, -21.0672)),
+    )
+    for example, (numbers, passes, papers) in enumerate(examples, start=1):
+        setting = GrowthSetting(1, *numbers, "worked")
+        claim = select_parameters(setting, 16, iterations=passes, whole_rounds=True).claim
+        row = f"example {example}: N = {setting.num_examples:,}, ε = {setting.epsilon:g}, σ = {setting.sigma:g}"
+        columns = {
+            "N q": (setting.num_examples * claim.q, 5),
             "m": (claim.m, 2),
             "T": (claim.rounds, 0),
             "σ over its factor": (claim.budget, 4),
             "log10 of the claimed δ": (math.log10(claim.claimed_delta), 3),
         }
-        for (column, (value, digits)), paper in zip(found.items(), papers, strict=True):
+        for (column, (value, digits)), paper in zip(columns.items(), papers, strict=True):
             yield Number(part, row, column, (value,), paper, digits)
 
 
 @functools.cache
 def aggregated() -> dict[str, float]:
-    """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3's growing sizes and for constant ones."""
-    from collections import Counter
-
-    from simfl.privacy.accounting import Accountant, Release
-    from simfl.privacy.accounting import epsilon_of as spent
+    """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3's growing sizes and constant ones."""
+    from simfl.papers.async_fl.selection import epsilon_of_sizes
+    from simfl.privacy.accounting import Accountant
     from simfl.privacy.calibration import least_noise, noise_multiplier_for
 
     delta, examples, gradients = 5.5e-8, 10_000, 25_000
     sizes: list[int] = []
     while sum(sizes) < gradients:
         sizes.append(16 + math.ceil(1.322 * len(sizes)))
-    counts = sorted(Counter(sizes).items())
 
     def growing(sigma: float, accountant: Accountant) -> float:
-        releases = [(Release(sigma, size / examples), rounds) for size, rounds in counts]
-        return spent(releases, delta, accountant=accountant)
+        return epsilon_of_sizes(sizes, examples, sigma, delta, accountant=accountant)
 
-    found = {GROWN: least_noise(growing, 1.0, "renyi") * math.sqrt(len(sizes))}
+    noise = {GROWN: least_noise(growing, 1.0, "renyi") * math.sqrt(len(sizes))}
     for name, size in ((SIXTEEN, 16), (AS_MANY, 137)):
         rounds = math.ceil(gradients / size)
-        sigma = noise_multiplier_for(
-            1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi"
-        )  # fmt: skip
-        found[name] = sigma * math.sqrt(rounds)
-    return found
+        sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
+        noise[name] = sigma * math.sqrt(rounds)
+    return noise
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -425,7 +417,7 @@ def aggregated() -> dict[str, float]:
 def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part) -> Reading:
     """Return a reading with the settings that every experiment shares.
 
-    That clients may have had unequal speeds and the model no intercept was thought of when Table 3 had been compared.
+    Unequal speeds and a missing intercept were considered only after Table 3 had been compared.
     """
     keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
     shared = {keys.get(own, "intercept"): own.split()[0] for own in setting}
@@ -433,27 +425,23 @@ def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part) -> R
 
 
 def _typically(values: Sequence[float], bar: float, what: str, least: float = 0.0) -> Part:
-    """Return whether the median is above a bar: of rounds that overshoot single runs end far from all others.
+    """Return whether the median over at least six seeds is above a bar; a lead up to `least` does not count.
 
-    Args:
-        values: one per seed, six at least; what diverged is infinitely bad.
-        bar: held if the interval is above it.
-        what: the values are.
-        least: a lead that is no larger counts as none.
+    The median, because single runs with rounds that overshoot end far from all others; diverged runs count as worst.
     """
-    found = median_of(typical(values))
-    held = True if found.low > bar else False if found.high < bar + least else None
-    bounds = f", {found.low:+.1f} to {found.high:+.1f}" if found.low < found.high else ""
-    return Part(held, f"{found.mean:+.1f} (median{bounds}) {what}")
+    median = median_of(typical(values))
+    held = True if median.low > bar else False if median.high < bar + least else None
+    bounds = f", {median.low:+.1f} to {median.high:+.1f}" if median.low < median.high else ""
+    return Part(held, f"{median.mean:+.1f} (median{bounds}) {what}")
 
 
-def _no_worse(found: Sequence[float], against: str, most: float = EQUAL) -> Part:
-    """Return whether a difference in points is no loss that counts."""
-    return _typically(found, -most, f"points against {against} (bar: -{most:g})")
+def _no_worse(ahead: Sequence[float], against: str, most: float = EQUAL) -> Part:
+    """Return whether a difference in points is at most a small loss."""
+    return _typically(ahead, -most, f"points against {against} (bar: -{most:g})")
 
 
 def _fewer(few: int, many: int, share: float = 1.0) -> Part:
-    """Return whether rounds are fewer, below a share of the others."""
+    """Return whether rounds are fewer than the others, or at most a share of them."""
     return exactly(few < many if share == 1 else few <= share * many, f"{few} rounds instead of {many}")
 
 
@@ -468,9 +456,8 @@ def _of_a9a(runs: Runs, kind: str) -> Iterator[tuple[dict[str, str], Setting, Ce
 def fewer_rounds(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes are as accurate as constant ones in a fraction of the rounds."""
     for choices, setting, cell, first in _of_a9a(runs, LINEAR):
-        few, many = (runs.rounds(GROWING, own) for own in (cell, first))
-        found = runs.ahead(GROWING, cell, first)
-        yield _reading(choices, setting, _fewer(few, many, 0.1), _no_worse(found, "sizes of 50"))
+        fewer = _fewer(runs.rounds(GROWING, cell), runs.rounds(GROWING, first), 0.1)
+        yield _reading(choices, setting, fewer, _no_worse(runs.ahead(GROWING, cell, first), "sizes of 50"))
 
 
 def over_log(runs: Runs) -> Iterator[Reading]:
@@ -480,23 +467,19 @@ def over_log(runs: Runs) -> Iterator[Reading]:
 
 
 def network(runs: Runs) -> Iterator[Reading]:
-    """Judge whether LeNet-5 loses nothing by growing sizes and falling steps, against each kind of constant ones."""
+    """Judge whether LeNet-5 loses nothing with growing sizes and falling steps, against each kind of constant ones."""
     for steps, aggregation in itertools.product((PAPERS_STEP, SMALL_STEP), (SUM, MEAN)):
         setting = (aggregation, EVEN, WITH)
         grown, fixed = (LENET5, steps, *setting, LINEAR), (LENET5, steps, *setting, FIRST)
-        constants = [
-            cell for cell in runs.cells(GROWING, LENET5) if cell[1] in NETWORK_STEPS and cell[2] == aggregation
-        ]
-        for name, cells in (("sizes of 50, the same steps", [fixed]), ("the best constant step and size", constants)):
-            if cells and runs.has(GROWING, grown, *cells):
-                best = _best(runs, GROWING, cells)
-                few, many = (runs.rounds(GROWING, own) for own in (grown, best))
-                ahead = runs.ahead(GROWING, grown, best)
+        cells = runs.cells(GROWING, LENET5)
+        constants = [cell for cell in cells if cell[1] in NETWORK_STEPS and cell[2] == aggregation]
+        for name, others in (("sizes of 50, the same steps", [fixed]), ("the best constant step and size", constants)):
+            if others and runs.has(GROWING, grown, *others):
+                best = _best(runs, GROWING, others)
+                fewer = _fewer(runs.rounds(GROWING, grown), runs.rounds(GROWING, best))
                 against = name if best is fixed else f"{best[1]} ({show(runs.accuracy(GROWING, best), 1)} %)"
-                yield Reading(
-                    {"steps": steps, "against": name, "aggregation": aggregation},
-                    (_fewer(few, many), _no_worse(ahead, against)),
-                )
+                parts = fewer, _no_worse(runs.ahead(GROWING, grown, best), against)
+                yield Reading({"steps": steps, "against": name, "aggregation": aggregation}, parts)
 
 
 def _best(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
@@ -505,7 +488,7 @@ def _best(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
 
 
 def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
-    """Judge whether 50 i and 50 i/ln i are the fewest rounds, by the formulas, which the runs must agree with."""
+    """Judge whether 50 i and 50 i/ln i have the fewest rounds, by the formulas and the runs."""
     from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
 
     powers = {kind: power / 4 for power, kind in enumerate((FIRST, "50 i^0.25", "50 i^0.5", "50 i^0.75", LINEAR))}
@@ -516,10 +499,8 @@ def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
     for most in (0.5, 0.75):
         others = {kind: counts[kind] for kind, power in powers.items() if power <= most}
         said = ", ".join(f"{kind}: {count}" for kind, count in others.items())
-        parts = [
-            exactly(counts[kind] < min(others.values()), f"{kind}: {counts[kind]} against {said}")
-            for kind in (LINEAR, OVER_LOG)
-        ]
+        least, kinds = min(others.values()), (LINEAR, OVER_LOG)
+        parts = [exactly(counts[kind] < least, f"{kind}: {counts[kind]} against {said}") for kind in kinds]
         yield Reading({"other powers": f"up to {most:g}"}, (*parts, agree))
 
 
@@ -544,13 +525,13 @@ def network_with_privacy(runs: Runs) -> Iterator[Reading]:
 
 
 def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Part]:
-    """Return whether growing sizes lead each of some constant ones, none where one was not run."""
+    """Return whether growing sizes lead each of some constant ones, nothing where one was not run."""
     if not runs.has(PRIVATE, (*start, grown), *((*start, role) for role in roles)):
         return []
     leads = {role: runs.ahead(PRIVATE, (*start, grown), (*start, role)) for role in roles}
     return [
-        above(typical(found), 0, f"{show(found, 1, True)} points against {role} (bar: above 0)", BETTER)
-        for role, found in leads.items()
+        above(typical(ahead), 0, f"{show(ahead, 1, True)} points against {role} (bar: above 0)", BETTER)
+        for role, ahead in leads.items()
     ]
 
 
@@ -559,29 +540,28 @@ def growth_alone(runs: Runs) -> Iterator[Reading]:
     for cell in runs.cells(PRIVATE):
         grown = (*cell[:-1], FROM_SMALL if cell[0] == LENET5 else GROWN)
         if cell[-1] == AS_MANY and runs.has(PRIVATE, grown):
-            found = runs.ahead(PRIVATE, grown, cell)
-            text = f"{show(found, 1, True)} points against a constant {ALIKE[cell[0]]} (bar: above 0)"
-            yield _reading({"task": cell[0]}, (cell[1], cell[3]), above(typical(found), 0, text, BETTER))
+            ahead = runs.ahead(PRIVATE, grown, cell)
+            text = f"{show(ahead, 1, True)} points against a constant {ALIKE[cell[0]]} (bar: above 0)"
+            yield _reading({"task": cell[0]}, (cell[1], cell[3]), above(typical(ahead), 0, text, BETTER))
 
 
 def certified(runs: Runs) -> Iterator[Reading]:
     """Judge whether an accountant certifies the epsilon that the paper claims."""
     cells = [(problem, *LISTING, GROWN) for problem in (W8A_STRONGLY, W8A_PLAIN)]
-    found = {cell[0]: mean(runs.epsilon(PRIVATE, cell)) for cell in cells if runs.has(PRIVATE, cell)}
-    said = ", ".join(f"{problem}: {epsilon:.3f}" for problem, epsilon in found.items())
-    if found:
+    epsilons = {cell[0]: mean(runs.epsilon(PRIVATE, cell)) for cell in cells if runs.has(PRIVATE, cell)}
+    said = ", ".join(f"{problem}: {epsilon:.3f}" for problem, epsilon in epsilons.items())
+    if epsilons:
         text = f"certified ε of the growing sizes, where the paper claims 1: {said}"
-        yield Reading({}, (exactly(max(found.values()) <= 1, text),))
+        yield Reading({}, (exactly(max(epsilons.values()) <= 1, text),))
 
 
 def less_noise(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes aggregate less noise than constant ones of the same certified epsilon."""
-    del runs
-    found = aggregated()
+    noise = aggregated()
     for role, size in ((SIXTEEN, "16, the paper's"), (AS_MANY, "137, of as many rounds")):
-        text = f"√T σ at a certified (1, 5.5e-8): {found[GROWN]:.1f} growing, {found[role]:.1f} constant"
+        text = f"√T σ at a certified (1, 5.5e-8): {noise[GROWN]:.1f} growing, {noise[role]:.1f} constant"
         printed = " (the paper, by its theorem: 112 and 229)" * (role == SIXTEEN)
-        yield Reading({"constant size": size}, (exactly(found[GROWN] < found[role], text + printed),))
+        yield Reading({"constant size": size}, (exactly(noise[GROWN] < noise[role], text + printed),))
 
 
 def _table3(runs: Runs) -> Iterator[tuple[Cell, dict[int, tuple[float, ...]]]]:
@@ -594,9 +574,11 @@ def best_sizes(runs: Runs) -> Iterator[Reading]:
     """Judge whether the best constant sizes are among 50 to 200: each of them above every larger one."""
     for start, row in _table3(runs):
         small, large = ([size for size in row if (size <= 200) == low] for low in (True, False))
-        leads = _over_seeds([_apart(row[one], row[other]) for one in small for other in large], min)
-        what = f"points are the least lead of {_sizes(small)} over {_sizes(large)} (bar: above 0)"
-        yield _reading({"task": start[0]}, start[1:], _typically(leads, 0, what, BETTER))
+        leads = [_apart(row[one], row[other]) for one in small for other in large]
+        names = [", ".join(map(str, sizes)) for sizes in (small, large)]
+        what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
+        least = [min(own) for own in zip(*leads, strict=True)]  # for every seed
+        yield _reading({"task": start[0]}, start[1:], _typically(least, 0, what, BETTER))
 
 
 def collapse(runs: Runs) -> Iterator[Reading]:
@@ -619,35 +601,24 @@ def little_lost(runs: Runs) -> Iterator[Reading]:
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """Return differences by seeds; to a run that diverged everything else has an infinite lead."""
+    """Return differences by seeds; all other runs lead a diverged one by infinity."""
     pairs = zip(typical(one), typical(other), strict=True)
     return typical([first - second for first, second in pairs])
-
-
-def _over_seeds(rows: Sequence[Sequence[float]], choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
-    """Return the least or largest of several measures for every seed."""
-    return tuple(choose(own) for own in zip(*rows, strict=True))
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes))
 
 
 def falling_steps(runs: Runs) -> Iterator[Reading]:
     """Judge whether falling steps with growing sizes are no worse than constant ones of both, in fewer rounds."""
     tables = {"0.0025, Table 3's": ["0.0025, constant"], "the best": list(CONSTANT_STEPS)}
     for start, (name, cases) in itertools.product(_phishing(runs), tables.items()):
-        there = [(*start, case) for case in cases if runs.has(STEPS, (*start, case))]
-        if there:
-            best, grown = _best(runs, STEPS, there), (*start, PER_ROUND)
-            rounds = _fewer(runs.rounds(STEPS, grown), runs.rounds(STEPS, best))
-            yield _reading(
-                {"task": start[0], "constant step": name}, start[1:], rounds, _against(runs, grown, best)
-            )  # fmt: skip
+        cells = [(*start, case) for case in cases if runs.has(STEPS, (*start, case))]
+        if cells:
+            best, grown = _best(runs, STEPS, cells), (*start, PER_ROUND)
+            parts = _fewer(runs.rounds(STEPS, grown), runs.rounds(STEPS, best)), _against(runs, grown, best)
+            yield _reading({"task": start[0], "constant step": name}, start[1:], *parts)
 
 
 def tuned_steps(runs: Runs) -> Iterator[Reading]:
-    """Judge whether falling steps reach what the best of some constant steps reaches with the same growing sizes."""
+    """Judge whether falling steps are as accurate as the best constant step, with the same growing sizes."""
     papers = ["0.005, growing", "0.01, growing"]
     tables = {"0.005 and 0.01, the paper's": papers, "the best": list(GROWING_CONSTANT_STEPS)}
     for start, (name, cases) in itertools.product(_phishing(runs), tables.items()):
@@ -658,7 +629,7 @@ def tuned_steps(runs: Runs) -> Iterator[Reading]:
 
 
 def tuned_alone(runs: Runs) -> Iterator[Reading]:
-    """Judge whether constant steps reach falling ones with the best step, and not with the worst."""
+    """Judge whether the best constant step is as accurate as falling ones, and the worst is not."""
     for start in _phishing(runs):
         cells = {(*start, case): case for case in GROWING_CONSTANT_STEPS}
         if runs.has(STEPS, *cells):
@@ -677,9 +648,9 @@ def steps_alike(runs: Runs) -> Iterator[Reading]:
     """Judge whether steps that fall by gradients and by rounds are alike."""
     for start in _phishing(runs):
         if runs.has(STEPS, cell := (*start, PER_GRADIENT)):
-            found = runs.ahead(STEPS, (*start, PER_ROUND), cell)
-            text = f"by rounds {show(found, 1, True)} points ahead (bar: {EQUAL:g} either way)"
-            yield _reading({"task": start[0]}, start[1:], within(found, EQUAL, text))
+            ahead = runs.ahead(STEPS, (*start, PER_ROUND), cell)
+            text = f"by rounds {show(ahead, 1, True)} points ahead (bar: {EQUAL:g} either way)"
+            yield _reading({"task": start[0]}, start[1:], within(ahead, EQUAL, text))
 
 
 def _phishing(runs: Runs) -> list[Cell]:
@@ -688,37 +659,32 @@ def _phishing(runs: Runs) -> list[Cell]:
 
 
 def _against(runs: Runs, grown: Cell, best: Cell) -> Part:
-    """Return whether falling steps lose nothing that counts to constant ones."""
-    found = runs.ahead(STEPS, grown, best)
-    return _no_worse(found, f"{best[-1]} ({show(runs.accuracy(STEPS, best), 1)} %)")
+    """Return whether falling steps lose at most a little to constant ones."""
+    return _no_worse(runs.ahead(STEPS, grown, best), f"{best[-1]} ({show(runs.accuracy(STEPS, best), 1)} %)")
 
 
 def insensitive(runs: Runs) -> Iterator[Reading]:
     """Judge whether biased data make no difference to convex problems."""
-    for (task, data, aggregation), found in _bias(runs).items():
+    for (task, data, aggregation), difference in _bias(runs).items():
         if task != NETWORK:
-            text = f"biased minus unbiased {show(found, 1, True)} points (bar: {ALIKE_BIASED:g} either way)"
-            yield _reading({"task": task, "data": data}, (aggregation,), within(found, ALIKE_BIASED, text))
+            text = f"biased minus unbiased {show(difference, 1, True)} points (bar: {ALIKE_BIASED:g} either way)"
+            yield _reading({"task": task, "data": data}, (aggregation,), within(difference, ALIKE_BIASED, text))
 
 
 def network_insensitive(runs: Runs) -> Iterator[Reading]:
     """Judge whether LeNet-5 still learns well from biased data."""
-    for (task, _, aggregation), found in _bias(runs).items():
+    for (task, _, aggregation), difference in _bias(runs).items():
         if task == NETWORK:
-            yield _reading({}, (aggregation,), _no_worse(found, "unbiased data", GOOD_BIASED))
+            yield _reading({}, (aggregation,), _no_worse(difference, "unbiased data", GOOD_BIASED))
 
 
 # -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_curves(axis: Axes, groups: Iterable[Group], column: str, from_first: bool = False) -> None:
-    """Draw the mean accuracy of groups, a colour and a style of line each, with bands; below four runs with the runs.
+    """Draw the mean accuracy of groups over a column of the metrics, with bands, or with the runs if fewer than four.
 
-    Args:
-        axis: where.
-        groups: in the order of their colours.
-        column: of the metrics, along the axis.
-        from_first: leave out what is before the first evaluation after the start, for a logarithmic axis.
+    `from_first` begins at the first evaluation after the start, for a logarithmic axis.
     """
     for position, group in enumerate(groups):
         band = average(group, column, "test_accuracy")
@@ -745,16 +711,12 @@ def draw_rounds(runs: Runs) -> Figure:
     for (row, way), (column, problem) in itertools.product(enumerate((SUM, MEAN)), enumerate(problems)):
         axis, start = axes[row][column], (problem, steps[problem])
         cells = {kind: (*start, way, EVEN, WITH, kind) for kind in kinds}
-        draw_curves(
-            axis,
-            [runs.group(GROWING, cell, kind) for kind, cell in cells.items() if runs.has(GROWING, cell)],
-            "rounds",
-            True,
-        )
+        groups = [runs.group(GROWING, cell, kind) for kind, cell in cells.items() if runs.has(GROWING, cell)]
+        draw_curves(axis, groups, "rounds", from_first=True)
         axis.set(xscale="log", title=GROWING.label(problem, way), xlim=(4, 480))
         log_axis(axis, (5, 10, 28, 51, 100, 400))
         ends = [mean(runs.accuracy(GROWING, cell)) for cell in runs.cells(GROWING, *start) if cell[3:5] == LISTING[1:]]
-        if not any(math.isnan(end) for end in ends):  # where the curves end is worth seeing, not where they begin
+        if not any(math.isnan(end) for end in ends):  # show where the curves end, not where they begin
             axis.set_ylim(min(ends) - 8, max(ends) + 4)
     return labelled(figure, axes, "rounds", columns=len(kinds), title="sample sizes $s_i$")
 
@@ -768,8 +730,8 @@ def draw_sizes(runs: Runs) -> Figure:
     for axis, problem in zip(axes.flat, problems, strict=True):
         axis.plot(SIZES, TABLE3[problem], color="#555555", ls=":", marker="x", label="paper")
         for (setting, line), color in zip(settings.items(), PALETTE, strict=False):
-            if found := rows.get((problem, *setting)):
-                with_bars(axis, list(found), list(found.values()), color=color, ls=line, label=", ".join(setting))
+            if row := rows.get((problem, *setting)):
+                with_bars(axis, list(row), list(row.values()), color=color, ls=line, label=", ".join(setting))
         axis.set_title(problem)
         log_axis(axis, SIZES)
     return labelled(figure, axes, "sample size of a client", columns=3)
@@ -777,18 +739,14 @@ def draw_sizes(runs: Runs) -> Figure:
 
 def draw_privacy(runs: Runs) -> Figure:
     """Draw accuracy over epochs at the same noise, growing sizes against constant ones."""
-    labels = {
-        GROWN: "growing: 16 + 1.322 i",
-        AS_MANY: AS_MANY,
-        "16, step 0.01": "constant 16, step 0.01",
-    }
+    labels = {GROWN: "growing: 16 + 1.322 i", AS_MANY: AS_MANY, "16, step 0.01": "constant 16, step 0.01"}
     problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, *LISTING, GROWN))]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
     for axis, problem in zip(axes.flat, problems, strict=True):
         own = {GROWN: FROM_SMALL} if problem == LENET5 else {}  # from the paper's 0.15 nothing is learnt
         cells = {role: (problem, *LISTING, own.get(role, role)) for role in labels}
-        there = [runs.group(PRIVATE, cell, labels[role]) for role, cell in cells.items() if runs.has(PRIVATE, cell)]
-        draw_curves(axis, there, "epochs")
+        groups = [runs.group(PRIVATE, cell, labels[role]) for role, cell in cells.items() if runs.has(PRIVATE, cell)]
+        draw_curves(axis, groups, "epochs")
         axis.set(title=problem, ylim=(0, 70) if problem == LENET5 else (94.5, 98))
     return labelled(figure, axes, "epochs", columns=2)
 

@@ -1,8 +1,8 @@
-"""The calculator with a memory: largest batch, rounds and epsilon for what a client wants to do next.
+"""The calculator with a memory: largest batch, rounds and epsilon for a client's next rounds.
 
-Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Appendix E.1 and Figure 15, on Theorem B.4
-(`theorems` beside this, which says what is claimed about what). A client runs its rounds, looks at its test accuracy,
-and if that is not enough takes less noise and plans more gradients, as long as its budget of epsilon lasts.
+Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Appendix E.1 and Figure 15, based on Theorem B.4
+(see `theorems`). A client runs its rounds and measures its test accuracy. If that is too low, it takes less noise and
+plans more gradients, as long as its epsilon budget lasts.
 """
 
 from __future__ import annotations
@@ -29,50 +29,37 @@ from simfl.papers.proactive_dp.theorems import (
 )
 from simfl.privacy import checks
 
-_LEAF = 64  # so few sizes are tried one by one (all at once, in one array)
-_GRID = 96  # points of epsilon among which the first root is looked for
+_LEAF = 64  # a range of at most this many sizes is tried exhaustively, in one array
+_GRID = 96  # points of epsilon at which the search for the first root starts
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The client takes part no longer: no batch size keeps it within its budget.
+    """The client stops participating: no batch size keeps it within its budget."""
 
-    Attributes:
-        condition: what fails, at the size that comes nearest.
-        reason: one line with numbers.
-    """
-
-    condition: str
-    reason: str
+    condition: str  # that fails at the nearest size
+    reason: str  # one line with numbers
 
 
 @dataclass(frozen=True)
 class Calculator:
-    """A client that plans ahead, knowing what it has done.
+    """A client that plans further rounds after those it has run.
 
-    With less noise than before, all earlier rounds are accounted as if they had had the new, smaller sigma too, which
-    only overstates what they gave away.
+    If the noise decreases, all earlier rounds are accounted with the new, smaller sigma, which only overstates their
+    cost.
 
-    The paper tries s' = 1, 2, ... and ends before the first size that fails. But the sizes that do not fail need
-    neither begin at 1 nor be in a row: after rounds with large batches, small ones make theta = max s_i / mean s_i
-    large, the number of rounds ceil(K' / s') jumps, and with sigma left open (32) may fail in the middle. Here the
-    largest size is found among all, by bounds that exclude whole ranges.
-
-    Attributes:
-        num_examples: N.
-        delta: in (0, 1).
-        budget: the largest epsilon that the client accepts.
-        sigma: noise multiplier; None to find it for a first series of rounds.
-        done: (size, rounds) of what was run, with noise of at least `sigma`.
-        exact: Gam without the paper's slip.
+    The paper tries s' = 1, 2, ... and stops before the first size that fails. But the valid sizes need not begin at 1
+    or be consecutive: after rounds with large batches, small ones make theta = max s_i / mean s_i large, the number of
+    rounds ceil(K' / s') jumps, and without a given sigma (32) may fail in the middle. This search covers all sizes,
+    with bounds that exclude whole ranges.
     """
 
-    num_examples: int
-    delta: float
-    budget: float
-    sigma: float | None = None
-    done: BatchSchedule = ()
-    exact: bool = False
+    num_examples: int  # N
+    delta: float  # in (0, 1)
+    budget: float  # the largest epsilon that the client accepts
+    sigma: float | None = None  # noise multiplier; None to find it for a first series of rounds
+    done: BatchSchedule = ()  # (size, rounds) of what was run, with noise of at least `sigma`
+    exact: bool = False  # Gam without the paper's slip
 
     def __post_init__(self) -> None:
         checks.whole(2, num_examples=self.num_examples)
@@ -86,34 +73,30 @@ class Calculator:
                 raise ValueError("sigma: expected the noise multiplier of the rounds that were done, found none")
 
     def next_plan(self, gradients: int) -> RoundsPlan | Stop:
-        """Return the plan with the largest batch for K' further gradients, or Stop where every size fails.
-
-        Args:
-            gradients: K' > 0.
-        """
+        """Return the plan with the largest batch for K' > 0 further gradients, or Stop where every size fails."""
         best = self._largest(gradients)
         if best is not None:
             return self.try_batch(best, gradients)
-        # The size that comes nearest is the largest there was: smaller ones raise theta, larger ones max s_i.
+        # The nearest size is the largest so far: smaller ones raise theta, larger ones max s_i.
         nearest = min(max((size for size, _ in self.done), default=1), self._most(gradients))
         refused = self._settle(nearest, gradients)
-        assert isinstance(refused, Stop), "a size that does not fail has just been searched for"
+        assert isinstance(refused, Stop), "the search has just found that every size fails"
         return refused
 
     def try_batch(self, batch: int, gradients: int) -> RoundsPlan:
-        """Return the plan for K' further gradients in batches of s', whether or not that is the largest size.
+        """Return the plan for K' further gradients in batches of s', which need not be the largest size.
 
         T' = ceil(K' / s') rounds, the last of which is smaller where s' does not divide K'. epsilon is the smallest
         that Theorem B.4 claims; with sigma None it is the smallest with epsilon = k a Gam(sigma(epsilon), a),
         a = theta^2 k / T, where sigma(epsilon) is the main equation.
 
         Raises:
-            ConditionError: names the condition that fails, or the budget.
+            ConditionError: a condition fails, or the budget does not last.
         """
-        found = self._settle(batch, gradients)
-        if isinstance(found, Stop):
-            raise ConditionError(found.reason)
-        course, epsilon, sigma = found
+        settled = self._settle(batch, gradients)
+        if isinstance(settled, Stop):
+            raise ConditionError(settled.reason)
+        course, epsilon, sigma = settled
         gamma = gamma_fixed_point(sigma, epsilon, course.epochs, exact=self.exact)
         conditions = conditions_b4(course, epsilon, self.delta, sigma, gamma)
         for condition in conditions:
@@ -140,24 +123,23 @@ class Calculator:
         return min(gradients, self.num_examples - 1)
 
     def _refused_by(self, batch: int, gradients: int) -> str:
-        """Return which condition refuses a batch size, "" if none does."""
+        """Return the condition that refuses a batch size, "" if none does."""
         if batch > self._most(gradients):
             return "K"
-        found = self._settle(batch, gradients)
-        return found.condition if isinstance(found, Stop) else ""
+        settled = self._settle(batch, gradients)
+        return settled.condition if isinstance(settled, Stop) else ""
 
     def _settle(self, batch: int, gradients: int) -> tuple[Course, float, float] | Stop:
-        """Return all rounds together, the smallest epsilon claimed for them and its sigma; or what fails."""
-        most = self._most(gradients)
-        checks.whole(1, most, batch=batch)
-        before = Course.of(self.done, self.num_examples) if self.done else Course(0, 0, 0, self.num_examples)
+        """Return all rounds together, the smallest epsilon claimed for them and its sigma; or the reason to stop."""
+        checks.whole(1, self._most(gradients), batch=batch)
+        before = self._before
         course = Course(
             before.rounds - (-gradients // batch),
             before.gradients + gradients,
             max(before.largest, batch),
             self.num_examples,
         )
-        if self.sigma is not None and (self.sigma**2 <= 2.0 or epsilon_of(self.sigma, self.delta) > self._limit):
+        if self.sigma is not None and self._too_little_noise:
             return Stop(
                 "(35)",
                 f"condition (35) of Theorem B.4: within epsilon {self.budget:.6g} sigma must be at least "
@@ -184,13 +166,22 @@ class Calculator:
         return course, epsilon, sigma
 
     @property
+    def _before(self) -> Course:
+        return Course.of(self.done, self.num_examples) if self.done else Course(0, 0, 0, self.num_examples)
+
+    @property
+    def _too_little_noise(self) -> bool:
+        sigma = self.sigma
+        return sigma is not None and (sigma**2 <= 2.0 or epsilon_of(sigma, self.delta) > self._limit)
+
+    @property
     def _limit(self) -> float:
         return self.budget * (1.0 + SLACK)
 
     def _epsilons(self, share: NDArray[np.float64], epochs: float) -> NDArray[np.float64]:
         """Return the smallest epsilon for each share a = theta^2 k / T; infinite where there is none.
 
-        It never falls where a grows, on which the search relies.
+        It does not decrease in a; the search relies on that.
         """
         if self.sigma is None:
             return _own_epsilons(share, epochs, self.delta, self._limit, self.exact)
@@ -200,35 +191,37 @@ class Calculator:
     def _largest(self, gradients: int) -> int | None:
         """Return the largest batch size that no condition refuses."""
         most = self._most(gradients)
-        if self.sigma is not None and (self.sigma**2 <= 2.0 or epsilon_of(self.sigma, self.delta) > self._limit):
+        if self._too_little_noise:
             return None
-        before = Course.of(self.done, self.num_examples) if self.done else Course(0, 0, 0, self.num_examples)
+        before = self._before
         K = before.gradients + gradients
         epochs = K / self.num_examples
 
         def share(largest: NDArray[np.int64], rounds: NDArray[np.float64]) -> NDArray[np.float64]:
             return (largest / K) * rounds * (largest / self.num_examples)
 
+        def cap(epsilon: float) -> float:
+            """Return the largest batch that (32) allows at this epsilon's sigma."""
+            return self.num_examples * g(self.sigma or sigma_of(epsilon, self.delta))
+
         def accepted(sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
             largest = np.maximum(sizes, before.largest)
             rounds = np.asarray(before.rounds - (-gradients // sizes), dtype=np.float64)
             epsilon = self._epsilons(share(largest, rounds), epochs)
             within = epsilon <= self._limit
-            caps = np.array([self._cap(value) if ok else 0.0 for value, ok in zip(epsilon, within, strict=True)])
-            return within & (largest <= caps * (1.0 + SLACK))
+            caps = [cap(value) if ok else 0.0 for value, ok in zip(epsilon, within, strict=True)]
+            return within & (largest <= np.array(caps) * (1.0 + SLACK))
 
         def hopeless(low: int, high: int) -> bool:
-            """Whether bounds exclude all sizes from low to high."""
+            """Return whether bounds exclude all sizes from low to high."""
             ends = np.array([low, high], dtype=np.int64)
             largest = np.maximum(ends, before.largest)
             fewest, most_rounds = before.rounds - (-gradients // high), before.rounds - (-gradients // low)
             # max(s_0, s)^2 (T_0 + K'/s) falls up to s_0 and rises from there on
             turn = min(max(before.largest, low), high)
             smooth = before.rounds + gradients / np.array([turn], dtype=np.float64)
-            least = np.maximum(
-                share(largest[:1], np.array([float(fewest)])),
-                share(np.array([max(turn, before.largest)]), smooth),
-            )
+            at_turn = share(np.array([max(turn, before.largest)]), smooth)
+            least = np.maximum(share(largest[:1], np.array([float(fewest)])), at_turn)
             greatest = share(largest[1:], np.array([float(most_rounds)]))
             epsilon = self._epsilons(np.concatenate([least, greatest]), epochs)
             if epsilon[0] > self._limit * (1.0 + SLACK):
@@ -252,18 +245,14 @@ class Calculator:
             ranges += [(low, middle), (middle + 1, high)]
         return None
 
-    def _cap(self, epsilon: float) -> float:
-        """Return the largest batch that (32) allows at this epsilon's sigma."""
-        return self.num_examples * g(self.sigma or sigma_of(epsilon, self.delta))
-
 
 def _own_epsilons(
     share: NDArray[np.float64], epochs: float, delta: float, limit: float, exact: bool
 ) -> NDArray[np.float64]:
     """Return the smallest epsilon <= limit with epsilon >= k a Gam(sigma(epsilon), a) for each a; infinite if none.
 
-    Near 0 the right side is larger, as sigma has no bound there and Gam >= 2. The first change of sign on a grid of
-    epsilon is refined by bisection.
+    Near 0 the right side is larger, because sigma is unbounded there and Gam >= 2. Bisection refines the first change
+    of sign on a grid of epsilon.
     """
     log_inverse_delta = log_inverse(delta)
     a = share[:, None]

@@ -1,7 +1,8 @@
-"""`simfl privacy proactive-dp`: noise, batch size and rounds from one closed form, and what they are worth."""
+"""`simfl privacy proactive-dp`: noise, batch size and rounds from one closed form, and their certified epsilon."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ _CONDITIONS = {
 
 
 def command(
-    asked: Annotated[
+    options: Annotated[
         Arguments,
         OptionsOf(
             f"{_THEORY}:plan_rounds",
@@ -47,47 +48,50 @@ def command(
     Van Dijk et al. 2021, Theorem B.4. With --done, or with both --noise-multiplier and
     --epsilon, the calculator of Appendix E.1, which knows what was run before.
     """
+    from simfl.errors import ConditionError
+    from simfl.papers.moments import explicit_moment_epsilon
     from simfl.papers.proactive_dp import theorems as proactive
 
-    plan = _plan(asked, done or [])
-    found = proactive.accounted(
-        plan.schedule, plan.num_examples, sigma=plan.sigma, delta=plan.delta, accountant=accountant
-    )
-    moments = _moments(plan)
+    plan = _plan(options, done or [])
+    noise: dict[str, Any] = {"sigma": plan.sigma, "delta": plan.delta}
+    certified = proactive.accounted(plan.schedule, plan.num_examples, **noise, accountant=accountant)
+    moments: float | None = None
+    with contextlib.suppress(ConditionError):  # where the plan is at the very edge of the conditions of the moments
+        moments = explicit_moment_epsilon(proactive.sizes_of(plan.schedule), plan.num_examples, **noise)
     result: dict[str, Any] = {
         "plan": plan,
         "total_rounds": plan.total_rounds,
         "epochs": plan.epochs,
         "claimed_epsilon": plan.epsilon,
         "moment_epsilon": moments,
-        "certified": found,
+        "certified": certified,
     }
-    rows = [*_plan_rows(plan), *_epsilon_rows(plan, moments, found), *_condition_rows(plan, asked["gamma"])]
+    rows = [*_plan_rows(plan), *_epsilon_rows(plan, moments, certified), *_condition_rows(plan, options["gamma"])]
     title = f"Proactive DP, Theorem B.4: {plan.num_examples:,} examples, {plan.asked:,} gradients"
-    present(f"{title}, delta = {show(plan.delta)}", rows, notes=_notes(plan, found), result=result, as_json=as_json)
+    present(f"{title}, delta = {show(plan.delta)}", rows, notes=_notes(plan, certified), result=result, as_json=as_json)
 
 
-def _plan(asked: Arguments, done: list[str]) -> RoundsPlan:
+def _plan(options: Arguments, done: list[str]) -> RoundsPlan:
     from simfl.errors import ConditionError
     from simfl.papers.proactive_dp.calculator import Calculator, Stop
     from simfl.papers.proactive_dp.theorems import delta_or_default, epsilon_of, gradients_of, plan_rounds
 
-    epsilon, sigma, examples = asked["epsilon"], asked["sigma"], asked["num_examples"]
+    epsilon, sigma, examples = options["epsilon"], options["sigma"], options["num_examples"]
     if epsilon is None and sigma is None:
         raise ValueError("expected --epsilon, --noise-multiplier, or both")
-    if (asked["epochs"] is None) == (asked["gradients"] is None):
+    if (options["epochs"] is None) == (options["gradients"] is None):
         raise ValueError("expected either --epochs or --gradients")
     if not done and (epsilon is None or sigma is None):
-        return plan_rounds(**asked)
-    if asked["gamma"] != "fixed-point":
+        return plan_rounds(**options)
+    if options["gamma"] != "fixed-point":
         raise ValueError(
             "--gamma one-shot is for a fresh start, with --epsilon or --noise-multiplier alone; leave it out"
         )
-    gradients = gradients_of(examples, asked["epochs"], asked["gradients"])
-    delta = delta_or_default(asked["delta"], examples)
+    gradients = gradients_of(examples, options["epochs"], options["gradients"])
+    delta = delta_or_default(options["delta"], examples)
     if epsilon is None:
         epsilon = epsilon_of(sigma, delta)
-    plan = Calculator(examples, delta, epsilon, sigma, _parse(done), asked["exact"]).next_plan(gradients)
+    plan = Calculator(examples, delta, epsilon, sigma, _parse(done), options["exact"]).next_plan(gradients)
     if isinstance(plan, Stop):
         raise ConditionError(plan.reason)
     return plan
@@ -101,18 +105,6 @@ def _parse(done: list[str]) -> tuple[tuple[int, int], ...]:
             raise ValueError(f"--done: expected SIZExROUNDS, for example 31x1612, found {text!r}")
         rounds.append((int(match[1]), int(match[2])))
     return tuple(rounds)
-
-
-def _moments(plan: RoundsPlan) -> float | None:
-    """Return the explicit moment accountant's epsilon, None at the very edge of its conditions."""
-    from simfl.errors import ConditionError
-    from simfl.papers.moments import explicit_moment_epsilon
-    from simfl.papers.proactive_dp.theorems import sizes_of
-
-    try:
-        return explicit_moment_epsilon(sizes_of(plan.schedule), plan.num_examples, plan.sigma, plan.delta)
-    except ConditionError:
-        return None
 
 
 def _plan_rows(plan: RoundsPlan) -> list[Row | str]:
@@ -135,7 +127,7 @@ def _plan_rows(plan: RoundsPlan) -> list[Row | str]:
     return rows
 
 
-def _epsilon_rows(plan: RoundsPlan, moments: float | None, found: CertifiedRounds) -> list[Row | str]:
+def _epsilon_rows(plan: RoundsPlan, moments: float | None, certified: CertifiedRounds) -> list[Row | str]:
     def part(epsilon: float) -> str:
         return f"{epsilon / plan.epsilon:.0%} of the claim"
 
@@ -143,31 +135,31 @@ def _epsilon_rows(plan: RoundsPlan, moments: float | None, found: CertifiedRound
         f"Epsilon at delta = {show(plan.delta)}",
         ("claim of Theorem B.4", plan.epsilon, "Poisson, one example more or less"),
         ("claim of its moments", moments, "best integer lambda of Lemma B.3"),
-        ("certified, Poisson", found.poisson, f"one more or less: {part(found.poisson)}"),
-        ("certified, fixed size", found.fixed_size, f"one replaced: {part(found.fixed_size)}"),
+        ("certified, Poisson", certified.poisson, f"one more or less: {part(certified.poisson)}"),
+        ("certified, fixed size", certified.fixed_size, f"one replaced: {part(certified.fixed_size)}"),
     ]
 
 
 def _condition_rows(plan: RoundsPlan, gamma: str) -> list[Row | str]:
     rows: list[Row | str] = ["Conditions of Theorem B.4"]
-    for condition in plan.conditions:  # a plan fulfils them all; one that could not be had is an error
-        found = int(condition.found) if condition.name in ("(32)", "(34)") else condition.found
+    for condition in plan.conditions:  # all hold: a plan that violated one would have raised an error
+        value = int(condition.found) if condition.name in ("(32)", "(34)") else condition.found
         label = f"{condition.name} {_CONDITIONS[condition.name]}"
-        rows.append((label, found, f"holds: needs {condition.needed:.6g}"))
+        rows.append((label, value, f"holds: needs {condition.needed:.6g}"))
     shot = gamma == "one-shot"
     rows.append(("gamma", plan.gamma, "one-shot; (34) has the fixed point" if shot else "fixed point of Gam"))
     rows.append(("theta", plan.theta, "largest over mean batch"))
     return rows
 
 
-def _notes(plan: RoundsPlan, found: CertifiedRounds) -> list[str]:
+def _notes(plan: RoundsPlan, certified: CertifiedRounds) -> list[str]:
     notes = [
         "For gradients clipped one by one, all at one model per round, and an adversary who sees all that the client "
         "sends.",
     ]
-    if found.fixed_size > plan.epsilon:
+    if certified.fixed_size > plan.epsilon:
         notes.append(
-            f"Batches of fixed size are not covered: with one example replaced they cost {show(found.fixed_size)}, "
+            f"Batches of fixed size are not covered: with one example replaced they cost {show(certified.fixed_size)}, "
             "more than the claim."
         )
     if plan.done:

@@ -1,4 +1,4 @@
-"""The utility graph: what noise costs in accuracy, one curve per clipping norm, and how much of it a loss allows."""
+"""Plot the utility graph: accuracy over noise for each clipping norm, and the most noise that a loss allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARKERS = "osD^vPX*"
-_LAST_COLOR = 0.88  # of the colour map; beyond, it is too pale on white
+_LAST_COLOR = 0.88  # of the color map; beyond, it is too pale on white
 
 
 def plot_utility(
@@ -28,19 +28,15 @@ def plot_utility(
     """Draw acc(w* + n) / acc(w*) against sigma, with the line of the allowed loss and the frontier on it.
 
     Bands hold nine in ten draws of the noise. Large markers on the line are the frontier; the legend has its numbers
-    beside the accuracy of w*, which the curves do not show. Colours are those of viridis, in the order of C: told
-    apart by the colour-blind, and still in order when printed grey.
+    beside the accuracy of w*, which the curves do not show. Colors are those of viridis, in the order of C: safe for
+    the color-blind, and ordered in grayscale.
 
     Args:
-        graph: what is drawn.
+        graph: to draw.
         target_loss: relative loss of accuracy that is allowed.
-        delta: for a second axis above with the epsilon that the main equation claims for each sigma; None leaves it
-            out.
+        delta: adds a second axis above with the epsilon that the main equation claims for each sigma.
         title: above the figure.
         ax: where to draw; new axes by default.
-
-    Returns:
-        The axes, to be changed further or given to `save`.
     """
     from matplotlib import colormaps
     from matplotlib import pyplot as plt
@@ -55,24 +51,13 @@ def plot_utility(
         ax.axhline(wanted, color="#222222", linewidth=1.0, linestyle=(0, (4, 3)), zorder=2.5)
         for index, (norm, position) in enumerate(zip(graph.clipping_norms, positions, strict=True)):
             color = colormaps["viridis"](_LAST_COLOR * position)
-            marker = MARKERS[index % len(MARKERS)]
-            ax.fill_between(
-                graph.noise_multipliers, graph.lows[index], graph.highs[index], color=color, alpha=0.16, linewidth=0
-            )
-            ax.plot(
-                graph.noise_multipliers,
-                graph.ratios[index],
-                color=color,
-                marker=marker,
-                markersize=4.5,
-                label=labels[index],
-            )
+            marker, sigmas = MARKERS[index % len(MARKERS)], graph.noise_multipliers
+            ax.fill_between(sigmas, graph.lows[index], graph.highs[index], color=color, alpha=0.16, linewidth=0)
+            ax.plot(sigmas, graph.ratios[index], color=color, marker=marker, markersize=4.5, label=labels[index])
             point = points.get(norm)
             if point is not None and point.bound == "interpolated":
-                ax.plot(
-                    point.noise_multiplier, wanted, marker, color=color, markersize=9, markeredgecolor="white",
-                    markeredgewidth=1.4, zorder=4,
-                )  # fmt: skip
+                edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 1.4}
+                ax.plot(point.noise_multiplier, wanted, marker, color=color, markersize=9, zorder=4, **edge)
         _arrange(ax, graph, target_loss)
         ax.yaxis.set_major_formatter(percent(decimals=0))
         if delta is not None:
@@ -83,7 +68,7 @@ def plot_utility(
 
 
 def _labels(graph: UtilityGraph, points: Mapping[float, FrontierPoint]) -> list[str]:
-    """Return the lines of the legend, in columns: C, acc(w*), and the sigma of the frontier."""
+    """Return the legend's lines, in columns: C, acc(w*), and the sigma of the frontier."""
     signs = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}
     columns = [
         [f"{norm:g}" for norm in graph.clipping_norms],
@@ -97,7 +82,7 @@ def _labels(graph: UtilityGraph, points: Mapping[float, FrontierPoint]) -> list[
 
 
 def _padded(column: list[str]) -> list[str]:
-    """Fill texts up to one width with spaces as wide as a digit, or as a point."""
+    """Pad texts to one width with spaces as wide as a digit or a point."""
     digits = max(len(text) - text.count(".") for text in column)
     points = max(text.count(".") for text in column)
     return [
@@ -135,21 +120,21 @@ def _arrange(ax: Axes, graph: UtilityGraph, target_loss: float) -> None:
 
 
 def _spread(sigmas: tuple[float, ...]) -> list[float]:
-    """Return those of the grid's values that have room for a label on a logarithmic axis."""
-    chosen: list[float] = []
+    """Return the grid's values that have room for a label on a logarithmic axis."""
+    labeled: list[float] = []
     for sigma in sigmas:
-        if not chosen or math.log(sigma / chosen[-1]) >= 0.06 * max(math.log(sigmas[-1] / sigmas[0]), 1e-9):
-            chosen.append(sigma)
-    return chosen
+        if not labeled or math.log(sigma / labeled[-1]) >= 0.06 * max(math.log(sigmas[-1] / sigmas[0]), 1e-9):
+            labeled.append(sigma)
+    return labeled
 
 
 def _second_axis(ax: Axes, delta: float) -> None:
-    """Say above what epsilon the paper claims for each labelled sigma."""
+    """Show above the epsilon that the paper claims for each labeled sigma."""
     from matplotlib.ticker import NullLocator
 
-    labelled = [float(tick) for tick in ax.get_xticks() if tick**2 > 2.0]
+    labeled = [float(tick) for tick in ax.get_xticks() if tick**2 > 2.0]
     above: Any = ax.secondary_xaxis("top")
     above.set_xscale("log")
     above.xaxis.set_minor_locator(NullLocator())
-    above.set_xticks(labelled, [f"{epsilon_of(sigma, delta):.2g}" for sigma in labelled])
+    above.set_xticks(labeled, [f"{epsilon_of(sigma, delta):.2g}" for sigma in labeled])
     above.set_xlabel(f"claimed ε (δ = {delta:.2g})".replace("e-0", "e-"))

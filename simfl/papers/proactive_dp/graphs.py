@@ -1,4 +1,4 @@
-"""What the options, words and bars of `utility-graph` and `plan` have in common."""
+"""The options, words and progress bar that `utility-graph` and `plan` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOISE_MULTIPLIERS = "1.5,2,3,4,6,8,12,16,24,32"
 
 
 Reading = Literal["all", "last", "figure"]
-"""What the noise on w* stands for."""
+"""The noise that is added to w*."""
 
 IN_WORDS = {
     "all": "noise of all planned rounds, added up",
@@ -79,14 +79,14 @@ def loss_in_words(loss: float) -> str:
 
 
 def show_frontier(bound: str, sigma: float) -> str:
-    """Write a sigma on the frontier together with how it is known."""
+    """Write a sigma of the frontier, marked as a bound unless it is interpolated."""
     sign = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}[bound]
     return f"{sign}{sigma:.4g}"
 
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Show on stderr how far the work is, where somebody sees it."""
+    """Show a progress bar on stderr if it is a terminal; yield a function that sets the share done."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -94,8 +94,4 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     columns = (TextColumn("{task.description}", style="bold"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=1.0)
-
-        def told(share: float) -> None:
-            bar.update(task, completed=share)
-
-        yield told
+        yield lambda share: bar.update(task, completed=share)

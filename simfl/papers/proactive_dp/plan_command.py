@@ -1,4 +1,4 @@
-"""`simfl privacy plan`: from the accuracy that may be lost to a scenario that is ready to run."""
+"""`simfl privacy plan`: turn an allowed loss of accuracy into a scenario that is ready to run."""
 
 from __future__ import annotations
 
@@ -11,44 +11,27 @@ import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.errors import ScenarioError
-from simfl.papers.proactive_dp.graphs import (
-    CLIPPING_NORMS,
-    NOISE_MULTIPLIERS,
-    BaseScenario,
-    ChosenReading,
-    Client,
-    Clips,
-    Draws,
-    Epochs,
-    GraphDelta,
-    Overrides,
-    Sigmas,
-    TargetLoss,
-    loss_in_words,
-    parse_grid,
-    progress_bar,
-)
+from simfl.papers.proactive_dp import graphs
 
 if TYPE_CHECKING:
     from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan
     from simfl.papers.proactive_dp.rehearsal import Base
-    from simfl.papers.proactive_dp.utility import UtilityGraph
     from simfl.scenario import Scenario
 
 _SYNCHRONOUS = ("sync_sgd", "decentralized_sgd")  # every client takes exactly the planned rounds
 
 
 def command(
-    scenario: BaseScenario,
-    overrides: Overrides = None,
-    target_loss: TargetLoss = 0.1,
-    epochs: Epochs = None,
-    delta: GraphDelta = None,
-    clip: Clips = CLIPPING_NORMS,
-    sigma: Sigmas = NOISE_MULTIPLIERS,
-    noise: ChosenReading = "all",
-    draws: Draws = 20,
-    client: Client = None,
+    scenario: graphs.BaseScenario,
+    overrides: graphs.Overrides = None,
+    target_loss: graphs.TargetLoss = 0.1,
+    epochs: graphs.Epochs = None,
+    delta: graphs.GraphDelta = None,
+    clip: graphs.Clips = graphs.CLIPPING_NORMS,
+    sigma: graphs.Sigmas = graphs.NOISE_MULTIPLIERS,
+    noise: graphs.ChosenReading = "all",
+    draws: graphs.Draws = 20,
+    client: graphs.Client = None,
     graph: Annotated[
         Path | None,
         typer.Option(
@@ -71,60 +54,51 @@ def command(
     checks.open_unit(target_loss=target_loss)
     if out.exists() and not force:
         raise ScenarioError(f"{out}: there is a file already; choose another name, or --force to replace it")
-    norms, sigmas = parse_grid("--clipping-norms", clip), parse_grid("--noise-multipliers", sigma)
+    norms, sigmas = graphs.parse_grid("--clipping-norms", clip), graphs.parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
-    with progress_bar("utility graph") as told:
-        drawn: UtilityGraph = (
-            planning.read_graph(graph, planning.settings_of(base, noise))
-            if graph is not None
-            else planning.draw_graph(
-                base,
-                clipping_norms=norms,
-                noise_multipliers=sigmas,
-                reading=noise,
-                draws=draws,
-                client=client,
-                told=told,
-            )
-        )
-    found = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
-    content = planning.planned_content(base, found)
-    planned, found, rehearsed = planning.rehearse_plan(base, content, found, draws)
-    text = to_text(content, base, found, rehearsed)
+    if graph is not None:
+        drawn = planning.read_graph(graph, planning.settings_of(base, noise))
+    else:
+        with graphs.progress_bar("utility graph") as progress:
+            drawn = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
+    chosen = plan(drawn, target_loss=target_loss, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
+    content = planning.planned_content(base, chosen)
+    planned, chosen, rehearsed = planning.rehearse_plan(base, content, chosen, draws)
+    text = to_text(content, base, chosen, rehearsed)
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"{out}: cannot write the file: {error.strerror}") from error
-    _show(base, planned, found, rehearsed, noise, out, as_json)
+    _show(base, planned, chosen, rehearsed, noise, out, as_json)
 
 
-def to_text(content: Mapping[str, Any], base: Base, found: TrainingPlan, rehearsed: Rehearsal) -> str:
-    """Return the scenario as YAML, with what was planned in comments."""
+def to_text(content: Mapping[str, Any], base: Base, plan: TrainingPlan, rehearsed: Rehearsal) -> str:
+    """Return the scenario as YAML, with the plan in comments."""
     from simfl.scenario.syntax import write
 
-    loss = loss_in_words(found.target_loss)
+    loss = graphs.loss_in_words(plan.target_loss)
     comments = {
         "algorithm": [
-            f"Batches of {found.batch_size:,} of {found.num_examples:,} examples on average. Steps are those of",
-            f"{base.scenario.name} times {found.batch_size}/{base.setup.training.batch_size}, the batch over the old "
+            f"Batches of {plan.batch_size:,} of {plan.num_examples:,} examples on average. Steps are those of",
+            f"{base.scenario.name} times {plan.batch_size}/{base.setup.training.batch_size}, the batch over the old "
             "one.",
         ],
         "privacy": [
-            f"Claimed: epsilon {show(found.claimed_epsilon)}; certified: {show(found.certified_epsilon)}. The claim "
+            f"Claimed: epsilon {show(plan.claimed_epsilon)}; certified: {show(plan.certified_epsilon)}. The claim "
             "is also the budget:",
             "who takes more rounds than planned stops before it is exceeded.",
         ],
-        "stop": [f"{found.rounds:,} rounds of {base.num_clients} client{'s' * (base.num_clients > 1)}."],
+        "stop": [f"{plan.rounds:,} rounds of {base.num_clients} client{'s' * (base.num_clients > 1)}."],
     }
     header = [
         "Planned by 'simfl privacy plan' before any private training (Proactive DP, arXiv 2102.09030).",
-        f"Asked for: at most {loss} less accuracy than {found.reference:.2%}, the best without noise, in "
+        f"Asked for: at most {loss} less accuracy than {plan.reference:.2%}, the best without noise, in "
         f"{base.epochs:g} epochs.",
         f"Expected: {rehearsed.all:.2%} to {rehearsed.last:.2%} (these rounds' noise added to a model trained without: "
         "all of it, or the last).",
-        f"Claimed:   ({show(found.claimed_epsilon)}, {show(found.delta)})-DP by Theorem B.4.",
-        f"Certified: ({show(found.certified_epsilon)}, {show(found.delta)})-DP by an accountant, for "
-        f"{found.rounds:,} rounds at rate {show(found.batch_size / found.num_examples)}.",
+        f"Claimed:   ({show(plan.claimed_epsilon)}, {show(plan.delta)})-DP by Theorem B.4.",
+        f"Certified: ({show(plan.certified_epsilon)}, {show(plan.delta)})-DP by an accountant, for "
+        f"{plan.rounds:,} rounds at rate {show(plan.batch_size / plan.num_examples)}.",
         "Both: one example of a client more or less, Poisson sampling, all that the client sends is seen.",
         "Neither counts what the utility graph learnt from the data.",
     ]
@@ -135,25 +109,22 @@ def to_text(content: Mapping[str, Any], base: Base, found: TrainingPlan, rehears
     return "\n".join(lines) + "\n"
 
 
-# --- the result -------------------------------------------------------------------------------------------------------
-
-
 def _show(
-    base: Base, planned: Scenario, found: TrainingPlan, rehearsed: Rehearsal, reading: str, out: Path, as_json: bool
+    base: Base, planned: Scenario, plan: TrainingPlan, rehearsed: Rehearsal, reading: str, out: Path, as_json: bool
 ) -> None:
-    at_delta = f"at delta {show(found.delta)}"
+    at_delta, loss = f"at delta {show(plan.delta)}", graphs.loss_in_words(plan.target_loss)
     rows: list[Row | str] = [
         "Planned, for each client",
-        ("clipping norm C", found.clipping_norm, "of each example's gradient"),
-        ("noise multiplier sigma", found.noise_multiplier, "noise on the sum over C"),
-        ("batch size s", found.batch_size, f"on average, of N = {found.num_examples:,} examples"),
-        ("rounds T", found.rounds, f"{found.epochs:.4g} epochs"),
+        ("clipping norm C", plan.clipping_norm, "of each example's gradient"),
+        ("noise multiplier sigma", plan.noise_multiplier, "noise on the sum over C"),
+        ("batch size s", plan.batch_size, f"on average, of N = {plan.num_examples:,} examples"),
+        ("rounds T", plan.rounds, f"{plan.epochs:.4g} epochs"),
         "Privacy",
-        ("epsilon", found.claimed_epsilon, f"claim of Theorem B.4 {at_delta}"),
-        ("epsilon", found.certified_epsilon, f"certified {at_delta}"),
+        ("epsilon", plan.claimed_epsilon, f"claim of Theorem B.4 {at_delta}"),
+        ("epsilon", plan.certified_epsilon, f"certified {at_delta}"),
         "Accuracy",
-        ("without noise and clipping", f"{found.reference:.2%}", "the best of the utility graph"),
-        ("wanted", f"{(1.0 - found.target_loss) * found.reference:.2%}", f"{loss_in_words(found.target_loss)} less"),
+        ("without noise and clipping", f"{plan.reference:.2%}", "the best of the utility graph"),
+        ("wanted", f"{(1.0 - plan.target_loss) * plan.reference:.2%}", f"{loss} less"),
         ("clipped, without noise", f"{rehearsed.accuracy:.2%}", "in the planned rounds"),
         ("expected at least", f"{rehearsed.all:.2%}", "all rounds' noise, added up"),
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),
@@ -162,7 +133,7 @@ def _show(
         "neighbors: one example of a client more or less; Poisson sampling; all that the client sends is seen",
         "what the utility graph learnt from the data is in neither epsilon",
     ]
-    if found.bound == "grid_ends":
+    if plan.bound == "grid_ends":
         notes.append("the grid ends here: more noise might do; add larger values to --noise-multipliers")
     sizes = base.setup.training.sizes
     if sizes.min() < sizes.max():
@@ -174,5 +145,5 @@ def _show(
             f"{planned.algorithm.kind}: who takes how many rounds is an outcome; nobody exceeds the claimed epsilon"
         )
     notes.append(f"written: {out}; next: simfl run {out}")
-    result = {"plan": asdict(found), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}
+    result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}
     present(f"Plan (Proactive DP) for {base.scenario.name}", rows, notes=notes, result=result, as_json=as_json)

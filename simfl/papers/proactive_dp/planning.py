@@ -49,41 +49,25 @@ def planned_rounds(
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What one client is to do, what the paper claims for it, and what an accountant certifies.
+    """A client's plan with its claimed and its certified epsilon.
 
     Both epsilons: neighbors by adding or removing one example, Poisson sampling, all that the client sends is seen.
-
-    Attributes:
-        target_loss: what was asked for, relative to `reference`.
-        clipping_norm: C.
-        noise_multiplier: sigma.
-        bound: how sigma is known; grid_ends: more noise might do, the grid has none.
-        expected_accuracy: by the utility graph.
-        reference: the best accuracy of the graph without noise.
-        num_examples: N of the client.
-        epochs: k = rounds * batch_size / N.
-        delta: of both epsilons.
-        batch_size: s, on average.
-        rounds: T.
-        gamma: the constant of Theorem B.4's bound on T.
-        claimed_epsilon: by the main equation and Theorem B.4.
-        certified_epsilon: by the accountants, for exactly these releases.
     """
 
-    target_loss: float
-    clipping_norm: float
-    noise_multiplier: float
-    bound: Bound
-    expected_accuracy: float
-    reference: float
-    num_examples: int
-    epochs: float
-    delta: float
-    batch_size: int
-    rounds: int
-    gamma: float
-    claimed_epsilon: float
-    certified_epsilon: float
+    target_loss: float  # allowed, relative to `reference`
+    clipping_norm: float  # C
+    noise_multiplier: float  # sigma
+    bound: Bound  # grid_ends: sigma is the largest of the grid, and more noise might do
+    expected_accuracy: float  # by the utility graph
+    reference: float  # the best accuracy of the graph without noise
+    num_examples: int  # N of the client
+    epochs: float  # k = rounds * batch_size / N
+    delta: float  # of both epsilons
+    batch_size: int  # s, on average
+    rounds: int  # T
+    gamma: float  # the constant of Theorem B.4's bound on T
+    claimed_epsilon: float  # by Theorem B.4
+    certified_epsilon: float  # by the accountants
 
 
 def plan(
@@ -95,12 +79,8 @@ def plan(
     with the same, the one with the best accuracy. Then epsilon = 2 ln(1/delta) / (sigma^2 - 2), the largest batch
     s and T = K / s by Theorem B.4.
 
-    Args:
-        graph: of the model and data to be trained.
-        target_loss: relative loss of accuracy in (0, 1), from the best accuracy of the graph without noise.
-        num_examples: N of one client.
-        epochs: k, gradients per example of the client.
-        delta: 1/N by default.
+    target_loss in (0, 1) is relative to the best accuracy of the graph without noise; N and k = `epochs` are those of
+    one client, and delta is 1/N by default.
 
     Raises:
         ConditionError: no point of the graph keeps the accuracy, or a condition of Theorem B.4 fails.
@@ -114,16 +94,16 @@ def plan(
             f"(the best without noise is {graph.reference:.4g}), found {best:.4g} at most in the utility graph; allow "
             "more loss, add smaller sigma or other clipping norms to the grid, or train for more epochs on more data"
         )
-    chosen = max(reached, key=lambda point: (_round_down(point.noise_multiplier), point.accuracy))
-    sigma = _round_down(chosen.noise_multiplier)
+    best_point = max(reached, key=lambda point: (_round_down(point.noise_multiplier), point.accuracy))
+    sigma = _round_down(best_point.noise_multiplier)
     rounds = plan_rounds(num_examples, epochs=epochs, delta=delta, sigma=sigma)
     release = Release(sigma, rounds.batch / num_examples, "poisson")
     return TrainingPlan(
         target_loss=target_loss,
-        clipping_norm=chosen.clipping_norm,
+        clipping_norm=best_point.clipping_norm,
         noise_multiplier=sigma,
-        bound=chosen.bound,
-        expected_accuracy=chosen.accuracy,
+        bound=best_point.bound,
+        expected_accuracy=best_point.accuracy,
         reference=graph.reference,
         num_examples=num_examples,
         epochs=rounds.epochs,
@@ -137,31 +117,25 @@ def plan(
 
 
 def _round_down(value: float) -> float:
-    """Return the value with four digits, not rounded up: less noise keeps the accuracy, more might not."""
+    """Return the value rounded down to four digits: less noise keeps the accuracy, more might not."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.floor(value / unit * (1.0 + SLACK)) * unit:.4g}")
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a plan's own batches and rounds lead to without training privately.
+    """The accuracy that a plan's batches and rounds lead to, without private training."""
 
-    Attributes:
-        accuracy: of w*, trained in the planned rounds without noise.
-        last: mean accuracy with the last round's noise on it, the best case.
-        all: mean accuracy with the noise of all rounds on it, added up: the bad case.
-    """
-
-    accuracy: float
-    last: float
-    all: float
+    accuracy: float  # of w*, trained in the planned rounds without noise
+    last: float  # mean accuracy with the last round's noise on it, the best case
+    all: float  # mean accuracy with the noise of all rounds on it, added up: the bad case
 
 
 def rehearse(
     task: Task,
     batches: NDArray[np.int32],
     steps: Floats,
-    found: TrainingPlan,
+    plan: TrainingPlan,
     *,
     num_clients: int,
     draws: int = 20,
@@ -169,21 +143,15 @@ def rehearse(
 ) -> Rehearsal:
     """Train once more without noise, in the plan's rounds, and add the plan's noise at the end.
 
-    Args:
-        task: model and data.
-        batches: the planned rounds' mini-batches, of all clients together, int32 [T, B].
-        steps: the planned rounds' steps on the mean gradient, [T].
-        found: the plan.
-        num_clients: n.
-        draws: of noise.
-        key: raw threefry key, uint32 [2].
+    `batches` are the planned rounds' mini-batches of all clients together, int32 [T, B], `steps` their steps on the
+    mean gradient, [T], and `key` is a raw threefry key, uint32 [2].
     """
     task = task.on_device()
-    params = train_clipped(task, batches, steps, found.clipping_norm)
+    params = train_clipped(task, batches, steps, plan.clipping_norm)
     factors = [
-        noise_factors(reading, steps=steps, batch_size=found.batch_size, num_clients=num_clients, rounds=[len(steps)])
+        noise_factors(reading, steps=steps, batch_size=plan.batch_size, num_clients=num_clients, rounds=[len(steps)])
         for reading in ("last", "all")
     ]
-    stds = found.clipping_norm * found.noise_multiplier * np.array(factors)[:, 0]
+    stds = plan.clipping_norm * plan.noise_multiplier * np.array(factors)[:, 0]
     last, all_ = perturbed_accuracies(task, params, stds, draws, key).mean(axis=1).tolist()
     return Rehearsal(accuracy_of(task, params), last, all_)

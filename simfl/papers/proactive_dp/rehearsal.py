@@ -1,11 +1,10 @@
-"""Planning before training: the utility graph of a scenario, the scenario that a plan makes of it, and its rehearsal.
+"""Planning before training: the utility graph of a scenario, the planned scenario, and its rehearsal.
 
-Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030; the numbers are those of
-`simfl.papers.proactive_dp`.
+Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030.
 
-The graph is one of the whole federation: w* is trained on all clients' examples together, each step with as many of
-them as a round of all clients has, n B, and with the scenario's step sizes. That is what synchronous rounds compute,
-and to first order what asynchronous ones do. `client` trains on one client's examples, as the paper's client does.
+The graph is one of the whole federation: w* is trained on all clients' examples together, n B of them in each step, as
+in a round of all clients, with the scenario's step sizes. Synchronous rounds compute exactly this, asynchronous ones
+to first order. `client` trains on one client's examples, as the paper's client does.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from simfl.build.setup import Setup
 from simfl.errors import DataError, ScenarioError
 from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
 from simfl.papers.proactive_dp.utility import (
+    Progress,
     Task,
     UtilityGraph,
     UtilityRow,
@@ -45,23 +45,14 @@ _SETTINGS = "# "
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """The scenario that is planned for, made ready.
+    """The scenario to plan for, with its data loaded."""
 
-    Attributes:
-        scenario: valid.
-        content: what its file says, overrides applied.
-        setup: data, model and training.
-        epochs: k.
-        num_examples: N of the client that has fewest.
-        delta: of the plan.
-    """
-
-    scenario: Scenario
-    content: dict[str, Any]
-    setup: Setup
-    epochs: float
-    num_examples: int
-    delta: float
+    scenario: Scenario  # valid
+    content: dict[str, Any]  # what its file says, overrides applied
+    setup: Setup  # data, model and training
+    epochs: float  # k
+    num_examples: int  # N of the client that has fewest
+    delta: float  # of the plan
 
     @property
     def num_clients(self) -> int:
@@ -75,8 +66,7 @@ class Base:
 
     @property
     def task(self) -> Task:
-        """What is trained and tested."""
-
+        """The training and test task."""
         data, setup = self.setup.dataset.floats(), self.setup
         return Task(setup.model, data.train_x, data.train_y, data.test_x, data.test_y, setup.training.initial)
 
@@ -84,18 +74,11 @@ class Base:
 def open_base(
     path: Path, overrides: Sequence[str] | None, *, epochs: float | None = None, delta: float | None = None
 ) -> Base:
-    """Load a scenario and its data.
-
-    Args:
-        path: of the scenario.
-        overrides: of the form key.path=value.
-        epochs: k; those of the scenario by default.
-        delta: 1/N by default.
+    """Load a scenario and its data; k is by default that of the scenario, delta 1/N.
 
     Raises:
-        ScenarioError, DataError: the scenario cannot be run, or says no epochs.
+        ScenarioError, DataError: the scenario cannot be run, or does not stop after epochs.
     """
-
     changes = list(overrides or [])
     look_beside([path])
     scenario = load(path, changes)
@@ -123,8 +106,7 @@ def algorithm_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
-    """Refuse an algorithm that cannot run what is planned, before anything is computed."""
-
+    """Reject an algorithm that cannot run a plan, before anything is computed."""
     try:
         from_mapping({**content, "algorithm": {**algorithm_of(content), "batch_size": 1, "sampling": "poisson"}})
     except ScenarioError:
@@ -145,26 +127,23 @@ def steps_of(setup: Setup, rounds: int) -> NDArray[np.float64]:
 
 def draw_graph(
     base: Base,
-    *,
     clipping_norms: Sequence[float],
     noise_multipliers: Sequence[float],
     reading: str,
     draws: int,
     client: int | None = None,
-    told: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> UtilityGraph:
-    """Draw the utility graph of a scenario.
+    """Draw the utility graph of a scenario; see `utility_graph`.
 
     Args:
         base: the scenario.
-        clipping_norms: a grid.
-        noise_multipliers: a grid, increasing.
+        clipping_norms, noise_multipliers: increasing grids.
         reading: all, last or figure.
         draws: of noise per point.
-        client: whose examples to train on; None takes all clients'.
-        told: told how far it is.
+        client: trains on this client's examples alone, by default on all clients'.
+        progress: receives the share of the work that is done.
     """
-
     setup, task, batch_size = base.setup, base.task, base.setup.training.batch_size
     rounds = max(1, round(base.gradients / (base.num_clients * batch_size)))
     together = batch_size * base.num_clients
@@ -178,33 +157,22 @@ def draw_graph(
     planned = planned_rounds(noise_multipliers, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)
     factors = noise_factors(reading, steps=steps, batch_size=batch_size, num_clients=base.num_clients, rounds=planned)
     batches = draw_batches(len(task.train_y), together, rounds, setup.streams.generator("utility-graph"))
+    key = setup.streams.key("utility-graph")
     return utility_graph(
-        task,
-        batches,
-        steps,
-        clipping_norms=clipping_norms,
-        noise_multipliers=noise_multipliers,
-        noise_factors=factors,
-        draws=draws,
-        key=setup.streams.key("utility-graph"),
-        told=told,
-    )
+        task, batches, steps, clipping_norms=clipping_norms, noise_multipliers=noise_multipliers,
+        noise_factors=factors, draws=draws, key=key, progress=progress,
+    )  # fmt: skip
 
 
 def settings_of(base: Base, reading: str) -> dict[str, Any]:
-    """Return what a graph must agree in with a plan that is made from it."""
+    """Return the settings that a graph and a plan made from it must share."""
     return {"scenario": base.scenario.digest(), "epochs": base.epochs, "delta": base.delta, "noise": reading}
 
 
 def write_graph(path: Path, graph: UtilityGraph, settings: Mapping[str, Any]) -> None:
-    """Write a graph as CSV, with what it is about as JSON in a comment on the first line."""
-
-    about = {
-        **settings,
-        "unclipped_accuracy": graph.unclipped_accuracy,
-        "draws": graph.draws,
-        "gradients": graph.gradients,
-    }
+    """Write a graph as CSV, with its settings as JSON in a comment on the first line."""
+    numbers = {name: getattr(graph, name) for name in ("unclipped_accuracy", "draws", "gradients")}
+    about = {**settings, **numbers}
     text = io.StringIO()
     text.write(f"{_SETTINGS}{json.dumps(about)}\n")
     table = csv.writer(text, lineterminator="\n")
@@ -222,13 +190,12 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
 
     Args:
         folder: or the table in it.
-        settings: what it must be about.
+        settings: that the graph must have.
 
     Raises:
-        DataError: there is none, or it cannot be read.
-        ScenarioError: it is about something else.
+        DataError: the table is missing or cannot be read.
+        ScenarioError: the graph has other settings.
     """
-
     path = folder / TABLE if folder.is_dir() else folder
     try:
         first, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -267,47 +234,43 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
     return graph
 
 
-def planned_content(base: Base, found: TrainingPlan) -> dict[str, Any]:
-    """Return the content of the planned scenario: the base's, with what the plan changes.
+def planned_content(base: Base, plan: TrainingPlan) -> dict[str, Any]:
+    """Return the content of the planned scenario: the base's, with the plan's changes.
 
-    Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as it did
-    in the utility graph, whatever the batch. The claimed epsilon is also the budget, so that a client which works
-    faster than planned stops before it spends more.
+    Step sizes are multiplied by the new batch size over the old one: a gradient then moves the model as far as in the
+    utility graph, whatever the batch. The claimed epsilon is also the budget, so that a client that runs faster than
+    planned stops before it spends more.
     """
     content = base.content
     old = base.setup.training.batch_size
     algorithm = algorithm_of(content)
-    algorithm["step_size"] = rescaled(base.scenario.resolved()["algorithm"]["step_size"], found.batch_size / old)
-    algorithm |= {"batch_size": found.batch_size, "sampling": "poisson"}
+    algorithm["step_size"] = rescaled(base.scenario.resolved()["algorithm"]["step_size"], plan.batch_size / old)
+    algorithm |= {"batch_size": plan.batch_size, "sampling": "poisson"}
     privacy = {
         "mechanism": "gaussian",
-        "clipping_norm": found.clipping_norm,
-        "noise_multiplier": found.noise_multiplier,
-        "delta": found.delta,
-        "epsilon": float(f"{found.claimed_epsilon:.6g}"),
+        "clipping_norm": plan.clipping_norm,
+        "noise_multiplier": plan.noise_multiplier,
+        "delta": plan.delta,
+        "epsilon": float(f"{plan.claimed_epsilon:.6g}"),
     }
     planned = {
         "name": f"{base.scenario.name}-planned",
         "algorithm": algorithm,
         "privacy": privacy,
-        "stop": {"updates": found.rounds * base.num_clients},
+        "stop": {"updates": plan.rounds * base.num_clients},
     }
     first = ["name", "description", *(key for key in content if key not in planned), *planned]
     return {key: planned.get(key, content.get(key)) for key in dict.fromkeys(first) if key in {**content, **planned}}
 
 
 def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
-    """Return a step size schedule times a factor, for batches larger by that factor.
+    """Return a step size schedule of a resolved scenario, for batches larger by a factor > 0.
 
-    What falls with the number of updates falls faster, as there are fewer of them: at equal numbers of examples the
-    step is the factor times what it was.
-
-    Args:
-        step: as in a resolved scenario.
-        factor: > 0.
+    A schedule that falls with the number of updates falls faster, because there are fewer of them: at equal numbers of
+    examples the step is the old one times the factor.
 
     Raises:
-        ScenarioError: for a kind of schedule that is not known here.
+        ScenarioError: the schedule is of a kind that cannot be rescaled.
     """
 
     def times(value: float) -> float:
@@ -331,33 +294,19 @@ def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
 
 
 def rehearse_plan(
-    base: Base, content: Mapping[str, Any], found: TrainingPlan, draws: int
+    base: Base, content: Mapping[str, Any], plan: TrainingPlan, draws: int
 ) -> tuple[Scenario, TrainingPlan, Rehearsal]:
-    """Check the planned scenario as `simfl run` would, and train its rounds once without noise.
+    """Check the planned scenario as `simfl run` does, and train its rounds once without noise.
 
     Returns:
-        The scenario, the plan with what the scenario's own ledger certifies, and what is to be expected.
+        The scenario, the plan with the epsilon that the scenario's ledger certifies, and the rehearsal.
     """
-
     planned = from_mapping(content, "the planned scenario")
     setup = assemble(planned)
     assert setup.ledger is not None, "the plan is private"
     certified = float(setup.ledger.final_epsilon(setup.kind.planned(setup)).max())
-    found = replace(found, certified_epsilon=certified)
-    streams = setup.streams
-    batches = draw_batches(
-        len(base.task.train_y),
-        found.batch_size * base.num_clients,
-        found.rounds,
-        streams.generator("utility-graph"),
-    )
-    rehearsed = rehearse(
-        base.task,
-        batches,
-        steps_of(setup, found.rounds),
-        found,
-        num_clients=base.num_clients,
-        draws=draws,
-        key=streams.key("utility-graph"),
-    )
-    return planned, found, rehearsed
+    plan = replace(plan, certified_epsilon=certified)
+    task, together = base.task, plan.batch_size * base.num_clients
+    batches = draw_batches(len(task.train_y), together, plan.rounds, setup.streams.generator("utility-graph"))
+    steps, key = steps_of(setup, plan.rounds), setup.streams.key("utility-graph")
+    return planned, plan, rehearse(task, batches, steps, plan, num_clients=base.num_clients, draws=draws, key=key)

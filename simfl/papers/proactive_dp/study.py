@@ -25,9 +25,9 @@ LENET5, STEPS = Section("Figures 9 and 13", ("ε = {:g}",)), Section("first step
 STRONGLY, PLAIN = "strongly convex", "plain convex"
 FILES = {STRONGLY: "proactive_dp/phishing-strongly.yaml", PLAIN: "proactive_dp/phishing-plain.yaml"}
 OWN, ALL = "a client's own gradients", "all clients' gradients"
-"""What t of the step size counts: the paper's sizes are those of a client; one could also count what the server got."""
+"""The gradients that t of the step size counts: the paper's sizes are those of a client; the server's also fit."""
 FIRST = {(STRONGLY, OWN): 0.1, (PLAIN, OWN): 0.1, (STRONGLY, ALL): 0.3, (PLAIN, ALL): 0.1}
-"""First steps eta_0 of the figures: the paper had a grid search, whose outcome the text that we have lacks."""
+"""First steps eta_0 of the figures. The paper used a grid search; our copy of its text lacks the result."""
 TRIED_STEPS = {STRONGLY: (0.1, 0.3, 1.0), PLAIN: (0.03, 0.1, 0.3)}
 EXAMPLES, GRADIENTS = 7_500, 37_500
 """Of each client: N and K = 5 N."""
@@ -46,7 +46,7 @@ BASELINES = {
     OPEN: ("privacy=null", "algorithm.sampling=poisson"),
     CLIPPED: ("privacy.noise_multiplier=0", "privacy.claim=null"),
 }
-"""What privacy is held against: DP-SGD without both of its steps, or without noise alone."""
+"""Baselines of private runs: DP-SGD without clipping and noise, or without noise."""
 
 TRIED = (1, 5, 10, 19, 40, 80)
 ADMISSIBLE = 19
@@ -65,56 +65,51 @@ PRINTED = {  # sigma, s, actual epsilon, claimed over actual; s, actual epsilon 
 }
 
 LOST = 10.0
-"""Points that privacy may cost: about what the paper's figures show."""
+"""Points that privacy may cost, about as in the paper's figures."""
 LEVEL = 1.0
-"""Points by which a curve that grows may fall, and a lead that counts as none."""
+"""Points by which a growing curve may fall, and the largest lead that does not count."""
 
 MANY, FEWER = 16, 6
-"""Seeds: what is lost is near the bar, and seeds differ by some points."""
+"""Seeds: the loss is near the bar, and seeds differ by a few points."""
 
 _QUIET = ("record.updates=false", "record.epsilon=false")
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return what to run; in quick form without other step sizes and LeNet-5."""
+    """Return the experiments; the quick form leaves out other step sizes and LeNet-5."""
     if quick:
         return [*over_epsilon((0.05, 0.5), SEEDS, (OWN,)), *over_sizes((1, 10, 19), SEEDS)]
     return [*over_epsilon(EPSILONS, MANY), *over_steps(MANY), *over_sizes(TRIED, 10), *on_lenet5(2)]
 
 
 def over_epsilon(epsilons: Sequence[float], seeds: int, counts: Sequence[str] = (OWN, ALL)) -> Iterator[Experiment]:
-    """Yield Figures 11 and 12: sizes and noise that the paper's calculator gives for each epsilon."""
-    whats: list[float | str] = [*epsilons, *BASELINES]
-    for problem, count, what in itertools.product(FILES, counts, whats):
-        changes = _changes(problem, count, what)
-        yield Experiment(BUDGETS, (problem, count, what), FILES[problem], changes, _fewer(count, seeds))
+    """Yield Figures 11 and 12: sizes and noise of the paper's calculator for each epsilon."""
+    cases: list[float | str] = [*epsilons, *BASELINES]
+    for problem, count, case in itertools.product(FILES, counts, cases):
+        yield _logistic(BUDGETS, (problem, count, case), FIRST[problem, count], seeds)
 
 
 def over_steps(seeds: int) -> Iterator[Experiment]:
-    """Yield the smallest and the largest epsilon with other first steps, as the paper's grid search had them."""
-    whats: list[float | str] = [EPSILONS[0], EPSILONS[-1], *BASELINES]
+    """Yield the smallest and the largest epsilon with other first steps, as in the paper's grid search."""
+    cases: list[float | str] = [EPSILONS[0], EPSILONS[-1], *BASELINES]
     for problem, count in itertools.product(FILES, (OWN, ALL)):
-        for first, what in itertools.product(TRIED_STEPS[problem], whats):
-            changes = _changes(problem, count, what, first)
-            yield Experiment(STEPS, (problem, count, first, what), FILES[problem], changes, _fewer(count, seeds))
+        for first, case in itertools.product(TRIED_STEPS[problem], cases):
+            yield _logistic(STEPS, (problem, count, first, case), first, seeds)
 
 
-def _fewer(count: str, seeds: int) -> int:
-    """Return the seeds of a reading: few of that which is far from the paper's numbers, whatever the seed."""
-    return min(seeds, FEWER) if count == ALL else seeds
-
-
-def _changes(problem: str, count: str, what: float | str, first: float | None = None) -> tuple[str, ...]:
-    own = planned(what) if isinstance(what, float) else (f"algorithm.sizes={ADMISSIBLE}", *BASELINES[what])
-    step = FIRST[problem, count] if first is None else first
+def _logistic(section: Section, cell: Cell, first: float, seeds: int) -> Experiment:
+    problem, count, case = cell[0], cell[1], cell[-1]
+    chosen = planned(case) if isinstance(case, float) else (f"algorithm.sizes={ADMISSIBLE}", *BASELINES[case])
     of = f"algorithm.step_size_of={'each' if count == OWN else 'all'}"
-    return (*own, of, f"algorithm.step_size.initial={step:g}", *_QUIET)
+    changes = (*chosen, of, f"algorithm.step_size.initial={first:g}", *_QUIET)
+    # With t of all clients every seed is far from the paper's numbers, so few suffice.
+    return Experiment(section, cell, FILES[problem], changes, min(seeds, FEWER) if count == ALL else seeds)
 
 
 def planned(epsilon: float) -> tuple[str, ...]:
     """Return batch size and noise of the paper's plan for an epsilon."""
     plan = proactive.simplified_plan(EXAMPLES, GRADIENTS, epsilon=epsilon)
-    # Rounded up: less noise than planned would cost more than the epsilon that is asked for.
+    # Rounded up: less noise than planned would exceed the epsilon.
     return f"algorithm.sizes={plan.batch}", f"privacy.noise_multiplier={math.ceil(1e3 * plan.sigma) / 1e3}"
 
 
@@ -141,24 +136,22 @@ def claimed(run: Run) -> float:
     schedule = [(int(scenario["algorithm"]["sizes"]["value"]), int(run.metrics["rounds"].iloc[-1]))]
     privacy, examples = scenario["privacy"], int(scenario["data"]["partition"]["size"])
     try:
-        return proactive.claimed_epsilon(
-            schedule, examples, sigma=privacy["noise_multiplier"], delta=privacy["delta"]
-        )  # fmt: skip
+        return proactive.claimed_epsilon(schedule, examples, sigma=privacy["noise_multiplier"], delta=privacy["delta"])
     except ConditionError:
         return math.nan
 
 
 def over_budgets(runs: Runs, problem: str, count: str = OWN) -> dict[float, tuple[float, ...]]:
-    """Return the accuracies with privacy of a problem of Figures 11 and 12 by their epsilon."""
-    found = runs.accuracies(BUDGETS, problem, count)
-    return {what: values for what, values in found.items() if what not in BASELINES}
+    """Return the accuracies of a problem's private runs in Figures 11 and 12, by epsilon."""
+    accuracies = runs.accuracies(BUDGETS, problem, count)
+    return {case: values for case, values in accuracies.items() if case not in BASELINES}
 
 
 # -- numbers ---------------------------------------------------------------------------------------
 
 
 def run_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield what was run, what is claimed for it, what is certified, and its accuracy."""
+    """Yield rounds, claimed and certified epsilon, and accuracy of every experiment."""
     titles = {
         BUDGETS: f"{BUDGETS}: plans for an epsilon, logistic regression on phishing",
         STEPS: "Other first steps, logistic regression on phishing",
@@ -180,8 +173,7 @@ def run_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def table_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield Tables 9 to 11: the plan, what its rounds cost, and what four and eight times fewer would."""
-    del runs
+    """Yield Tables 9 to 11: the plan, the cost of its rounds, and that of four and eight times fewer."""
     part, beyond = "Tables 9 to 11, first column: the plan", "Tables 9 to 11, second column: fewer rounds than the plan"
     for table, (examples, gradients, epsilon) in TABLES.items():
         sigma, size, actual, ratio, probe, far, far_ratio = PRINTED[table]
@@ -196,20 +188,18 @@ def table_numbers(runs: Runs) -> Iterator[Number]:
         yield Number(part, table, "claimed over that", (epsilon / limit,), ratio, 4)
         yield Number(part, table, "certified ε", (exact,), digits=4)
         four, eight = (proactive.tightness_probe(examples, gradients, epsilon, gamma=gamma) for gamma in (0.5, 0.25))
-        limit, exact = spent(table, four.batch)
-        yield Number(beyond, table, "s, γ = 1/2", (four.batch,), probe, 0)
-        yield Number(beyond, table, "actual ε, γ = 1/2", (limit,), far, 4)
-        yield Number(beyond, table, "certified ε, γ = 1/2", (exact,), digits=4)
-        limit, exact = spent(table, eight.batch)
-        yield Number(beyond, table, "s, γ = 1/4", (eight.batch,), digits=0)
-        yield Number(beyond, table, "actual ε, γ = 1/4", (limit,), far, 4)
-        yield Number(beyond, table, "claimed over that", (epsilon / limit,), far_ratio, 4)
-        yield Number(beyond, table, "certified ε, γ = 1/4", (exact,), digits=4)
+        for gamma, batch, paper in (("1/2", four, probe), ("1/4", eight, None)):
+            limit, exact = spent(table, batch)
+            yield Number(beyond, table, f"s, γ = {gamma}", (batch,), paper, 0)
+            yield Number(beyond, table, f"actual ε, γ = {gamma}", (limit,), far, 4)
+            if batch == eight:
+                yield Number(beyond, table, "claimed over that", (epsilon / limit,), far_ratio, 4)
+            yield Number(beyond, table, f"certified ε, γ = {gamma}", (exact,), digits=4)
 
 
 @functools.cache
 def spent(table: str, batch: int) -> tuple[float, float]:
-    """Return what K gradients of a table cost in batches of a size: by the paper's central limit, and certified."""
+    """Return the epsilon of K gradients of a table in batches of a size: by the paper's central limit, certified."""
     from simfl.privacy.accounting import Release, epsilon_of
     from simfl.privacy.gaussian import gdp_central_limit_epsilon
 
@@ -224,7 +214,7 @@ def spent(table: str, batch: int) -> tuple[float, float]:
 
 
 def _covered(runs: Runs, section: Section, cell: Cell) -> bool:
-    """Return whether what is certified is no more than what is claimed."""
+    """Return whether the certified epsilon is at most the claimed one."""
     return mean(runs.epsilon(section, cell)) <= claimed(runs.first(section, cell))
 
 
@@ -237,9 +227,9 @@ def _certified(runs: Runs, section: Section, *cells: Cell) -> Part:
 
 def reaches(runs: Runs) -> Iterator[Reading]:
     """Judge whether plans are certified, lose little at the smallest epsilon, and less at larger ones."""
-    chosen = [(STEPS, (*cell[:-1], EPSILONS[0])) for cell in runs.cells(STEPS) if cell[-1] == OPEN]
-    chosen = chosen or [(BUDGETS, (problem, OWN, EPSILONS[0])) for problem in FILES]
-    for (section, cell), baseline in itertools.product(chosen, BASELINES):
+    plans = [(STEPS, (*cell[:-1], EPSILONS[0])) for cell in runs.cells(STEPS) if cell[-1] == OPEN]
+    plans = plans or [(BUDGETS, (problem, OWN, EPSILONS[0])) for problem in FILES]
+    for (section, cell), baseline in itertools.product(plans, BASELINES):
         problem, count, first = cell[0], cell[1], cell[2] if section == STEPS else FIRST[cell[0], cell[1]]
         most, without = (*cell[:-1], EPSILONS[-1]), (*cell[:-1], baseline)
         lost, won = runs.ahead(section, without, cell), runs.ahead(section, most, cell)
@@ -256,11 +246,11 @@ def reaches(runs: Runs) -> Iterator[Reading]:
 def grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether accuracy grows with epsilon."""
     for problem, count in itertools.product(FILES, (OWN, ALL)):
-        found = over_budgets(runs, problem, count)
-        if len(found) < 2:
+        accuracies = over_budgets(runs, problem, count)
+        if len(accuracies) < 2:
             continue
-        cells = [(problem, count, epsilon) for epsilon in found]
-        curve = ", ".join(f"{show(values, 1)} at {epsilon:g}" for epsilon, values in found.items())
+        cells = [(problem, count, epsilon) for epsilon in accuracies]
+        curve = ", ".join(f"{show(values, 1)} at {epsilon:g}" for epsilon, values in accuracies.items())
         won = runs.ahead(BUDGETS, cells[-1], cells[0])
         parts = [above(won, 0.0, f"% at ε: {curve}; {show(won, 1, True)} points from the first to the last")]
         for one, other in itertools.pairwise(cells):
@@ -275,25 +265,25 @@ def smallest_worst(runs: Runs) -> Iterator[Reading]:
 
 
 def largest_best(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the largest size that the theorem allows is best among those that it allows."""
+    """Judge whether the largest size that the theorem allows is the best allowed one."""
     yield from _against(runs, ADMISSIBLE, lambda size: size <= ADMISSIBLE, 1)
 
 
 def _against(runs: Runs, size: int, others: Callable[[int], bool], sign: int) -> Iterator[Reading]:
     for problem in FILES:
-        found = runs.accuracies(SIZES, problem)
+        accuracies = runs.accuracies(SIZES, problem)
         parts = []
-        for other in found:
+        for other in accuracies:
             if other != size and others(other):
                 lead = [sign * points for points in runs.ahead(SIZES, (problem, size), (problem, other))]
-                text = f"{show(found[size], 1)} % at s = {size}, {show(found[other], 1)} % at {other}"
+                text = f"{show(accuracies[size], 1)} % at s = {size}, {show(accuracies[other], 1)} % at {other}"
                 parts.append(above(lead, 0.0, text, least=LEVEL))
         if parts:
             yield Reading({"problem": problem}, parts)
 
 
 def network(runs: Runs) -> Iterator[Reading]:
-    """Judge whether LeNet-5 is within some points of the run without privacy, and certified."""
+    """Judge whether LeNet-5 is near the run without privacy, and certified."""
     private, without = (0.152,), (OPEN,)
     lost = runs.ahead(LENET5, without, private)
     text = (
@@ -304,7 +294,7 @@ def network(runs: Runs) -> Iterator[Reading]:
 
 
 def covers(runs: Runs) -> Iterator[Reading]:
-    """Judge whether every plan that was run is certified at what the theorem claims."""
+    """Judge whether every plan is certified at the theorem's epsilon."""
     cells = [(section, cell) for section in (BUDGETS, SIZES, LENET5) for cell in runs.cells(section)]
     private = [own for own in cells if runs.first(*own).privacy is not None and CLIPPED not in own[1]]
     ratios = [claimed(runs.first(*own)) / mean(runs.epsilon(*own)) for own in private]
@@ -316,8 +306,7 @@ def covers(runs: Runs) -> Iterator[Reading]:
 
 
 def four_to_five(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the plan's epsilon is four to five times what its rounds cost."""
-    del runs
+    """Judge whether the plan's epsilon is four to five times that of its rounds."""
     parts = []
     for table, (examples, gradients, epsilon) in TABLES.items():
         plan = proactive.simplified_plan(examples, gradients, epsilon=epsilon)
@@ -335,10 +324,9 @@ def four_to_five(runs: Runs) -> Iterator[Reading]:
 
 def tight(runs: Runs) -> Iterator[Reading]:
     """Judge whether four times fewer rounds than the theorem's violate its epsilon."""
-    del runs
     for (table, (examples, gradients, epsilon)), account in itertools.product(TABLES.items(), (0, 1)):
         probes = [proactive.tightness_probe(examples, gradients, epsilon, gamma=gamma) for gamma in (0.5, 0.25)]
-        four, eight = (spent(table, probe.batch)[account] for probe in probes)
+        four, eight = (spent(table, probe)[account] for probe in probes)
         text = f"ε = {four:.4f} with 4 times fewer rounds than 2k²/ε, {eight:.4f} with 8 times fewer, for {epsilon}"
         accountant = ("the paper's central limit", "certified")[account]
         yield Reading({"table": table, "actual ε": accountant}, [exactly(four > epsilon, text)])
@@ -352,8 +340,8 @@ def draw_epsilon(runs: Runs) -> Figure:
     runs.require(BUDGETS)
     figure, axes = panels(1, 2, (8.2, 3.7), sharey=True)
     budgets = {problem: over_budgets(runs, problem) for problem in FILES}
-    for axis, (problem, found) in zip(axes.flat, budgets.items(), strict=True):
-        cells, heights = [(problem, OWN, epsilon) for epsilon in found], list(found.values())
+    for axis, (problem, curve) in zip(axes.flat, budgets.items(), strict=True):
+        cells, heights = [(problem, OWN, epsilon) for epsilon in curve], list(curve.values())
         claims = [claimed(runs.first(BUDGETS, cell)) for cell in cells]
         costs = [mean(runs.epsilon(BUDGETS, cell)) for cell in cells]
         with_bars(axis, claims, heights, color=PALETTE[1], ls="--", label="at the claimed ε")
@@ -371,20 +359,20 @@ def draw_sizes(runs: Runs) -> Figure:
     """Draw accuracy over constant batch sizes at one noise."""
     runs.require(SIZES)
     figure, ((axis,),) = panels(1, 1, (5.6, 3.7))
-    found = {problem: runs.accuracies(SIZES, problem) for problem in FILES}
+    curves = {problem: runs.accuracies(SIZES, problem) for problem in FILES}
     looks = zip((0.97, 1.03), PALETTE, ("-", "--"), strict=False)  # bars side by side
-    for (problem, values), (aside, color, line) in zip(found.items(), looks, strict=True):
+    for (problem, values), (aside, color, line) in zip(curves.items(), looks, strict=True):
         with_bars(axis, [size * aside for size in values], list(values.values()), color=color, ls=line, label=problem)
     axis.axvline(ADMISSIBLE, color="#555555", ls=":", lw=1.2, label=f"largest planned: {ADMISSIBLE}")
     axis.set(xlabel="batch size s of a client, σ = 19.3", ylabel="test accuracy, %")
-    log_axis(axis, list(found[STRONGLY]))
-    _above(axis, found)
+    log_axis(axis, list(curves[STRONGLY]))
+    _above(axis, curves)
     axis.legend(loc="lower right")
     return figure
 
 
 def _above(axis: Axes, curves: Mapping[str, Mapping[Any, Sequence[float]]]) -> None:
-    """Let the axis end where accuracies do, however long the bars of few seeds are."""
+    """Limit the axis to the accuracies; bars of few seeds may reach far below."""
     values = [value for curve in curves.values() for own in curve.values() for value in own if not math.isnan(value)]
     axis.set_ylim(max(0.0, min(values, default=0.0) - 10), 100)
 

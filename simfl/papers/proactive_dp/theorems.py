@@ -2,25 +2,25 @@
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030: Theorems 3.1 and B.4 and the simplified calculator of Appendix D.4. The calculator of
-Appendix E.1, which remembers what was run, is in `calculator`, Theorem B.2 and the moments are in `moments`.
+Appendix E.1, which accounts for rounds already run, is in `calculator`; Theorem B.2 and the moments are in `moments`.
 
-The setting: client of N examples, round i draws each with probability s_i / N (Poisson), sums gradients clipped to norm
-C at one and the same model, adds N(0, (sigma C)^2 I) to the sum and sends it; neighboring data sets differ by one
-example more or less; the adversary sees all that the client sends (local view). `sigma` is the paper's name of the
-noise multiplier z. T rounds, K = sum s_i gradients, k = K / N epochs, theta = max s_i / (K / T).
+The setting: a client has N examples. Round i draws each of them with probability s_i / N (Poisson), sums their
+gradients at one model, each clipped to norm C, adds N(0, (sigma C)^2 I) and sends the sum. Neighboring data sets differ
+by one example more or less. The adversary sees all that the client sends (local view). `sigma` is the paper's name of
+the noise multiplier z. T rounds, K = sum s_i gradients, k = K / N epochs, theta = max s_i / (K / T).
 
     sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon)   and   T >= gamma theta^2 k^2 / epsilon,
 
 where gamma, about 2 to 10, is the smallest solution of gamma >= Gam(sigma, epsilon / (gamma k)). With abar = epsilon /
 (gamma k) that is epsilon = k abar Gam(sigma, abar), which grows with abar, and the bound on T is abar >= theta^2 k / T.
-So the smallest epsilon at which T rounds may be run with a given sigma is k a Gam(sigma, a) at a = theta^2 k / T: no
-iteration is needed.
+So the smallest epsilon at which T rounds may be run with a given sigma is k a Gam(sigma, a) at a = theta^2 k / T, in
+closed form.
 
-All of it is a claim that holds with room: accountants certify two to five times less for the same rounds. The bound on
-T is sufficient, not necessary, and T rounds with T far above it are far more private than claimed.
+These claims are loose: accountants certify two to five times less for the same rounds. The bound on T is sufficient,
+not necessary; with T far above it the rounds are far more private than claimed.
 
-The paper's Gam has a slip: (1 - sqrt a)^2 stands for (1 - a)(1 - u0) = 1 - a - 2 sqrt a. It makes gamma some per cent
-too small, which its slack absorbs; `exact=True` computes the right one.
+The paper's Gam has an error: it has (1 - sqrt a)^2 where (1 - a)(1 - u0) = 1 - a - 2 sqrt a belongs. This makes gamma
+a few per cent too small, which the slack of the bound absorbs; `exact=True` computes the right one.
 """
 
 from __future__ import annotations
@@ -96,14 +96,11 @@ def largest_share(sigma: float, *, exact: bool = False) -> float:
 
 
 def gam(sigma: float, a: float, *, exact: bool = False) -> float:
-    """Return Gam(sigma, a), infinite where a is not below `largest_share(sigma)`.
+    """Return Gam(sigma, a) for sigma > 0 and a in [0, 1), infinite where a is not below `largest_share(sigma)`.
 
     Gam = 2/(1-a) + (16 a/(1-a)) [ sigma/(1-sqrt a)^2 + e^3 / (sigma (sigma (1-a) - 2 e sqrt a)) ] exp(3/sigma^2)
 
-    Args:
-        sigma: noise multiplier > 0.
-        a: in [0, 1).
-        exact: with 1 - a - 2 sqrt(a) in place of (1 - sqrt a)^2, as the derivation has it.
+    `exact` has 1 - a - 2 sqrt(a) in place of (1 - sqrt a)^2, as in the derivation.
     """
     checks.positive(sigma=sigma)
     if not 0.0 <= a < 1.0:
@@ -114,7 +111,7 @@ def gam(sigma: float, a: float, *, exact: bool = False) -> float:
 def gam_array(
     sigma: NDArray[np.float64] | np.float64, a: NDArray[np.float64] | np.float64, exact: bool
 ) -> NDArray[np.float64]:
-    """Gam for arrays of sigma and a, infinite outside its domain."""
+    """Return Gam for arrays of sigma and a, infinite outside its domain."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         root = np.sqrt(a)
         first = 1.0 - a - 2.0 * root if exact else (1.0 - root) ** 2
@@ -163,31 +160,18 @@ def gamma_fixed_point(sigma: float, epsilon: float, epochs: float, *, exact: boo
     return epsilon / (epochs * low)
 
 
-def _gamma(rule: GammaRule, sigma: float, epsilon: float, epochs: float, exact: bool) -> float:
-    checks.one_of(get_args(GammaRule), gamma=rule)
-    return (gamma_fixed_point if rule == "fixed-point" else gamma_one_shot)(sigma, epsilon, epochs, exact=exact)
-
-
 # --- the theorems -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of a theorem, in the form found >= needed.
+    """One condition of a theorem, in the form found >= needed."""
 
-    Attributes:
-        name: its number in the paper.
-        statement: the inequality.
-        found: its left side.
-        needed: its right side.
-        advice: what to do where it fails.
-    """
-
-    name: str
-    statement: str
-    found: float
-    needed: float
-    advice: str
+    name: str  # its number in the paper
+    statement: str  # the inequality
+    found: float  # its left side
+    needed: float  # its right side
+    advice: str  # what to do where it fails
 
     @property
     def holds(self) -> bool:
@@ -195,7 +179,7 @@ class Condition:
         return self.found >= self.needed * (1.0 - SLACK)
 
     def require(self, theorem: str) -> None:
-        """Raise a ConditionError that names the condition, unless it holds."""
+        """Raise a ConditionError that names the condition if it fails."""
         if not self.holds:
             raise ConditionError(
                 f"condition {self.name} of {theorem}: {self.statement}, found {self.found:.6g}, needed "
@@ -205,23 +189,16 @@ class Condition:
 
 @dataclass(frozen=True)
 class Course:
-    """A schedule as far as Theorem B.4 looks at it.
+    """The numbers of a schedule that Theorem B.4 uses."""
 
-    Attributes:
-        rounds: T.
-        gradients: K.
-        largest: max s_i.
-        num_examples: N.
-    """
-
-    rounds: int
-    gradients: int
-    largest: int
-    num_examples: int
+    rounds: int  # T
+    gradients: int  # K
+    largest: int  # max s_i
+    num_examples: int  # N
 
     @classmethod
     def of(cls, schedule: BatchSchedule, num_examples: int) -> Course:
-        """Sum up a schedule, whose batches must have 1 to N - 1 examples."""
+        """Summarize a schedule, whose batches must have 1 to N - 1 examples."""
         checks.whole(2, num_examples=num_examples)
         for size, rounds in schedule:
             if rounds < 1 or not 1 <= size < num_examples:
@@ -322,61 +299,33 @@ def condition_32(course: Course, sigma: float) -> Condition:
     )
 
 
-def _condition_7(num_examples: int, epochs: float) -> Condition:
-    left = (2.0 / math.e) ** 2 * epochs**2 - 0.5
-    least = math.e / 2.0 * math.sqrt(math.log(num_examples) + 0.5)
-    return Condition(
-        "(7)",
-        "(2/e)^2 k^2 - 1/2 >= ln N",
-        left,
-        math.log(num_examples),
-        f"take at least {checks.rounded_up(least)} epochs",
-    )
-
-
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RoundsPlan:
-    """What to run next, and what Theorem B.4 claims for all rounds together once it has been run.
+    """The rounds to run next, and what Theorem B.4 claims for all rounds together after them."""
 
-    Attributes:
-        num_examples: N.
-        epsilon, delta: claimed for `done` and the new rounds together; add-or-remove-one, Poisson, local view.
-        sigma: noise multiplier of the new rounds; rounds done before had at least that.
-        gamma: the constant of (34).
-        batch: size of the new rounds' batches, the largest that the theorem allows.
-        rounds: new rounds with that size.
-        last_batch: size of one more round that completes the gradients asked for; 0 if there is none.
-        gradients: what the new rounds compute.
-        asked: gradients asked for; a fresh start leaves out what does not fill a batch.
-        done: (size, rounds) of the rounds before.
-        theta: max s_i over mean s_i, over all rounds.
-        bound_by: the condition that keeps the batch from being larger, "(32)" or "(34)"; "K" where there are no more
-            gradients than that.
-        conditions: (32) to (35), with both sides.
-    """
-
-    num_examples: int
-    epsilon: float
+    num_examples: int  # N
+    epsilon: float  # claimed for `done` and the new rounds together; add-or-remove-one, Poisson, local view
     delta: float
-    sigma: float
-    gamma: float
-    batch: int
-    rounds: int
-    last_batch: int
-    gradients: int
-    asked: int
-    done: tuple[tuple[int, int], ...]
-    theta: float
-    bound_by: str
-    conditions: tuple[Condition, ...]
+    sigma: float  # noise multiplier of the new rounds; rounds done before had at least that
+    gamma: float  # the constant of (34)
+    batch: int  # size of the new rounds' batches, the largest that the theorem allows
+    rounds: int  # new rounds with that size
+    last_batch: int  # size of one more round that completes the gradients asked for; 0 if there is none
+    gradients: int  # what the new rounds compute
+    asked: int  # gradients asked for; a fresh start leaves out what does not fill a batch
+    done: tuple[tuple[int, int], ...]  # (size, rounds) of the rounds before
+    theta: float  # max s_i over mean s_i, over all rounds
+    bound_by: str  # the condition that limits the batch, "(32)" or "(34)"; "K" where it holds all gradients
+    conditions: tuple[Condition, ...]  # (32) to (35), with both sides
 
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
         """(size, rounds) of all rounds, those done before included."""
-        return self.done + tuple(_new_rounds(self.batch, self.rounds, self.last_batch))
+        new = ((self.batch, self.rounds), (self.last_batch, 1))
+        return self.done + tuple((size, rounds) for size, rounds in new if size > 0 and rounds > 0)
 
     @property
     def epochs(self) -> float:
@@ -387,10 +336,6 @@ class RoundsPlan:
     def total_rounds(self) -> int:
         """T over all rounds."""
         return sum(rounds for _, rounds in self.schedule)
-
-
-def _new_rounds(batch: int, rounds: int, last_batch: int) -> list[tuple[int, int]]:
-    return [(size, count) for size, count in ((batch, rounds), (last_batch, 1)) if size > 0 and count > 0]
 
 
 def plan_rounds(
@@ -404,12 +349,12 @@ def plan_rounds(
     gamma: GammaRule = "fixed-point",
     exact: bool = False,
 ) -> RoundsPlan:
-    """Return the largest constant batch and the rounds for a client that starts afresh, in closed form.
+    """Return the largest constant batch and its rounds for a client that has run none, in closed form.
 
     s = floor( min( epsilon N^2 / (gamma K), N g(sigma) ) ),  T = floor(K / s)
 
-    sigma and epsilon determine one another by the main equation. Rounds are whole: up to s - 1 of the K gradients are
-    left out, with which (34) might fail.
+    sigma and epsilon determine each other by the main equation. Rounds are whole: up to s - 1 of the K gradients are
+    left out, because (34) might fail with them.
 
     Args:
         num_examples: N, examples of the client.
@@ -422,7 +367,7 @@ def plan_rounds(
         exact: Gam without the paper's slip.
 
     Raises:
-        ConditionError: names the condition of Theorem B.4 that fails even for batches of one example.
+        ConditionError: a condition of Theorem B.4 fails even for batches of one example.
     """
     total = gradients_of(num_examples, epochs, gradients)
     delta = delta_or_default(delta, num_examples)
@@ -434,7 +379,9 @@ def plan_rounds(
     else:
         epsilon = epsilon_of(sigma, delta)
     k = total / num_examples
-    value = _gamma(gamma, sigma, epsilon, k, exact)
+    checks.one_of(get_args(GammaRule), gamma=gamma)
+    gamma_of = gamma_fixed_point if gamma == "fixed-point" else gamma_one_shot
+    value = gamma_of(sigma, epsilon, k, exact=exact)
     limits = {
         "(34)": epsilon * num_examples**2 / (value * total),
         "(32)": num_examples * g(sigma),
@@ -450,7 +397,7 @@ def plan_rounds(
         )
     rounds = total // batch
     course = Course(rounds, rounds * batch, batch, num_examples)
-    # With fewer gradients than K gamma is another one; the theorem asks for the smallest, and it has the room.
+    # Fewer gradients than K have another gamma; the theorem wants the smallest, which leaves room.
     actual = gamma_fixed_point(sigma, epsilon, course.epochs, exact=exact)
     conditions = conditions_b4(course, epsilon, delta, sigma, actual)
     for condition in conditions:
@@ -503,30 +450,33 @@ def simplified_plan(
     gamma: GammaRule = "one-shot",
     exact: bool = False,
 ) -> RoundsPlan:
-    """Return what the simplified calculator of Appendix D.4 finds: delta = 1/N, T = gamma k^2 / epsilon, s = K / T.
+    """Return the plan of Appendix D.4's simplified calculator: delta = 1/N, T = gamma k^2 / epsilon, s = K / T.
 
-    It replaces (32) and (33) by inequality (7) and knows "no solution" where that fails. One pass of its loop gives
-    the paper's tables.
+    It replaces (32) and (33) by inequality (7). One pass of its loop gives the paper's tables.
 
     Raises:
-        ConditionError: (7) fails, for which more epochs are the only cure, or a condition of Theorem B.4.
+        ConditionError: (7) fails, which only more epochs can mend, or a condition of Theorem B.4 fails.
     """
-    _condition_7(num_examples, gradients / num_examples).require("Theorem 3.1")
+    least = math.e / 2.0 * math.sqrt(math.log(num_examples) + 0.5)
+    Condition(
+        "(7)",
+        "(2/e)^2 k^2 - 1/2 >= ln N",
+        (2.0 / math.e) ** 2 * (gradients / num_examples) ** 2 - 0.5,
+        math.log(num_examples),
+        f"take at least {checks.rounded_up(least)} epochs",
+    ).require("Theorem 3.1")
     return plan_rounds(num_examples, gradients=gradients, epsilon=epsilon, sigma=sigma, gamma=gamma, exact=exact)
 
 
 @dataclass(frozen=True)
 class CertifiedRounds:
-    """What an accountant certifies for the rounds of a plan, all of which the adversary sees.
+    """The epsilon that an accountant certifies for the rounds of a plan; the adversary sees all of them.
 
-    Attributes:
-        poisson: epsilon of Poisson batches, one example more or less: the setting of the claim.
-        fixed_size: epsilon of batches of fixed size, one example replaced by another, which the claim does not cover:
-            the sum moves by up to 2 C.
+    The claim does not cover batches of fixed size, where replacing an example moves the sum by up to 2 C.
     """
 
-    poisson: float
-    fixed_size: float
+    poisson: float  # Poisson batches, one example more or less: the setting of the claim
+    fixed_size: float  # batches of fixed size, one example replaced by another
 
 
 def accounted(
@@ -547,26 +497,14 @@ def accounted(
     )
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A course beyond the theorem, to see how tight it is: T = gamma k^2 / epsilon with a gamma below 2.
+def tightness_probe(num_examples: int, gradients: int, epsilon: float, *, gamma: float = 0.5) -> int:
+    """Return the batch size s = floor(epsilon N^2 / (gamma K)) of Appendix D.4.
 
-    Attributes:
-        gamma: as chosen.
-        batch: floor(K / T).
-        rounds: K / batch, not rounded, as the paper's accountant was fed.
+    With gamma below 2 the theorem does not cover it: what its rounds cost shows how tight the theorem is.
     """
-
-    gamma: float
-    batch: int
-    rounds: float
-
-
-def tightness_probe(num_examples: int, gradients: int, epsilon: float, *, gamma: float = 0.5) -> Probe:
-    """Return the batch size s = floor(epsilon N^2 / (gamma K)) of Appendix D.4, which the theorem does not cover."""
     checks.positive(epsilon=epsilon, gamma=gamma)
     checks.whole(1, num_examples=num_examples, gradients=gradients)
     batch = math.floor(epsilon * num_examples**2 / (gamma * gradients))
     if batch < 1:
         raise ValueError(f"epsilon: {epsilon:g} allows no batch of one example at gamma = {gamma:g}")
-    return Probe(gamma, batch, gradients / batch)
+    return batch

@@ -1,4 +1,4 @@
-"""The utility graph: what noise will cost in accuracy, found before any private training.
+"""The utility graph: the accuracy that noise will cost, measured before any private training.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030, Sections 3.3 and 4.1.
@@ -8,20 +8,20 @@ for each noise multiplier sigma, the accuracy of w* + n is compared with that of
 
     ratio(C, sigma) = E acc(w* + n) / acc(w*),   n ~ N(0, (a C sigma)^2 I).
 
-The largest sigma whose ratio is at least 1 - loss is the frontier at C. What `a` ought to be the paper leaves open, and
-it decides everything. A round of one client's DP-SGD adds (eta_i / s) N(0, (C sigma)^2 I) to the model, with eta_i the
-step on the mean gradient of s examples; the mean of n clients' models gets 1/sqrt(n) of that. Three readings:
+The largest sigma whose ratio is at least 1 - loss is the frontier at C. The paper does not define `a`, and everything
+depends on it. A round of one client's DP-SGD adds (eta_i / s) N(0, (C sigma)^2 I) to the model, where eta_i is the step
+on the mean gradient of s examples; the mean of n clients' models gets 1/sqrt(n) of that. Three readings:
 
-- `figure`, a = 1: what the captions of the paper's figures say. It adds the noise of a gradient to a model: features
-  that are r times larger divide the frontier by about r^2, and the step size does not occur.
+- `figure`, a = 1: as in the captions of the paper's figures. It adds the noise of a gradient to a model: features that
+  are r times larger divide the frontier by about r^2, and the step size does not matter.
 - `last`, a = (eta_T / s) / sqrt(n): the last round's noise only, the "best case" of Section 3.3. It bounds the accuracy
-  from above, and is hardly ever below 0.99.
+  from above, and the ratio is hardly ever below 0.99.
 - `all`, a = sqrt(sum_i (eta_i / s)^2 / n): the noise of all rounds, added up as if no later step corrected any of it.
-  It bounded the accuracy from below in all private trainings that we measured (docs/planning.md); it is ours, not the
-  paper's.
+  It bounded the accuracy from below in all private trainings that we measured (docs/planning.md). This reading is ours,
+  not the paper's.
 
-The graph looks at the data, and nothing here accounts for that: draw it on data that is public, or that is not what the
-plan is to protect.
+The graph reads the data, and no epsilon accounts for that: draw it on public data, or on data that the plan does not
+protect.
 """
 
 from __future__ import annotations
@@ -41,46 +41,37 @@ from simfl.models import AbstractModel
 from simfl.privacy import checks
 
 READINGS = ("all", "last", "figure")
-"""What the noise n on w* stands for, see above."""
+"""Readings of the noise n on w*, see above."""
 
 Bound = Literal["interpolated", "grid_ends", "below_grid"]
-"""How a frontier is known: between two points of the grid; at least the last point; less than the first one."""
+"""The frontier is between two points of the grid, at least the last point, or less than the first point."""
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
-Told: TypeAlias = Callable[[float], None]
-"""Told the share of the work that is done, in [0, 1]."""
+Progress: TypeAlias = Callable[[float], None]
+"""Receives the share of the work that is done, in [0, 1]."""
 
 SHARE_WITHIN = 0.9
 """Share of the draws within the interval of a ratio."""
 
 SLACK = 1e-9
-"""Relative; what is met with equality must not fail by rounding."""
+"""Relative; a condition that is met with equality must not fail by rounding."""
 _MEMORY = 2**24
-"""Numbers that the models evaluated side by side may need, 64 MB."""
+"""Numbers that models evaluated in parallel may need, 64 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is trained and tested.
+    """A model with its training and test data."""
 
-    Args:
-        model: with an accuracy.
-        train_x: f32 [m, *input_shape].
-        train_y: int32 [m].
-        test_x: f32 [t, *input_shape].
-        test_y: int32 [t].
-        initial: parameters to begin with, f32 [d].
-    """
-
-    model: AbstractModel
-    train_x: Any
-    train_y: Any
-    test_x: Any
-    test_y: Any
-    initial: Any
+    model: AbstractModel  # with an accuracy
+    train_x: Any  # f32 [m, *input_shape]
+    train_y: Any  # int32 [m]
+    test_x: Any  # f32 [t, *input_shape]
+    test_y: Any  # int32 [t]
+    initial: Any  # parameters to begin with, f32 [d]
 
     def on_device(self) -> Task:
-        """Return the same with arrays on the device, so that calls do not copy them again."""
+        """Return the task with its arrays on the device, so that calls do not copy them again."""
         arrays = (self.train_x, self.train_y, self.test_x, self.test_y, self.initial)
         return Task(self.model, *(jnp.asarray(array) for array in arrays))
 
@@ -89,14 +80,7 @@ class Task:
 
 
 def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.random.Generator) -> NDArray[np.int32]:
-    """Draw the mini-batches of T rounds, int32 [T, B]: the examples in a fresh order for every pass.
-
-    Args:
-        examples: m > 0.
-        batch_size: B > 0.
-        rounds: T > 0.
-        generator: draws the orders.
-    """
+    """Draw the mini-batches of T rounds, int32 [T, B]: the examples in a fresh order for every pass."""
     checks.whole(1, examples=examples, batch_size=batch_size, rounds=rounds)
     passes = -(-batch_size * rounds // examples)
     order = np.concatenate([generator.permutation(examples) for _ in range(passes)])
@@ -108,11 +92,7 @@ def train_clipped(task: Task, batches: NDArray[np.int32], steps: Floats, clippin
 
     w <- w - eta_i ( (1/B) sum_{j in batch i} [grad f(w; x_j)]_C + lambda w )
 
-    Args:
-        task: model, data and initial parameters.
-        batches: rows of the training data, int32 [T, B].
-        steps: eta_i, [T].
-        clipping_norm: C > 0; inf does not clip.
+    `batches` are rows of the training data, int32 [T, B], and `steps` eta_i, [T]; C = inf does not clip.
     """
     if not clipping_norm > 0.0:  # inf does not clip
         raise ValueError(f"clipping_norm: expected a number > 0, found {clipping_norm:g}")
@@ -153,7 +133,7 @@ def accuracy_of(task: Task, params: jax.Array) -> float:
     """Return the test accuracy of a model.
 
     Raises:
-        ValueError: the model has none, as a regression.
+        ValueError: the model, such as a regression, has no accuracy.
     """
     zero = jnp.zeros((1, task.model.size))
     value = float(_accuracies(task.model, params, jnp.float32(0.0), zero, task.test_x, task.test_y)[0])
@@ -168,20 +148,15 @@ def perturbed_accuracies(
     stds: Floats,
     draws: int,
     key: NDArray[np.uint32],
-    told: Told = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> NDArray[np.float64]:
     """Return the test accuracies of params + std * g_j for every std and standard Gaussian draw g_j, [S, draws].
 
-    The draws are the same for every std, and for every call with one key: what differs between two points is not
-    chance. As many models as fit into 64 MB are evaluated side by side.
+    The draws are the same for every std and for every call with one key, so that differences between points are not
+    chance. As many models as fit into 64 MB are evaluated in parallel.
 
-    Args:
-        task: model and test data.
-        params: f32 [d].
-        stds: standard deviation of the noise per coordinate, [S]; NaN gives NaN.
-        draws: > 0.
-        key: raw threefry key, uint32 [2].
-        told: told how far it is.
+    `params` are f32 [d], `stds` standard deviations per coordinate, [S], where NaN gives NaN, and `key` is a raw
+    threefry key, uint32 [2].
     """
     checks.whole(1, draws=draws)
     values = np.full((len(stds), draws), math.nan)
@@ -191,23 +166,23 @@ def perturbed_accuracies(
         noise = _noise(jnp.asarray(key), jnp.arange(first, last, dtype=jnp.uint32), task.model.size)
         for index, std in enumerate(stds):
             if not math.isnan(std):
-                found = _accuracies(task.model, params, jnp.float32(std), noise, task.test_x, task.test_y)
-                values[index, first:last] = np.asarray(found)
-            told((first * len(stds) + (index + 1) * (last - first)) / (draws * len(stds)))
+                accuracies = _accuracies(task.model, params, jnp.float32(std), noise, task.test_x, task.test_y)
+                values[index, first:last] = np.asarray(accuracies)
+            progress((first * len(stds) + (index + 1) * (last - first)) / (draws * len(stds)))
     return values
 
 
 def _models_at_once(model: AbstractModel, examples: int) -> int:
-    """How many models may be evaluated side by side; one with convolutions is slower that way."""
+    """Return how many models to evaluate in parallel; convolutional models are faster in sequence."""
     if model.convolutional:
-        return max(1, _MEMORY // (4 * model.size))  # of noise alone: they are evaluated one after the other
-    width = 2 + 2 * model.size // model.num_features  # no fewer numbers than a dense network keeps of an example
+        return max(1, _MEMORY // (4 * model.size))  # the memory of their noise
+    width = 2 + 2 * model.size // model.num_features  # at least the numbers that a dense network keeps per example
     return max(1, _MEMORY // (model.size + width * examples))
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _noise(key: jax.Array, numbers: jax.Array, size: int) -> jax.Array:
-    """Draw f32 [numbers, size], each row named by its number alone."""
+    """Draw f32 [numbers, size]; each row depends on its number alone."""
     whole = jax.random.wrap_key_data(key, impl="threefry2x32")
     return jax.vmap(lambda number: jax.random.normal(jax.random.fold_in(whole, number), (size,)))(numbers)
 
@@ -228,17 +203,17 @@ def _accuracies(
 def noise_factors(
     reading: str, *, steps: Floats, batch_size: int, num_clients: int, rounds: Sequence[float]
 ) -> tuple[float, ...]:
-    """Return the factor `a` of a reading for each number of rounds, as the module's docstring has it.
+    """Return the factor `a` of a reading for each number of rounds; see the module's docstring.
 
-    Steps are given for one batch size s and rescaled to another so that eta / s stays as it is at equal numbers of
+    Steps belong to one batch size s. Another batch size rescales them so that eta / s is equal at equal numbers of
     gradients; `all` therefore grows with the square root of the number of rounds.
 
     Args:
         reading: all, last or figure.
         steps: eta_i on the mean gradient, [T].
-        batch_size: s that they belong to, of one client.
+        batch_size: s of one client, that the steps belong to.
         num_clients: n, whose models (or gradients) are averaged.
-        rounds: of one client, one number for each sigma; NaN where there is no plan for it.
+        rounds: of one client, for each sigma; NaN where sigma has no plan.
     """
     per_gradient = np.asarray(steps, dtype=np.float64) / batch_size
     if reading == "figure":
@@ -255,58 +230,36 @@ def noise_factors(
 
 
 class UtilityRow(NamedTuple):
-    """One point of a utility graph.
+    """One point of a utility graph."""
 
-    Attributes:
-        clipping_norm: C.
-        noise_multiplier: sigma.
-        noise_factor: a; the noise on w* has standard deviation a C sigma.
-        ratio: mean over draws of acc(w* + n) / acc(w*); NaN where sigma has no plan.
-        ratio_low, ratio_high: between which nine in ten draws are.
-        accuracy: mean over draws of acc(w* + n).
-        accuracy_without_noise: acc(w*).
-    """
-
-    clipping_norm: float
-    noise_multiplier: float
-    noise_factor: float
-    ratio: float
-    ratio_low: float
+    clipping_norm: float  # C
+    noise_multiplier: float  # sigma
+    noise_factor: float  # a; the noise on w* has standard deviation a C sigma
+    ratio: float  # mean over draws of acc(w* + n) / acc(w*); NaN where sigma has no plan
+    ratio_low: float  # between which nine in ten draws are
     ratio_high: float
-    accuracy: float
-    accuracy_without_noise: float
+    accuracy: float  # mean over draws of acc(w* + n)
+    accuracy_without_noise: float  # acc(w*)
 
 
 @dataclass(frozen=True)
 class UtilityGraph:
-    """What noise costs in accuracy, for each clipping norm.
+    """The accuracy that noise costs, for each clipping norm."""
 
-    Attributes:
-        clipping_norms: C, increasing, [c].
-        noise_multipliers: sigma, increasing, [s].
-        noise_factors: a, one for each sigma.
-        accuracies: acc(w*) for each C.
-        unclipped_accuracy: that of a model trained without clipping.
-        ratios: mean over draws of acc(w* + n) / acc(w*), [c][s].
-        lows, highs: between which nine in ten draws are, [c][s].
-        draws: of noise per point.
-        gradients: K, computed for each w*.
-    """
-
-    clipping_norms: tuple[float, ...]
-    noise_multipliers: tuple[float, ...]
-    noise_factors: tuple[float, ...]
-    accuracies: tuple[float, ...]
-    unclipped_accuracy: float
-    ratios: tuple[tuple[float, ...], ...]
-    lows: tuple[tuple[float, ...], ...]
+    clipping_norms: tuple[float, ...]  # C, increasing, [c]
+    noise_multipliers: tuple[float, ...]  # sigma, increasing, [s]
+    noise_factors: tuple[float, ...]  # a, one for each sigma
+    accuracies: tuple[float, ...]  # acc(w*) for each C
+    unclipped_accuracy: float  # that of a model trained without clipping
+    ratios: tuple[tuple[float, ...], ...]  # mean over draws of acc(w* + n) / acc(w*), [c][s]
+    lows: tuple[tuple[float, ...], ...]  # between which nine in ten draws are, [c][s]
     highs: tuple[tuple[float, ...], ...]
-    draws: int
-    gradients: int
+    draws: int  # of noise per point
+    gradients: int  # K, computed for each w*
 
     @property
     def reference(self) -> float:
-        """The best accuracy without noise, with clipping or without: what a loss is a loss from."""
+        """The best accuracy without noise, with or without clipping; losses are relative to it."""
         return max(*self.accuracies, self.unclipped_accuracy)
 
     def rows(self) -> tuple[UtilityRow, ...]:
@@ -344,9 +297,9 @@ def utility_graph(
     noise_factors: Sequence[float] | float = 1.0,
     draws: int = 20,
     key: NDArray[np.uint32],
-    told: Told = lambda share: None,
+    progress: Progress = lambda share: None,
 ) -> UtilityGraph:
-    """Train w* for each clipping norm (and once without), and measure what noise does to its accuracy.
+    """Train w* for each clipping norm and once without, and measure its accuracy with noise.
 
     Args:
         task: model and data.
@@ -357,10 +310,10 @@ def utility_graph(
         noise_factors: a, one number or one for each sigma; NaN leaves a sigma out.
         draws: of noise per point.
         key: of the noise, raw threefry key, uint32 [2].
-        told: told how far it is.
+        progress: receives the share of the work that is done.
 
     Raises:
-        ValueError: a grid is none, or the model has no accuracy.
+        ValueError: a grid is invalid, or the model has no accuracy.
     """
     norms = check_grid("clipping norms", clipping_norms)
     sigmas = check_grid("noise multipliers", noise_multipliers)
@@ -375,16 +328,16 @@ def utility_graph(
     unclipped = accuracy_of(task, train_clipped(task, batches, steps, math.inf))
     accuracies, ratios, lows, highs = [], [], [], []
     done = training
-    told(done / whole)
+    progress(done / whole)
     for norm in norms:
         params = train_clipped(task, batches, steps, norm)
         accuracies.append(accuracy_of(task, params))
         done += training
 
-        def told_of_points(share: float, done: float = done) -> None:
-            told((done + share * evaluating) / whole)
+        def report_points(share: float, done: float = done) -> None:
+            progress((done + share * evaluating) / whole)
 
-        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, told_of_points)
+        values = perturbed_accuracies(task, params, norm * factors * np.array(sigmas), draws, key, report_points)
         done += evaluating
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = values / accuracies[-1]
@@ -402,20 +355,15 @@ def utility_graph(
 class FrontierPoint:
     """The most noise that a clipping norm allows.
 
-    Attributes:
-        clipping_norm: C.
-        noise_multiplier: sigma, to be read with `bound`.
-        bound: interpolated: the ratio is exactly what is wanted here; grid_ends: it is still larger at the last sigma
-            of the grid that has a plan; below_grid: it is smaller already at the first.
-        ratio: at that sigma.
-        accuracy: expected at that sigma, ratio times acc(w*).
+    bound: interpolated: the ratio is exactly the target; grid_ends: it is still larger at the last sigma of the grid
+    that has a plan; below_grid: it is smaller at the first one.
     """
 
-    clipping_norm: float
-    noise_multiplier: float
+    clipping_norm: float  # C
+    noise_multiplier: float  # sigma, to be read with `bound`
     bound: Bound
-    ratio: float
-    accuracy: float
+    ratio: float  # at that sigma
+    accuracy: float  # expected at that sigma, ratio times acc(w*)
 
 
 def frontier(
@@ -425,11 +373,8 @@ def frontier(
 
     The first crossing counts, by linear interpolation in sigma between the points of the grid.
 
-    Args:
-        graph: a utility graph.
-        target_loss: relative loss of accuracy in (0, 1).
-        against: the loss is one from acc(w*) of the same C, as in the paper; or from the best accuracy of the graph
-            without noise, so that what clipping costs is part of it.
+    target_loss in (0, 1) is relative to acc(w*) of the same C (`own`), as in the paper, or to the best accuracy of the
+    graph without noise (`reference`), so that it includes the cost of clipping.
     """
     checks.open_unit(target_loss=target_loss)
     sigmas = np.array(graph.noise_multipliers)

@@ -1,4 +1,4 @@
-"""`simfl privacy utility-graph`: what noise will cost in accuracy, before any private training."""
+"""`simfl privacy utility-graph`: the accuracy that noise will cost, before any private training."""
 
 from __future__ import annotations
 
@@ -8,25 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfl.cli.privacy.shared import AsJson, Row, present
-from simfl.papers.proactive_dp.graphs import (
-    CLIPPING_NORMS,
-    IN_WORDS,
-    NOISE_MULTIPLIERS,
-    BaseScenario,
-    ChosenReading,
-    Client,
-    Clips,
-    Draws,
-    Epochs,
-    GraphDelta,
-    Overrides,
-    Sigmas,
-    TargetLoss,
-    loss_in_words,
-    parse_grid,
-    progress_bar,
-    show_frontier,
-)
+from simfl.papers.proactive_dp import graphs
 
 if TYPE_CHECKING:
     from simfl.papers.proactive_dp.rehearsal import Base
@@ -34,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def command(
-    scenario: BaseScenario,
-    overrides: Overrides = None,
-    clip: Clips = CLIPPING_NORMS,
-    sigma: Sigmas = NOISE_MULTIPLIERS,
-    epochs: Epochs = None,
-    target_loss: TargetLoss = 0.1,
-    delta: GraphDelta = None,
-    noise: ChosenReading = "all",
-    draws: Draws = 20,
-    client: Client = None,
+    scenario: graphs.BaseScenario,
+    overrides: graphs.Overrides = None,
+    clip: graphs.Clips = graphs.CLIPPING_NORMS,
+    sigma: graphs.Sigmas = graphs.NOISE_MULTIPLIERS,
+    epochs: graphs.Epochs = None,
+    target_loss: graphs.TargetLoss = 0.1,
+    delta: graphs.GraphDelta = None,
+    noise: graphs.ChosenReading = "all",
+    draws: graphs.Draws = 20,
+    client: graphs.Client = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -57,74 +39,56 @@ def command(
     Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
     without any protection: use data that is public, or that is not what is to be protected.
     """
+    from simfl import plots
     from simfl.papers.proactive_dp import rehearsal as planning
+    from simfl.papers.proactive_dp.figures import plot_utility
     from simfl.privacy import checks
 
     checks.open_unit(target_loss=target_loss)
-    norms, sigmas = parse_grid("--clipping-norms", clip), parse_grid("--noise-multipliers", sigma)
+    norms, sigmas = graphs.parse_grid("--clipping-norms", clip), graphs.parse_grid("--noise-multipliers", sigma)
     base = planning.open_base(scenario, overrides, epochs=epochs, delta=delta)
-    with progress_bar("utility graph") as told:
-        graph = planning.draw_graph(
-            base,
-            clipping_norms=norms,
-            noise_multipliers=sigmas,
-            reading=noise,
-            draws=draws,
-            client=client,
-            told=told,
-        )
+    with graphs.progress_bar("utility graph") as progress:
+        graph = planning.draw_graph(base, norms, sigmas, noise, draws, client, progress)
     folder = Path("results") / f"utility-{base.scenario.name}" if out is None else out
     table = folder / planning.TABLE
     planning.write_graph(table, graph, planning.settings_of(base, noise))
-    files = [table, *_draw(base, graph, target_loss, noise, folder)]
-    _show(base, graph, target_loss, noise, files, as_json)
-
-
-def _draw(base: Base, graph: UtilityGraph, target_loss: float, reading: str, folder: Path) -> list[Path]:
-    from simfl import plots
-    from simfl.papers.proactive_dp.figures import plot_utility
-
     plots.without_a_screen()
-    title = f"{base.setup.dataset.name}, {base.setup.model.kind}: {IN_WORDS[reading].partition(',')[0]}"
+    title = f"{base.setup.dataset.name}, {base.setup.model.kind}: {graphs.IN_WORDS[noise].partition(',')[0]}"
     axes = plot_utility(graph, target_loss, delta=base.delta, title=title)
-    return plots.save_and_close(axes, *(folder / f"utility-graph.{kind}" for kind in ("png", "pdf")))
+    figures = plots.save_and_close(axes, *(folder / f"utility-graph.{kind}" for kind in ("png", "pdf")))
+    _show(base, graph, target_loss, noise, [table, *figures], as_json)
 
 
 def _show(base: Base, graph: UtilityGraph, target_loss: float, reading: str, files: list[Path], as_json: bool) -> None:
     from simfl.papers.proactive_dp.utility import frontier
 
-    own = frontier(graph, target_loss)
-    whole = {point.clipping_norm: point for point in frontier(graph, target_loss, against="reference")}
+    own, whole = frontier(graph, target_loss), frontier(graph, target_loss, against="reference")
     accuracies = dict(zip(graph.clipping_norms, graph.accuracies, strict=True))
-    loss = loss_in_words(target_loss)
+    loss = graphs.loss_in_words(target_loss)
     rows: list[Row | str] = [f"Largest sigma that costs at most {loss} of the accuracy that clipping leaves"]
     rows += [
         (
             f"C = {point.clipping_norm:g}",
-            show_frontier(point.bound, point.noise_multiplier),
+            graphs.show_frontier(point.bound, point.noise_multiplier),
             f"accuracy without noise {accuracies[point.clipping_norm]:.2%}",
         )
         for point in own
     ]
     rows += [f"Largest sigma that keeps {(1.0 - target_loss) * graph.reference:.2%}, clipping included"]
-    rows += [
-        (
-            f"C = {point.clipping_norm:g}",
-            None if point.bound == "below_grid" else show_frontier(point.bound, point.noise_multiplier),
-            f"{loss} less than {graph.reference:.2%}, the best without noise"
-            if point.bound != "below_grid"
-            else "none on the grid",
-        )
-        for point in whole.values()
-    ]
+    for point in whole:
+        sigma, note = None, "none on the grid"
+        if point.bound != "below_grid":
+            sigma = graphs.show_frontier(point.bound, point.noise_multiplier)
+            note = f"{loss} less than {graph.reference:.2%}, the best without noise"
+        rows.append((f"C = {point.clipping_norm:g}", sigma, note))
     present(
         f"Utility graph (Proactive DP): {base.setup.dataset.name}, {base.setup.model.kind}, {base.epochs:g} epochs",
         rows,
         notes=[
-            f"{IN_WORDS[reading]}; mean of {graph.draws} draws",
+            f"{graphs.IN_WORDS[reading]}; mean of {graph.draws} draws",
             "the graph reads the data without protection, and no epsilon accounts for that",
             f"written: {', '.join(map(str, files))}",
         ],
-        result={"graph": graph, "reference": graph.reference, "frontier": own, "whole_frontier": list(whole.values())},
+        result={"graph": graph, "reference": graph.reference, "frontier": own, "whole_frontier": whole},
         as_json=as_json,
     )

@@ -241,9 +241,7 @@ def test_batches_at_the_rounded_noise_of_the_first_table():
 @pytest.mark.parametrize(("table", "batch"), [(LIBSVM, 198), (MNIST, 3042), (CIFAR, 7504)])
 def test_tightness_probe(table, batch):
     N, K, epsilon = table
-    probe = proactive.tightness_probe(N, K, epsilon)
-    assert probe.batch == batch
-    assert probe.rounds == K / batch
+    assert proactive.tightness_probe(N, K, epsilon) == batch
     with pytest.raises(ConditionError, match=r"^condition \(3[24]\)"):
         theorem_b4([(batch, K // batch)], N, epsilon=epsilon, delta=1 / N, sigma=proactive.sigma_of(epsilon, 1 / N))
 
@@ -285,7 +283,7 @@ def test_first_column_of_the_tables(table, printed, ratio, gdp, exact):
 def test_second_column_mixes_two_settings(table, at_half, at_quarter, printed):
     """Its sample sizes are those of gamma = 1/2, its epsilon that of gamma = 1/4, twice the batch."""
     N, K, epsilon = table
-    assert spent(N, K, epsilon, proactive.tightness_probe(N, K, epsilon).batch) == pytest.approx(at_half, abs=6e-5)
+    assert spent(N, K, epsilon, proactive.tightness_probe(N, K, epsilon)) == pytest.approx(at_half, abs=6e-5)
     found = spent(N, K, epsilon, epsilon * N**2 / (0.25 * K))
     assert found == pytest.approx(at_quarter, abs=1e-4)
     assert found[0] == pytest.approx(printed, rel=2e-3)
