@@ -1,12 +1,12 @@
-"""Downloading data sets: checked, resumed where they broke off, and never half there under their final name.
+"""Download data sets, resume interrupted transfers, and verify checksums.
 
-A file is written as NAME.part, beside it NAME.part.from with the address and the server's validator (ETag or date), so
-that a later run asks for the rest only (HTTP Range, If-Range; RFC 9110 sections 13 and 14). It takes its name when it
-is complete and its sha256 is right; where it is not, the next address is tried. Where no checksum is published, the one
-seen is kept in NAME.sha256 (as `sha256sum` writes it) and holds from then on: the first download is trusted, if the
-server says how long the file is, so that a part is not taken for the whole.
+A download is written to NAME.part. NAME.part.from holds the address and the server's validator (ETag or date), so that
+a later run requests only the rest (HTTP Range, If-Range; RFC 9110 sections 13 and 14). The file gets its final name
+once it is complete and its sha256 is right; otherwise the next address is tried. If no checksum is published, the first
+download is trusted, provided the server states its length. Its checksum is then stored in NAME.sha256 (the format of
+`sha256sum`) and later downloads must match it.
 
-Addresses and whatever they redirect to are http or https, and https stays https. Size and time are limited.
+Only http and https addresses are used, redirects included, and https stays https. Size and time are limited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simfl.data.sources import SOURCES, RemoteFile, Source
 from simfl.errors import DataError, nearest, printable
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes that are there, and the bytes of the whole file if the server says so."""
+"""Called with the file name, the bytes received so far, and the total bytes if the server states them."""
 
 _CHUNK_BYTES = 1 << 18
 _LOCAL_ERRORS = {errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
@@ -47,17 +47,17 @@ def fetch(
     total_s: float = 3600.0,
     tell: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Download a data set; files that are there already and right are not asked for again.
+    """Download a data set; keep existing files whose checksum is right.
 
     Args:
-        name_or_source: a name in `SOURCES`, or a source of your own.
-        root: the folder of data sets, made if need be.
-        progress: called as the bytes come in.
-        attempts: tries for each address; each goes on where the one before broke off.
+        name_or_source: a name in `SOURCES`, or a `Source`.
+        root: the folder of data sets, created if missing.
+        progress: called as bytes arrive.
+        attempts: tries per address; each resumes the one before.
         wait_s: pause before the second try, doubled for each further one.
         timeout_s: longest silence of a server.
-        total_s: so long one try may take.
-        tell: told in a line of a file that no published checksum vouches for.
+        total_s: longest duration of one try.
+        tell: called with one line for each file without a published checksum.
 
     Returns:
         The files, in the order of the source.
@@ -78,7 +78,9 @@ def fetch(
         download = _Download(remote, target, progress or (lambda *_: None), *limits, tell or (lambda _: None))
         try:
             if target.exists():
-                download.check_present()
+                download.verify(target, f"delete {target} and fetch it again")
+                size = target.stat().st_size
+                download.progress(target.name, size, size)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 download.run()
@@ -100,33 +102,23 @@ class _RefusedError(Exception):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https, and never from https to http."""
+    """Follows redirects to http and https only, never from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """Refuse other addresses."""
         allowed = ("https://",) if req.full_url.startswith("https://") else ("https://", "http://")
         if not newurl.lower().startswith(allowed):
             raise _RefusedError(f"it redirects to {printable(newurl[:200])}, expected {' or '.join(allowed)}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-_OPENER = urllib.request.OpenerDirector()
-for _handler in (
-    urllib.request.ProxyHandler,
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPErrorProcessor,
-    _Redirects,
-):
-    _OPENER.add_handler(_handler())
+_OPENER = urllib.request.build_opener(_Redirects)
 
 
 @dataclass(frozen=True)
 class _Download:
-    """One file under way."""
+    """One file in transfer."""
 
     remote: RemoteFile
     target: Path
@@ -143,27 +135,21 @@ class _Download:
 
     @property
     def origin(self) -> Path:
-        """Holds two lines: the address of the part, and the server's validator of that version."""
+        """A file of two lines: the address of the part, and the server's validator of that version."""
         return self.target.with_name(self.target.name + ".part.from")
 
     @property
     def seen(self) -> Path:
         return self.target.with_name(self.target.name + ".sha256")
 
-    def check_present(self) -> None:
-        """Verify a file that is there already, if anything is known about it."""
-        self._verify(self.target, f"delete {self.target} and fetch it again")
-        size = self.target.stat().st_size
-        self.progress(self.target.name, size, size)
-
     def run(self) -> None:
-        """Try each address in turn until one gives the right file, and give it its name."""
+        """Try each address until one gives the right file, then rename that file."""
         problems: list[str] = []
         wrong: DataError | None = None
         for url in self.remote.urls:
             try:
                 self._transfer_patiently(url)
-                self._verify(self.part, "it was removed; fetch it again")
+                self.verify(self.part, "it was removed; fetch it again")
                 break
             except (_TransferError, _RefusedError) as error:
                 problems.append(f"{url}: {error}")
@@ -187,25 +173,26 @@ class _Download:
             )
 
     def _transfer_patiently(self, url: str) -> None:
-        """Transfer from one address, again after each interruption."""
+        """Transfer from one address; retry after each interruption."""
         for attempt in range(self.attempts):
             try:
-                return self._transfer(url)
+                self._transfer(url)
+                break
             except _TransferError:
                 if attempt == self.attempts - 1:
                     raise
                 time.sleep(self.wait_s * 2**attempt)
-        return None
 
     def _transfer(self, url: str) -> None:
-        """Ask for the rest of the part and append it; start over if the server's file has changed."""
+        """Request the rest of the part and append it; start over if the server's file has changed."""
         if not url.startswith(("http://", "https://")):
             raise _RefusedError("expected an address that begins with http:// or https://")
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
         offset = self._resumable(url, headers)
         try:
             with _OPENER.open(urllib.request.Request(url, headers=headers), timeout=self.timeout_s) as response:
-                total = _length(response.headers.get("Content-Length"))
+                length = response.headers.get("Content-Length", "")
+                total = int(length) if length.isdigit() else None
                 if response.status == 206:
                     start, total = _content_range(response.headers.get("Content-Range"))
                     if start != offset:
@@ -227,7 +214,7 @@ class _Download:
             raise _TransferError(f"the connection failed ({getattr(error, 'reason', None) or error})") from None
 
     def _resumable(self, url: str, headers: dict[str, str]) -> int:
-        """Return how many bytes of this very file are there, and put the request for the rest into the headers."""
+        """Return how many bytes of the file are stored, and add the request for the rest to the headers."""
         if not self.part.exists() or not self.origin.exists():
             self._discard()
             return 0
@@ -242,7 +229,6 @@ class _Download:
         return offset
 
     def _receive(self, response: http.client.HTTPResponse, offset: int, total: int | None) -> None:
-        """Append the body to the part from `offset` on."""
         done, most = offset, self.remote.most_bytes
         deadline = time.monotonic() + self.total_s
         with self.part.open("ab" if offset else "wb") as file:
@@ -261,7 +247,7 @@ class _Download:
             raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
 
     def _judge(self, error: urllib.error.HTTPError, offset: int) -> None:
-        """Decide what an HTTP error means: complete already, try again, or give up."""
+        """Raise the error that an HTTP error means; return if the part is already complete."""
         if error.code == 416:
             _, total = _content_range(error.headers.get("Content-Range"))
             if total == offset:
@@ -277,11 +263,11 @@ class _Download:
         self.origin.unlink(missing_ok=True)
 
     def _known(self) -> bool:
-        """Whether a checksum is published for the file, or was seen earlier."""
+        """Whether a checksum is published, or stored by an earlier download."""
         return bool(self.remote.sha256 or self.remote.content_sha256 or self.seen.exists())
 
-    def _verify(self, path: Path, advice: str) -> None:
-        """Compare the file with each checksum that is known."""
+    def verify(self, path: Path, advice: str) -> None:
+        """Compare the file with every published or stored checksum."""
         checks = [("sha256", self.remote.sha256, False), ("sha256 of the content", self.remote.content_sha256, True)]
         if self.seen.exists():
             words = self.seen.read_text("ascii", errors="replace").split()
@@ -291,35 +277,28 @@ class _Download:
         for label, expected, decompressed in checks:
             if expected is None:
                 continue
-            found = _sha256(path, self.target.suffix if decompressed else None)
-            if found != expected:
-                raise DataError(f"{path}: {label}: expected {expected}, found {found}; {advice}")
+            checksum = _sha256(path, self.target.suffix if decompressed else None)
+            if checksum != expected:
+                raise DataError(f"{path}: {label}: expected {expected}, found {checksum}; {advice}")
 
 
 def _sha256(path: Path, packed_as: str | None = None) -> str:
-    """Return the checksum of a file, or of its content where `packed_as` is .gz or .bz2."""
-    digest = hashlib.sha256()
+    """Return the checksum of a file, or of its decompressed content if `packed_as` is .gz or .bz2."""
     if packed_as is None:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-        return digest.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
     try:
-        with open_decompressed(path, packed_as) as file:
-            while chunk := file.read(_CHUNK_BYTES):
+        with open_decompressed(path, packed_as) as content:
+            while chunk := content.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except BROKEN_STREAM:
         return f"no readable {packed_as} file"
     return digest.hexdigest()
 
 
-def _length(text: str | None) -> int | None:
-    """Return the number of bytes that a header promises."""
-    return int(text) if text is not None and text.isdigit() else None
-
-
 def _content_range(text: str | None) -> tuple[int, int | None]:
-    """Return the first byte and the total of `bytes 5-9/10`; -1 and None where they are missing."""
+    """Return the first byte and the total of `bytes 5-9/10`; -1 and None for missing numbers."""
     match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", text or "")
     if not match:
         return -1, None

@@ -1,4 +1,4 @@
-"""Where the public data sets are, and the checksums that their publishers or many copies agree on."""
+"""Addresses and checksums of the public data sets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class RemoteFile:
     """One file to download.
 
     Args:
-        path: where it goes below the folder of data sets.
-        urls: addresses that hold the same file, tried in order.
-        sha256: checksum of the file as downloaded, where one is published.
-        content_sha256: checksum of the decompressed content of a .gz or .bz2: holds for mirrors that packed it anew.
-        most_bytes: a server that sends more than that sends something else.
+        path: destination below the folder of data sets.
+        urls: addresses of the same file, tried in order.
+        sha256: published checksum of the downloaded file, if any.
+        content_sha256: checksum of the decompressed content of a .gz or .bz2; the same for mirrors that compress anew.
+        most_bytes: size above which a transfer is aborted.
     """
 
     path: str
@@ -29,9 +29,9 @@ class Source:
     """A data set that can be downloaded.
 
     Args:
-        name: as in `simfl data fetch NAME`.
+        name: argument of `simfl data fetch`.
         summary: one line for a listing.
-        files: all of them are needed.
+        files: all are downloaded.
     """
 
     name: str
@@ -47,9 +47,9 @@ def _mnist(name: str, content_sha256: str) -> RemoteFile:
 
 
 def _libsvm(name: str, summary: str, *files: tuple[str, str]) -> Source:
-    """Return a set of the LIBSVM page, which publishes no checksums; `files` are (path on the page, our name)."""
+    """Return a set of the LIBSVM page, which publishes no checksums; `files` are (path on the page, local name)."""
     page = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
-    return Source(name, summary, tuple(RemoteFile(f"libsvm/{ours}", (f"{page}/{theirs}",)) for theirs, ours in files))
+    return Source(name, summary, tuple(RemoteFile(f"libsvm/{local}", (f"{page}/{path}",)) for path, local in files))
 
 
 SOURCES: dict[str, Source] = {
@@ -68,7 +68,7 @@ SOURCES: dict[str, Source] = {
         ),
         Source(
             "cifar10",
-            "colour images of 10 classes, 32x32, 50,000 + 10,000, binary version (170 MB)",
+            "color images of 10 classes, 32x32, 50,000 + 10,000, binary version (170 MB)",
             (
                 RemoteFile(
                     "cifar10/cifar-10-binary.tar.gz",
@@ -106,4 +106,4 @@ SOURCES: dict[str, Source] = {
         ),
     )
 }
-"""What `simfl data fetch NAME` knows."""
+"""Data sets by their name for `simfl data fetch`."""

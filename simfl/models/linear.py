@@ -8,19 +8,12 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from simfl.models.base import Array
-from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.network import AbstractNetwork, Pass
+from simfl.models.network import AbstractLinear
 
 
 @dataclass(frozen=True)
-class Linear(AbstractNetwork):
-    """Least squares; layout: w [p], then b if there is an intercept.
-
-    Args:
-        intercept: whether there is a b. It is penalised by `l2` like the rest.
-    """
-
-    intercept: bool = True
+class Linear(AbstractLinear):
+    """Least squares; layout: w [p], then b if there is an intercept."""
 
     kind: ClassVar[str] = "linear"
     summary: ClassVar[str] = "linear regression by least squares, convex"
@@ -33,15 +26,6 @@ class Linear(AbstractNetwork):
                 f"linear: expected regression data (0 classes), found {self.num_classes} classes; "
                 f"use kind: {'logistic' if self.num_classes == 2 else 'softmax'}"
             )
-
-    @property
-    def layers(self) -> tuple[AbstractLayer, ...]:
-        """One output."""
-        return (Dense(self.num_features, 1, self.intercept, "zeros", example_first=True),)
-
-    def forward(self, apply: Pass, x: Array) -> Array:
-        """Return w . x_i + b, f32[1, b]."""
-        return apply(x.reshape(x.shape[0], -1))
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return w . x_i + b, f32[b]."""

@@ -9,19 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from simfl.models.base import Array
-from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.network import AbstractNetwork, Pass
+from simfl.models.network import AbstractLinear
 
 
 @dataclass(frozen=True)
-class Logistic(AbstractNetwork):
-    """Logistic regression for two classes; layout: w [p], then b if there is an intercept.
-
-    Args:
-        intercept: whether there is a b. It is penalised by `l2` like the rest.
-    """
-
-    intercept: bool = True
+class Logistic(AbstractLinear):
+    """Logistic regression for two classes; layout: w [p], then b if there is an intercept."""
 
     kind: ClassVar[str] = "logistic"
     summary: ClassVar[str] = "binary logistic regression, convex (strongly with l2 > 0)"
@@ -33,15 +26,6 @@ class Logistic(AbstractNetwork):
                 f"logistic: expected data with 2 classes, found {self.num_classes}; "
                 f"use kind: {'softmax' if self.num_classes > 2 else 'linear'}"
             )
-
-    @property
-    def layers(self) -> tuple[AbstractLayer, ...]:
-        """One logit."""
-        return (Dense(self.num_features, 1, self.intercept, "zeros", example_first=True),)
-
-    def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the logits, f32[1, b]."""
-        return apply(x.reshape(x.shape[0], -1))
 
     def predict(self, params: Array, x: Array) -> Array:
         """Return the logits of class 1, f32[b]."""

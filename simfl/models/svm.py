@@ -4,7 +4,7 @@
     one_vs_rest     sum_k max(0, 1 - s_ik z_ik), s_ik = 1 if k is the label and -1 if not
 
 Crammer and Singer 2001, "On the algorithmic implementation of multiclass kernel-based vector machines",
-https://jmlr.org/papers/v2/crammer01a.html. Where a loss has a kink, its gradient here is that of one side: 0 where the
+https://jmlr.org/papers/v2/crammer01a.html. At a kink of a loss, its gradient here is that of one side: 0 where the
 hinge begins, the first of the classes that are equally wrong. The penalty is the models' `l2`.
 """
 
@@ -17,22 +17,19 @@ import jax.numpy as jnp
 
 from simfl.errors import nearest
 from simfl.models.base import Array
-from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.network import AbstractClassifier, Pass
+from simfl.models.network import AbstractClassifier, AbstractLinear
 
 LOSSES = ("crammer_singer", "one_vs_rest")
 
 
 @dataclass(frozen=True)
-class SVM(AbstractClassifier):
+class SVM(AbstractLinear, AbstractClassifier):
     """Linear classifier with a hinge loss; layout: W [c, p] by rows, then b [c] if there is an intercept.
 
     Args:
-        intercept: whether there is a b. It is penalised by `l2` like the rest.
-        loss: "crammer_singer" or "one_vs_rest", as above.
+        loss_kind: "crammer_singer" or "one_vs_rest", as above.
     """
 
-    intercept: bool = True
     loss_kind: str = "crammer_singer"
 
     kind: ClassVar[str] = "svm"
@@ -45,15 +42,6 @@ class SVM(AbstractClassifier):
                 f"svm: loss_kind: expected one of {', '.join(LOSSES)}, found '{self.loss_kind}'"
                 f"{nearest(self.loss_kind, LOSSES)}"
             )
-
-    @property
-    def layers(self) -> tuple[AbstractLayer, ...]:
-        """One logit per class."""
-        return (Dense(self.num_features, self.num_classes, self.intercept, "zeros", example_first=True),)
-
-    def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the logits, f32[c, b]."""
-        return apply(x.reshape(x.shape[0], -1))
 
     def output_losses(self, z: Array, y: Array) -> Array:
         """Return the hinge losses, f32[b]."""
