@@ -16,6 +16,7 @@ class Linear(AbstractLinear):
     """Least squares; layout: w [p], then b if there is an intercept."""
 
     kind: ClassVar[str] = "linear"
+    one_output: ClassVar[bool] = True
     summary: ClassVar[str] = "linear regression by least squares, convex"
     fits_targets: ClassVar[bool] = True
 

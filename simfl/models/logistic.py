@@ -17,6 +17,7 @@ class Logistic(AbstractLinear):
     """Logistic regression for two classes; layout: w [p], then b if there is an intercept."""
 
     kind: ClassVar[str] = "logistic"
+    one_output: ClassVar[bool] = True
     summary: ClassVar[str] = "binary logistic regression, convex (strongly with l2 > 0)"
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from simfl.models.base import (
     in_parts,
     sum_in_parts,
 )
-from simfl.models.layers import AbstractLayer, Convolution
+from simfl.models.layers import AbstractLayer, Convolution, Dense
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
@@ -207,6 +207,30 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
 
     drawing: Callable[[Array], Array] = jax.jit(draw)
     return drawing
+
+
+@dataclass(frozen=True)
+class AbstractLinear(AbstractNetwork):
+    """A linear model: one dense layer, which is zero at the start.
+
+    Args:
+        intercept: whether there is a constant term. `l2` penalizes it like the rest.
+    """
+
+    intercept: bool = True
+
+    one_output: ClassVar[bool] = False
+    """Whether the model has one output, rather than one for each class."""
+
+    @property
+    def layers(self) -> tuple[AbstractLayer, ...]:
+        """The dense layer."""
+        rows = 1 if self.one_output else self.num_classes
+        return (Dense(self.num_features, rows, self.intercept, "zeros", example_first=True),)
+
+    def forward(self, apply: Pass, x: Array) -> Array:
+        """Return the outputs, f32[c, b]."""
+        return apply(x.reshape(x.shape[0], -1))
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ def select_parameters(
             gamma = math.inf
     if gamma > _MOST_GAMMA:
         raise ConditionError(
-            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(iterates)}): sizes "
-            "would hardly grow; take a smaller first size, a smaller p, or a larger r0 (at most 1/e)"
+            f"parameter selection: expected m/T to settle, found that it grows without end (pass {len(iterates)}): "
+            "sizes would hardly grow; take a smaller first size, a smaller p, or a larger r0 (at most 1/e)"
         )
     return _plan(setting, first_size, tuple(iterates))
 
