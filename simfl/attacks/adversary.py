@@ -346,6 +346,6 @@ def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int6
     found = []
     for piece in promise.pieces or (promise,):
         for at in range(0, piece.size, lanes):
-            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first + at, examples))
+            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first_or_steps + at, examples))
             found.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)

@@ -159,18 +159,18 @@ class Knowledge:
             promise.client,
             promise.draw,
             promise.begin,
-            promise.examples * promise.steps,
-            promise.expected or promise.examples * promise.steps,
+            promise.all_examples,
+            promise.expected or promise.all_examples,
             promise.own_norm,
             promise.model.rows[0].number,
         )
         self.reads.append(Read(promise.client, batch.read, self.event()))
         for number, part in enumerate(parts or (promise,)):
-            self._known[part.client, part.draw, part.first] = None if number else batch
+            self._known[part.client, part.draw, part.first_or_steps] = None if number else batch
 
     def batch(self, promise: Gradient) -> int:
         """Return the column of a promise's mini-batch, -1 if it has none of its own."""
-        key = promise.client, promise.draw, promise.first
+        key = promise.client, promise.draw, promise.first_or_steps
         batch = self._known[key]
         if batch is None:
             return -1
@@ -413,7 +413,7 @@ class KnowledgeTape(Tape):
     ) -> Row:
         known = self.knowledge
         # What one operation cannot take is added by further ones: it is of the same batch, and counted with the first.
-        batch = known.batch(gradient) if first == gradient.first else -1
+        batch = known.batch(gradient) if first == gradient.first_or_steps else -1
         noise = known.noise(gradient) if noise_scale else -1
         terms = zip((row.number for row in rows), coefs, strict=True)
         return self._row(known.add(terms, batch, coef if batch >= 0 else 0.0, noise, coef * noise_scale))

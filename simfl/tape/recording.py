@@ -98,7 +98,7 @@ class Gradient:
         heard: whether somebody who listens to the tape has heard it.
     """
 
-    __slots__ = ("client", "draw", "expected", "first", "heard", "model", "noise_scale", "released", "size")
+    __slots__ = ("client", "draw", "expected", "first_or_steps", "heard", "model", "noise_scale", "released", "size")
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[Number, ...] = ()
@@ -119,12 +119,18 @@ class Gradient:
         self.noise_scale = noise_scale
         self.expected = expected
         self.released = self.heard = False
-        self.first = 0
+        #: The first example of the batch in the draw; a round has its number of steps here.
+        self.first_or_steps: Integer = 0
 
     @property
     def examples(self) -> int:
-        """Number of examples in the batch, before it is consumed."""
+        """Number of examples in a mini-batch, before it is consumed."""
         return self.size
+
+    @property
+    def all_examples(self) -> int:
+        """Number of examples in all its mini-batches, before it is consumed."""
+        return self.examples * self.steps
 
     @property
     def begin(self) -> tuple[int, int]:
@@ -134,7 +140,7 @@ class Gradient:
     def twin(self) -> Gradient:
         """Return a copy that can be consumed besides, and is not counted: for who listens."""
         twin = self._again()
-        twin.first, twin.released = self.first, True
+        twin.first_or_steps, twin.released = self.first_or_steps, True
         return twin
 
     def _again(self) -> Gradient:
@@ -169,7 +175,7 @@ class GradientInPieces(Gradient):
     def begin(self) -> tuple[int, int]:
         """Where the first piece with examples begins."""
         first = next((piece for piece in self.pieces if piece.size), self.pieces[0])
-        return first.draw, first.first
+        return first.draw, int(first.first_or_steps)
 
     def twin(self) -> Gradient:
         """As of any gradient, with pieces of its own."""
@@ -221,7 +227,7 @@ class Round(Gradient):
     and the change is [w_H - w_0]_C + noise_scale * noise, where one of the two is clipped, or none.
 
     Attributes:
-        first: H, the number of steps; the round takes the client's mini-batches draw to draw + H - 1.
+        steps: H; the round takes the client's mini-batches draw to draw + H - 1.
         step: eta, beta, t, dt.
     """
 
@@ -239,7 +245,7 @@ class Round(Gradient):
         expected: Integer = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
-        self.first = self.steps = steps
+        self.first_or_steps = self.steps = steps
         self.step = step
 
     def _again(self) -> Gradient:
@@ -511,7 +517,7 @@ class Tape:
         left = size
         while left or not pieces:
             piece = self._promise(model, client, name, min(left, self.max_batch), scale)
-            piece.first = first
+            piece.first_or_steps = first
             pieces.append(piece)
             first, left, scale = first + piece.size, left - piece.size, 0.0
         return GradientInPieces(pieces, draw, size, noise_scale, expected)
@@ -607,7 +613,7 @@ class Tape:
                 if self.releases is not None and not other.released:
                     self.releases.count(other)
                 size, other.size = other.size, _USED
-                gradient = self._record((), (), other, 1.0, other.first, size, other.noise_scale)
+                gradient = self._record((), (), other, 1.0, other.first_or_steps, size, other.noise_scale)
                 return Model((self._serial([(one.rows[0], c0 * one.coefs[0]), (gradient, c1)]),), _ONE)
         form: dict[Row, Number] = {}
         for coef, value in terms:
@@ -653,7 +659,7 @@ class Tape:
                             self.releases.count(other)
                         other.size = _USED
                         return Model(
-                            (self._record(rows, coefs, other, c1, other.first, size, other.noise_scale),), _ONE
+                            (self._record(rows, coefs, other, c1, other.first_or_steps, size, other.noise_scale),), _ONE
                         )
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
@@ -864,7 +870,7 @@ class Tape:
         gradient.size = _USED
         size = min(total, self.max_batch)
         out = self._record(
-            tuple(base), tuple(base.values()), gradient, coef, gradient.first, size, gradient.noise_scale
+            tuple(base), tuple(base.values()), gradient, coef, gradient.first_or_steps, size, gradient.noise_scale
         )
         first = size
         while first < total:
