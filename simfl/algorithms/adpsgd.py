@@ -163,7 +163,7 @@ class ADPSGD(OwnUpdates):
             del apply
 
     def start_averaging(self, me: int) -> tuple[int | None, simpy.Event | None]:
-        """Send client `me`'s model to a neighbor, which averages and returns the difference.
+        """Send `me`'s model to a neighbor, which averages and returns the difference.
 
         With d = (w_me - w_peer) / 2, the neighbor adds d and `me` later subtracts the same d from its current model.
         The sum of all models therefore changes by gradients only.

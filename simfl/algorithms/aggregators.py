@@ -1,4 +1,4 @@
-"""A tree of aggregators between clients and server: each sums updates before it forwards them.
+"""A tree of aggregators between clients and server; each forwards sums of updates.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, appendix A: "we may think of the server as a number of connected
 separate aggregators that serve as proxies between the clients and server". In each round, an aggregator waits for all
@@ -17,7 +17,7 @@ from simfl.world import Network
 
 @dataclass(frozen=True)
 class Part:
-    """One client's update of a round: its number of examples, and the server's version in the client's model."""
+    """One client's update: its examples, and the server's version in its model."""
 
     client: int
     examples: int
@@ -26,7 +26,7 @@ class Part:
 
 @dataclass
 class Bundle:
-    """The sum of one round's updates of some clients; `change` is to be added to the model."""
+    """The sum of one round's updates of some clients, to be added to the model."""
 
     round_num: int
     change: Model
@@ -35,7 +35,7 @@ class Bundle:
 
 @dataclass
 class _Node:
-    """An aggregator: the clients below it; by round, the clients that have arrived and the bundles that wait."""
+    """An aggregator, and what has arrived of each round."""
 
     number: int
     parent: int
@@ -94,7 +94,7 @@ class Aggregators:
         self._send(client, self._parent[client], bundle)
 
     def down(self, clients: Sequence[int], receive: Callable[[int], None], size: int, model: Model) -> None:
-        """Send a model of `size` bytes from the server down the tree; `receive` is called for each of the clients."""
+        """Send a model of `size` bytes down the tree; each client calls `receive`."""
         self._spread(self._server, set(clients), receive, size, model)
 
     def forget(self, complete: int) -> None:

@@ -1,4 +1,4 @@
-"""ASGD: asynchronous SGD with a server; with noise on what clients send, AUDP.
+"""ASGD: asynchronous SGD with a server; with noise on the gradients, AUDP.
 
 Agarwal and Duchi 2011, "Distributed delayed stochastic optimization", https://arxiv.org/abs/1104.5525; Li, Yang, Ren
 and Zhao 2019, "Asynchronous federated learning with differential privacy for edge intelligence",
@@ -94,7 +94,7 @@ class AsyncSGD(ServerAlgorithm):
         self.when_up(self._take_turns)
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
-        """Promise the gradient of the client's next mini-batch at the model in the server's message."""
+        """Promise the client's next gradient at the model in the server's message."""
         return self.gradient(content[0], me)
 
     def push(self, me: int, gradient: Gradient, read: int) -> simpy.Event:
@@ -134,7 +134,7 @@ class AsyncSGD(ServerAlgorithm):
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
-        """Return the standard deviation of the noise in a client's gradient, per coordinate of the sum."""
+        """Return the standard deviation of the noise in a client's sum of gradients."""
         del gradient
         return self._noise_std[client]
 

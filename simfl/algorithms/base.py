@@ -1,4 +1,4 @@
-"""The base class of algorithms: clients that compute, a tape that records, counters.
+"""The base class of algorithms: clients that compute, a tape, and counters.
 
 An algorithm is a file of SimPy processes close to its paper's pseudo-code. It decides when things happen and records
 on the tape what happens to models; it never sees a parameter of a model.
@@ -86,7 +86,7 @@ class Training:
 
 @dataclass(slots=True)
 class Times:
-    """Seconds of virtual time that a client computed and communicated; the rest of its online time it waited."""
+    """Seconds of virtual time that a client computed and communicated."""
 
     compute_s: float = 0.0
     communicate_s: float = 0.0
@@ -96,7 +96,7 @@ class Observer(Protocol):
     """Receives the intervals that are counted in `Times`."""
 
     def computes(self, client: int, until: float, lost: bool) -> None:
-        """Note that the client computes from now to `until`; `lost` if a crash or departure destroys the result."""
+        """Note a computation from now to `until`; if `lost`, its result is destroyed."""
 
     def communicated(self, client: int, seconds: float) -> None:
         """Note that the client communicated during the last `seconds`."""
@@ -123,7 +123,7 @@ class BatchSizes:
         return int(self._draws[self._sizes[client]].next(client))
 
     def draw(self, client: int, draw: int, size: int) -> int:
-        """Draw the size of the client's Poisson batch number `draw`, whose expected size is `size`.
+        """Draw the size of the client's Poisson batch number `draw`, of mean `size`.
 
         Raises:
             ValueError: `size` is below 1 or above the client's number of examples.
@@ -231,7 +231,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
-        """Take the algorithm's own options by name and put the initial models on the tape.
+        """Take the algorithm's options by name and put the initial models on the tape.
 
         The options of a scenario are checked against the signature in the subclass.
         """
@@ -242,10 +242,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def models(self) -> Sequence[Model]:
-        """Return the models whose mean is evaluated: one per client, or the one global model."""
+        """Return the models whose mean is evaluated: one per client, or one for all."""
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """Return for a checkpoint the arrays, by name, that depend on values read by `Tape.probe`.
+        """Return the arrays, by name, that a checkpoint needs from `Tape.probe`.
 
         All other state is reconstructed on resume by replaying the world.
         """
@@ -266,7 +266,7 @@ class Algorithm(ABC):
 
     @property
     def clipping_norm(self) -> float:
-        """The current clipping norm at the holder of the evaluated model; inf for no clipping.
+        """The clipping norm in use where the evaluated model is held; inf for none.
 
         Algorithms that change the norm during a run override this.
         """
@@ -274,23 +274,23 @@ class Algorithm(ABC):
 
     @property
     def chains(self) -> int:
-        """Approximate number of independent gradients at any time; the executor reserves lanes for them."""
+        """Approximate number of gradients that are independent of each other."""
         return self.num_clients
 
     @property
     def ending(self) -> str:
-        """Why no event is left, other than by clients that left or spent their privacy budgets."""
+        """Why no event is left, if not by departures and spent privacy budgets."""
         return ""
 
     def awaits(self, client: int) -> str:
-        """Say what a client that could go on waits for, "waits for ...", when no event is left."""
+        """Say what an active client waits for, "waits for ...", when no event is left."""
         del client
         return "waits"
 
     # -- the work of clients -----------------------------------------------------------------
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
-        """Let the client compute a mini-batch, or `examples` examples; the event's value is an `Outcome`.
+        """Let the client compute a mini-batch or `examples`; the value is an `Outcome`.
 
         A client whose privacy budget is spent does not start: the outcome is `GONE`.
         """
@@ -332,7 +332,7 @@ class Algorithm(ABC):
             self.observer.communicated(client, times.communicate_s - before)  # intervals add up to the counter exactly
 
     def exhausted(self, client: int) -> bool:
-        """Whether the client's next release would exceed its privacy budget; records when that began.
+        """Whether the client's next release would exceed its privacy budget.
 
         The next release is assumed to be as large as the largest so far, or as the number promised. A client that
         promised a release above the planned cost has no budget left. With shuffled data or numbered releases, batches
@@ -350,13 +350,13 @@ class Algorithm(ABC):
         return True
 
     def computed_s(self, client: int) -> float:
-        """Return the seconds that the client has computed up to now, with lost work and the current mini-batch."""
+        """Return the seconds computed up to now, with lost and current work."""
         now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
         return self.times[client].compute_s - ahead
 
     def waited_s(self, client: int) -> float:
-        """Return the seconds that the client was online, and neither computed nor communicated.
+        """Return the seconds online without computing or communicating.
 
         A message still in flight counts as waiting.
         """
@@ -372,12 +372,12 @@ class Algorithm(ABC):
         return max(0.0, end - start - (availability.offline_s(client, end) - availability.offline_s(client, start)))
 
     def joined(self, client: int) -> simpy.Event:
-        """Return an event at the time the client joins the run; it never happens if the client never joins."""
+        """Return an event at the time the client joins the run, if it ever does."""
         joins_s = self.world.availability.joins_s(client)
         return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
 
     def meets_s(self, client: int, nodes: Sequence[int]) -> float:
-        """Return the next time at which the client is online and no partition separates `nodes`; inf for never."""
+        """Return when the client is next online and can reach `nodes`; inf for never."""
         time, before = self.clock.now, -1.0
         while before < time < math.inf:
             before = time
@@ -396,19 +396,22 @@ class Algorithm(ABC):
         return True
 
     def gradient(self, model: Model, client: int) -> Gradient:
-        """Read `model` and promise the client's next mini-batch gradient at it: a sum over examples, with noise."""
+        """Promise the client's next mini-batch gradient at `model`: a sum, with noise."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
         return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
 
     def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
-        """Read `model` and promise its change by the client's next `steps` mini-batches; see `Round` for `step`."""
+        """Promise the change of `model` by the client's next `steps` mini-batches.
+
+        See `Round` for `step`.
+        """
         draw = self._draws[client]
         self._draws[client] = draw + steps
         return self.tape.train(model, client, draw, steps, self._nominal, step, self._noise_scale[client])
 
     def lost(self, promise: Gradient) -> bool:
-        """Drop a promised gradient that a crash destroyed; returns whether its mini-batch is handed out again.
+        """Drop a promise that a crash destroyed; return if its batch is used again.
 
         With shuffled data the client's next mini-batch is the lost one, so that every pass is complete; its noise
         was never seen. This requires that nothing was promised to the client after it.
@@ -430,14 +433,14 @@ class Algorithm(ABC):
     def descent(
         self, gradient: Gradient, step_size: float, share: float = 1.0
     ) -> tuple[tuple[float, Model | Gradient], ...]:
-        """Return the terms of - step * share * (sum of gradients / B + l2 * model), for `Tape.combine`."""
+        """Return the terms of -step * share * (sum / B + l2 * model)."""
         scale = -step_size * share
         if self._l2:
             return (scale / self._nominal, gradient), (scale * self._l2, gradient.model)
         return ((scale / self._nominal, gradient),)
 
     def descend(self, who: int, base: Model, gradient: Gradient, step_size: float, share: float = 1.0) -> Model:
-        """Return the model after a step from `base`: base + `descent`, or the optimizer's step.
+        """Return the model after a step from `base`, by `descent` or the optimizer.
 
         `who` is the client whose state the optimizer uses, 0 if there is one model. The gradient is consumed.
         """
@@ -449,7 +452,7 @@ class Algorithm(ABC):
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 
     def ascent(self, gradient: Gradient, share: float = 1.0) -> Terms:
-        """Return the terms of share * (sum of gradients / B + l2 * model), the gradient for an optimizer."""
+        """Return the terms of share * (sum / B + l2 * model), the mean gradient."""
         return self.descent(gradient, -1.0, share)
 
     def updated(
@@ -462,7 +465,7 @@ class Algorithm(ABC):
         round_num: int | None = None,
         noise_std: float | None = None,
     ) -> None:
-        """Record that an update of `client` was applied now; noise_std defaults to the client's."""
+        """Record that an update of `client` was applied now."""
         self.updates += 1
         self.client_updates[client] += 1
         if noise_std is None:
@@ -473,20 +476,20 @@ class Algorithm(ABC):
             self.next_mark = self.on_mark()
 
     def merged(self, node: int, model: Model) -> None:
-        """Tell the witness that a round's sum entered the node's model, all that a secure sum reveals to it."""
+        """Tell the witness that the sum of a round is in the node's model."""
         if self.world.network.witness is not None:
             self.world.network.witness.merged(node, model)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Count the updates inside as one, so that no evaluation or stop happens in the middle of a round."""
+        """Count the updates inside as one: no evaluation or stop comes between them."""
         mark, self.next_mark = self.next_mark, 2**62
         yield
         self.next_mark = mark if self.updates < mark else self.on_mark()
 
     @property
     def epochs(self) -> float:
-        """Passes over all clients' examples so far, by nominal batch sizes; the average over tasks."""
+        """Passes over all clients' examples, by nominal sizes; the mean over tasks."""
         return self.updates * self._per_update / (self._total * self.training.tasks)
 
     def updates_after(self, epochs: float) -> float:

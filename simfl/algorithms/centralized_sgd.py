@@ -1,4 +1,4 @@
-"""CSGD: SGD on one machine with all the data, the baseline of asynchronous learning.
+"""CSGD: SGD on one machine with all the data, a baseline.
 
     repeat: x <- x - gamma_t * gradient of a mini-batch at x
 
@@ -41,7 +41,7 @@ class CentralizedSGD(Algorithm):
         return [self.model]
 
     def iterations(self) -> Process:
-        """Compute and step, again after a crash: on another mini-batch unless data is shuffled."""
+        """Compute and step, again after a crash."""
         yield self.joined(0)
         while True:
             gradient = self.gradient(self.model, 0)

@@ -135,7 +135,7 @@ class DecentralizedSGD(NeighborRounds):
         return f"waits for the model of round {round_num} of client {missing}"
 
     def _mix(self, me: int, round_num: int) -> Model:
-        """Return sum_j W_kj w_j and average the states likewise; the weight of missing models goes to `me`'s."""
+        """Return sum_j W_kj w_j; the weight of missing models goes to `me`'s own."""
         inbox = self._inbox[me]
         terms: list[tuple[float, Model]] = []
         states: list[tuple[float, State | None]] = []

@@ -1,4 +1,4 @@
-"""FedAsync: a server that mixes each arriving model into its own, with less weight if it is stale.
+"""FedAsync: a server that mixes in each model, with less weight if it is stale.
 
 Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", https://arxiv.org/abs/1903.03934, Algorithm 1:
 

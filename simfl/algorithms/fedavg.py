@@ -115,7 +115,7 @@ class FedAvg(ServerAlgorithm):
         return [k for k in free if self.meets_s(k, (k, self.server)) == now]
 
     def _next_s(self) -> float:
-        """Return the next time at which a client that is not available now becomes available; inf for never."""
+        """Return when another client becomes available; inf for never."""
         waits = [self.meets_s(k, (k, self.server)) for k in range(self.num_clients) if not self.exhausted(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
 
@@ -231,7 +231,7 @@ class FedAvg(ServerAlgorithm):
 
 @dataclass
 class _RoundUnderWay:
-    """The current round: the clients that it waits for, and the changes that have arrived."""
+    """The current round: the clients it waits for, and the changes so far."""
 
     over: simpy.Event
     missing: set[int]

@@ -1,4 +1,4 @@
-"""FedBuff: a server that collects updates in a buffer and takes a step when it is full.
+"""FedBuff: a server collects updates in a buffer and steps when it is full.
 
 Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba 2022, "Federated learning with buffered asynchronous aggregation",
 https://arxiv.org/abs/2106.06639, Algorithms 1 and 2:
@@ -90,7 +90,7 @@ class FedBuff(LocalRounds):
             self.hand_out(update.client, update.came)
 
     def forget(self, client: int) -> None:
-        """Stop expecting the client's update; take the step if no client is left that could fill the buffer."""
+        """Stop expecting an update; step if no client is left to fill the buffer."""
         super().forget(client)
         if self.waiting:
             self._step_if_alone()
@@ -142,12 +142,12 @@ class FedBuff(LocalRounds):
     # -- privacy -------------------------------------------------------------------------------
 
     def release(self, change: Round) -> None:
-        """Count the release now, unless the server adds noise: then the buffer's sum is released."""
+        """Count the release now, unless the server adds noise to the buffer's sum."""
         if self.server_noise is None:
             super().release(change)
 
     def exhausted(self, client: int) -> bool:
-        """Whether another update of the client, possibly in the current buffer, would exceed its budget."""
+        """Whether another update, possibly in this buffer, would exceed the budget."""
         if self._allowances is None or self.server_noise is None:
             return super().exhausted(client)
         if self.releases.counts[client] + (self._shares[client] + 1) ** 2 <= self._allowances[client]:

@@ -1,4 +1,4 @@
-"""The base class of FedAsync and FedBuff: clients train locally, and a server takes updates as they arrive.
+"""The base of FedAsync and FedBuff: local training, and updates taken one by one.
 
     client k:  wait for the model w and its version; w_0 = w
                w_{h+1} = w_h - eta * (mean gradient of a mini-batch at w_h + mu (w_h - w_0)),  h = 0 ... H - 1
@@ -46,7 +46,7 @@ class Update:
 
 
 class LocalRounds(ServerAlgorithm):
-    """Base of algorithms whose clients send updates of many local steps; a subclass writes `take`."""
+    """Base of algorithms with updates of many local steps; subclasses write `take`."""
 
     combines_per_gradient = 0.0
 
@@ -158,7 +158,7 @@ class LocalRounds(ServerAlgorithm):
         super().forget(client)
 
     def _choose_soon(self) -> None:
-        """Choose after all events of this time, so that clients that become ready together have equal chances."""
+        """Choose after all events of this time, so that all ready clients are equal."""
         if not self._choosing:
             self._choosing = True
             self.clock.call_at(self.clock.now, self._choose)

@@ -1,4 +1,4 @@
-"""Base of synchronous gossip: rounds in which a client waits for its neighbors, not for all clients."""
+"""Base of synchronous gossip: rounds in which clients wait for their neighbors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.world.engine import Process
 
 
 class NeighborRounds(Algorithm):
-    """Clients in rounds. A client that joins late starts in a round that no neighbor has started.
+    """Clients in rounds; late clients start in a round that no partner has started.
 
     Subclasses write `worker`. It calls `join` first, `wait_for` to wait for messages, and `leave` when it ends.
     """
@@ -70,7 +70,10 @@ class NeighborRounds(Algorithm):
         return not self._left[client] and self._first_round[client] <= round_num
 
     def join(self, me: int) -> Process:
-        """Wait until the client joins; clients that join at the same time are given their first rounds together."""
+        """Wait until the client joins.
+
+        Clients that join at the same time are given their first rounds together.
+        """
         yield self.joined(me)
         if self._first_round[me] < math.inf:
             return
@@ -93,14 +96,14 @@ class NeighborRounds(Algorithm):
         """Yield the clients whose messages of the round `me` still waits for."""
 
     def wait_for(self, me: int, round_num: int) -> Generator[simpy.Event, Any, bool]:
-        """Wait for the messages of a round, then until online; returns false if the client has left permanently."""
+        """Wait for a round's messages and until online; false if the client has left."""
         while next(iter(self.missing(me, round_num)), None) is not None:
             self._waiting[me] = event = self.clock.event()
             yield event
         return self._trivial or (yield from self.until_back(me))
 
     def wake(self, me: int) -> None:
-        """Let a waiting client look again at what has arrived."""
+        """Let a waiting client check its messages again."""
         waiting = self._waiting[me]
         if waiting is not None:
             self._waiting[me] = None

@@ -1,4 +1,4 @@
-"""Optimizers: momentum as sums of models, all others as transformations on the tape.
+"""Optimizers: momentum as sums of models, others as transformations on the tape.
 
     momentum:   v <- beta v + g,   w <- (1 - eta lambda) w - eta v             (v, and so w, are linear forms)
     Nesterov:   the same v,        w <- (1 - eta lambda) w - eta (g + beta v)
@@ -133,7 +133,7 @@ class Optimizer:
             self._states[who] = state
 
     def blend(self, terms: Sequence[tuple[float, State | None]], own: State) -> State:
-        """Return a linear combination of states; rows that are not real numbers are those of `own`."""
+        """Return a linear combination of states; integer rows are those of `own`."""
         if len(terms) == 1 and terms[0][0] == 1.0 and terms[0][1] is not None:
             return terms[0][1]
         averaged = [

@@ -1,4 +1,4 @@
-"""The base class of algorithms with a server, which applies the updates that arrive.
+"""The base class of algorithms with a server.
 
 The server is a node of the network but not a client. Messages to and from it travel over links like all others, its
 uplink and downlink may be shared, and it may need time for each update. `simfl.algorithms.staleness` enforces a bound
@@ -69,7 +69,7 @@ class ServerAlgorithm(Algorithm):
     # -- outages of the server -----------------------------------------------------------------
 
     def when_up(self, call: Callable[[], None]) -> None:
-        """Call an action of the server now or when it is back; never, if it does not come back."""
+        """Call an action of the server now or when it is back, if it ever is."""
         if self._trivial:
             call()
             return
@@ -80,7 +80,7 @@ class ServerAlgorithm(Algorithm):
             self.clock.call_at(back_s, call)
 
     def miss(self, client: int) -> None:
-        """Tell the server, now or when it is back, that the client's update will not arrive."""
+        """Tell the server, now or when it is back, that no update will arrive."""
         self.when_up(lambda: self.forget(client))
 
     # -- messages ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class ServerAlgorithm(Algorithm):
     def to_server(
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
-        """Send an update (a model's size by default); `receive` is called when the server has processed it."""
+        """Send an update; `receive` is called when the server has processed it."""
         self.world.network.send(client, self.server, self._bytes(size), lambda: self._turn_to(receive), content=content)
 
     def to_client(
@@ -117,11 +117,11 @@ class ServerAlgorithm(Algorithm):
             self.clock.call_at(self._server_free_s, receive)
 
     def content(self) -> Any:
-        """Return the server's message to a client that may read: the model and its version."""
+        """Return the server's message to a client: the model and its version."""
         return self.server_model, self.version
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
-        """Send a client the model as soon as it may read; at time 0 all have the initial model already.
+        """Send a client the model as soon as it may read.
 
         Args:
             client: the reader.
@@ -159,7 +159,7 @@ class ServerAlgorithm(Algorithm):
         return came
 
     def exchanged(self, client: int, since: float) -> None:
-        """Count a client's time since it sent a message: as communication, except for its wait at the server."""
+        """Count the time since a client sent: as communication, less its wait there."""
         now = self.clock.now
         if now == since:
             return
@@ -180,7 +180,7 @@ class ServerAlgorithm(Algorithm):
         self.turns.admit(give)
 
     def read(self, client: int) -> int:
-        """Note that the client's next update is computed at the current version, and return the version."""
+        """Note that the next update is computed at the current version; return it."""
         return self.turns.read(client)
 
     def forget(self, client: int) -> None:
@@ -188,7 +188,7 @@ class ServerAlgorithm(Algorithm):
         self.turns.forget(client)
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
-        """Apply an update computed at version `read`, now or when the staleness bound allows it.
+        """Apply an update computed at version `read`, when the bound allows it.
 
         `apply` changes the model and calls `applied` if it did.
         """
@@ -208,5 +208,5 @@ class ServerAlgorithm(Algorithm):
         self.version += 1
 
     def version_after(self, updates: int) -> int:
-        """Return the version after further updates: one each, unless several are applied together."""
+        """Return the version after further updates: one each by default."""
         return self.version + updates

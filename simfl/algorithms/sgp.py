@@ -1,4 +1,4 @@
-"""SGP: stochastic gradient push, synchronous gossip over directed graphs, de-biased by push-sum.
+"""SGP: stochastic gradient push, gossip over directed graphs with push-sum.
 
 Assran, Loizou, Ballas, Rabbat 2019, "Stochastic gradient push for distributed deep learning",
 https://arxiv.org/abs/1811.10792, Algorithm 1, and Algorithm 2 (overlap):
@@ -172,7 +172,7 @@ class SGP(NeighborRounds):
         self.wake(me)
 
     def missing(self, me: int, round_num: int) -> Iterable[int]:
-        """Yield the in-neighbors that take part in the round and whose shares have not arrived."""
+        """Yield the in-neighbors of the round whose shares have not arrived."""
         if round_num >= self._first_round[me]:
             received = self._received[me]
             for k in self.edges(round_num)[1][me]:

@@ -1,4 +1,4 @@
-"""Bounds on staleness: when a client may read a model, and when an update may be applied.
+"""Bounds on staleness: when a client may read, and an update be applied.
 
 The staleness of an update is the number of updates applied between the read of its model and its own application.
 Policies that enforce a bound on it:
@@ -88,7 +88,7 @@ class Turns:
         self._let_in()
 
     def read(self, client: int) -> int:
-        """Note that the client's next update is computed at the current version, and return the version."""
+        """Note that the next update is computed at the current version; return it."""
         version = self.reading[client] = self._version_after(0)
         return version
 
@@ -112,7 +112,7 @@ class Turns:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Under the policy `wait`: apply held updates that may be applied, then let clients read."""
+        """Under `wait`: apply the held updates that may be applied, then let clients read."""
         if not self.waits:
             return
         while self._held and not self._stopped():
@@ -126,11 +126,11 @@ class Turns:
         self._let_in()
 
     def _possible(self, reads: Sequence[int]) -> bool:
-        """Whether updates read at these sorted versions can all keep the bound after one more update is applied."""
+        """Whether updates read at these versions keep the bound after one more update."""
         return all(self._version_after(1 + i) - read <= self._bound for i, read in enumerate(reads))
 
     def _let_in(self) -> None:
-        """Let clients read while all updates in progress can be applied in time, one after the other."""
+        """Let clients read while all updates in progress can still be applied in time."""
         while (
             self._queue
             and self._version_after(len(self.reading) + len(self._held)) - self._version_after(0) <= self._bound
@@ -139,7 +139,7 @@ class Turns:
 
 
 class OwnUpdates(Algorithm):
-    """Base of algorithms without a server; staleness counts the updates that all clients apply.
+    """Base of algorithms without a server; staleness counts all clients' updates.
 
     If `waits`, a client calls `may_read` before it reads and `in_turn` to apply its update, or `turns.forget` if there
     will be none. A dropped update was never shown: it is not a release, and its mini-batch is handed out again.
@@ -156,7 +156,7 @@ class OwnUpdates(Algorithm):
         super().__init__(*arguments, **options)
 
     def may_read(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the bound lets the client read; returns false if it has left permanently."""
+        """Wait until the bound lets the client read; false if it has left permanently."""
         while True:
             admitted = self.clock.event()
 
@@ -174,7 +174,7 @@ class OwnUpdates(Algorithm):
                 return False
 
     def in_turn(self, me: int, read: int, apply: Apply) -> Generator[simpy.Event, Any, bool]:
-        """Apply an update computed at version `read` when the bound allows it and the client is online.
+        """Apply an update when the bound allows it and the client is online.
 
         Returns false if the client has left permanently.
         """

@@ -127,7 +127,7 @@ class SyncSGD(Algorithm):
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
 
     def _source(self, members: Sequence[int]) -> int | None:
-        """Return the learner that sends the model to new members; None if all members have it.
+        """Return the learner that sends the model to new members; None if all have it.
 
         If all learners with the model have left permanently, start again from the initial model.
         """
@@ -145,7 +145,7 @@ class SyncSGD(Algorithm):
         return (reachable or holders)[0]
 
     def _join(self, k: int, source: int, gradients: dict[int, Gradient], barrier: Countdown) -> Process:
-        """Wait for the model from `source`, and compute; a learner that leaves meanwhile has no result."""
+        """Wait for the model from `source`, and compute; no result if it leaves."""
         network, answer, since = self.world.network, self.clock.event(), self.clock.now
         model, state = self.model, () if self.optimizer is None else self.optimizer.rows(0)
 
@@ -173,14 +173,14 @@ class SyncSGD(Algorithm):
         self._compute_until_done(k, barrier)
 
     def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
-        """Tell the witness that each learner may see every gradient: an all-reduce passes on sums of parts."""
+        """Tell the witness that each learner may see every gradient."""
         witness = self.world.network.witness
         if witness is not None:
             for source, target in itertools.permutations(finished, 2):
                 witness.shown(source, target, gradients[source])
 
     def members(self) -> list[int]:
-        """Return the learners that have joined, have not left permanently and have privacy budget left."""
+        """Return the learners that take part and have privacy budget left."""
         learners = [k for k in range(self.num_clients) if not self.exhausted(k)]
         if self.world.availability.trivial:
             return learners
@@ -230,7 +230,10 @@ class SyncSGD(Algorithm):
         return "waits for the all-reduce"
 
     def _compute_until_done(self, k: int, barrier: Countdown) -> None:
-        """Compute, again after each crash, and tick the barrier; a learner that leaves ticks without a result."""
+        """Compute, again after each crash, and tick the barrier.
+
+        A learner that leaves ticks without a result.
+        """
 
         def finished(event: simpy.Event) -> None:
             if event.value is Outcome.CRASHED:

@@ -1,4 +1,4 @@
-"""The recording half of the tape: the world writes down what happens to models, nothing is computed.
+"""The recording half of the tape: the world records operations on models.
 
 A model is an immutable value: a linear form sum_j c_j row_j over rows of the executor's bank.
 Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
@@ -57,7 +57,7 @@ CHAINS = 16
 
 
 class Row:
-    """One row of the bank, known by a small number; reports its own death to the tape."""
+    """One row of the bank, with a number; reports its own death to the tape."""
 
     __slots__ = ("_graveyard", "level", "number")
 
@@ -71,7 +71,7 @@ class Row:
 
 
 class Model:
-    """An immutable model value: sum of coefs[j] * rows[j]. Its representation may be made shorter."""
+    """An immutable model value: sum of coefs[j] * rows[j]."""
 
     __slots__ = ("coefs", "rows")
 
@@ -81,7 +81,7 @@ class Model:
 
 
 class Gradient:
-    """The sum of a mini-batch's gradients at `model`, clipped and noised as the problem says.
+    """The sum of a mini-batch's gradients at `model`, clipped and noised.
 
     It is not computed before `Tape.combine` uses it, and it can be used once: every use would
     draw the same batch and the same noise again.
@@ -134,11 +134,11 @@ class Gradient:
 
     @property
     def begin(self) -> tuple[int, int]:
-        """Where the batch begins in the client's shuffled data: (draw of the nominal size, first example)."""
+        """Return the batch's start in the shuffled data: (draw, first example)."""
         return self.draw, 0
 
     def twin(self) -> Gradient:
-        """Return a copy that can be consumed besides, and is not counted: for who listens."""
+        """Return a copy that is consumed separately and not counted."""
         twin = self._again()
         twin.first_or_steps, twin.released = self.first_or_steps, True
         return twin
@@ -149,7 +149,7 @@ class Gradient:
 
 
 class GradientInPieces(Gradient):
-    """The gradient of a batch that several operations compute side by side; one of them has the noise.
+    """The gradient of a batch in parts; one part has the noise.
 
     Its `size` says that no operation takes it as it is.
 
@@ -178,7 +178,7 @@ class GradientInPieces(Gradient):
         return first.draw, int(first.first_or_steps)
 
     def twin(self) -> Gradient:
-        """As of any gradient, with pieces of its own."""
+        """See `Gradient.twin`; copies the pieces."""
         pieces = [piece.twin() for piece in self.pieces]
         twin = GradientInPieces(pieces, self.draw, self.examples, self.noise_scale, self.expected)
         twin.released = True
@@ -186,7 +186,7 @@ class GradientInPieces(Gradient):
 
 
 class ClippedGradient(Gradient):
-    """A gradient with a clipping norm of its own, where that changes in the course of a run.
+    """A gradient with its own clipping norm.
 
     Attributes:
         step: C, to which each example's gradient is clipped (or the mean, as the problem says); inf for no clipping.
@@ -217,7 +217,7 @@ class ClippedGradient(Gradient):
 
 
 class Round(Gradient):
-    """The change of `model` by many local SGD steps, clipped and noised as the problem says; used like a gradient.
+    """The change of `model` by many local SGD steps, used like a gradient.
 
     With w_0 the model and B the size of each mini-batch,
 
@@ -275,7 +275,7 @@ class Buffer:
         self.levels: list[int] = []
 
     def take(self, floor: int) -> Operations:
-        """Return what was recorded, with levels counted from `floor`, and begin anew."""
+        """Return the recorded operations, levels counted from `floor`, and reset."""
         count, layout = len(self.levels), self.layout
         taken = Operations(
             layout,
@@ -316,13 +316,13 @@ class Window:
 
 
 class AbstractExecutor(Protocol):
-    """What a tape needs from whoever runs it."""
+    """The interface between a tape and its executor."""
 
     def submit(self, window: Window) -> None:
         """Take a window; it runs before anything submitted later."""
 
     def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return models [k, d] given as forms (rows [k, t] with -1 for none, coefs [k, t])."""
+        """Return models [k, d] of forms (rows [k, t] with -1 for none, coefs [k, t])."""
 
     def probe(
         self,
@@ -332,7 +332,7 @@ class AbstractExecutor(Protocol):
         draws: NDArray[np.int32],
         decide: Decide,
     ) -> NDArray[Any]:
-        """Return what is decided by models [k, d] given as forms, and losses [k, m] on mini-batches `draws`."""
+        """Return what `decide` says of models [k, d] and losses [k, m]."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -422,7 +422,7 @@ class Tape:
         noise_scale: Number = 0.0,
         clipping_norm: Number | None = None,
     ) -> Gradient:
-        """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`.
+        """Promise the sum of one mini-batch's gradients at `model`; see `Gradient`.
 
         Args:
             model: what the gradients are taken at.
@@ -493,7 +493,7 @@ class Tape:
         noise_scale: Number = 0.0,
         start: tuple[int, int] | None = None,
     ) -> Gradient:
-        """Promise the gradient of a batch of any size, in pieces that one operation each can process, side by side.
+        """Promise the gradient of a batch of any size, in pieces.
 
         Args:
             model, client, draw, size, noise_scale: as in `gradient`.
@@ -549,12 +549,12 @@ class Tape:
     # -- releases ----------------------------------------------------------------------------
 
     def release(self, promise: Gradient) -> None:
-        """A client sends what it promised: it is released now, whatever becomes of it; else when it is consumed."""
+        """Count a promise as released now; otherwise it is released when consumed."""
         if self.releases is not None:
             self.releases.send(promise)
 
     def lose(self, promise: Gradient) -> bool:
-        """A promise will never be used, and its number names a mini-batch and noise that nobody has seen.
+        """Drop a promise whose mini-batch and noise were never seen.
 
         Returns:
             Whether that is so: false for one that was used, or released.
@@ -569,7 +569,7 @@ class Tape:
         return True
 
     def hold(self, promise: Gradient) -> None:
-        """A client keeps what it makes of a promise, which is not released before `release` says so."""
+        """Hold a promise's release back until `release`."""
         self._refuse_parts("a sum that a client keeps")
         if self.releases is not None:
             self.releases.hold(promise)
@@ -577,7 +577,7 @@ class Tape:
     def apply_with_noise(
         self, base: Model, factor: Number, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> Model:
-        """Return base + factor * (sum_j c_j U_j + noise_scale * noise): a server adds noise to a sum of updates.
+        """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server.
 
         The noise comes with the last of the updates, none of which has noise of its own.
         """
@@ -591,7 +591,7 @@ class Tape:
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
 
     def _refuse_parts(self, what: str) -> None:
-        """Floating-point sums of parts, of which one has the noise, show the parts in their last bits."""
+        """Reject parts: a sum of parts, one with noise, shows them in its last bits."""
         if self.whole:
             raise RunError(
                 f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantise: false"
@@ -600,7 +600,7 @@ class Tape:
     # -- sums ----------------------------------------------------------------------------------
 
     def apply(self, *terms: tuple[Number, Model | Gradient]) -> Model:
-        """Return sum c * value, computed at once and in the order of recording: what a server does with what arrives.
+        """Return sum c * value, computed in the order of recording, as at a server.
 
         Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
         """
@@ -627,7 +627,7 @@ class Tape:
         return Model((row,), _ONE)
 
     def _serial(self, items: list[tuple[Row, Number]]) -> Row:
-        """Record out = sum_j b_j row_j as a serial operation, of the level of what it reads."""
+        """Record out = sum_j b_j row_j as a serial operation."""
         level = self._floor
         for row, _ in items:
             if row.level > level:
@@ -706,7 +706,7 @@ class Tape:
         return form
 
     def settle(self, model: Model) -> Model:
-        """Make `model` a single row (an operation, unless it is one already) and return it."""
+        """Return `model` as a single row."""
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             row = self._reduce(dict(zip(model.rows, model.coefs, strict=True)))
             model.rows, model.coefs = (row,), (1.0,)
@@ -715,7 +715,7 @@ class Tape:
     def transform(
         self, gradient: Model, base: Model, state: Sequence[Model], count: Integer, step_size: Number
     ) -> tuple[Model, tuple[Model, ...]]:
-        """Return base + step_size * (what the problem's optimiser makes of the gradient), and the next state.
+        """Return base + step_size * (the optimizer's direction), and the next state.
 
         Args:
             gradient: the direction of ascent, of a mean.
@@ -749,7 +749,7 @@ class Tape:
         return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
-        """Request the numbers of one model or more, f32 [k, d]: flushes the tape and waits."""
+        """Return the parameters of models, f32 [k, d]: flushes the tape and waits."""
         if not models:
             raise ValueError("values: expected at least one model, found none")
         self.flush()
@@ -784,7 +784,7 @@ class Tape:
         return self.executor.probe(*self.forms(models), whose, numbers, decide)
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads].
+        """Return models as forms: rows int32 [k, reads] (-1: none), coefs f32 [k, reads].
 
         Raises:
             RunError: there are none, or they are something else.
@@ -804,11 +804,11 @@ class Tape:
 
     @property
     def rows(self) -> int:
-        """How many numbers of rows there are."""
+        """The number of row numbers given out."""
         return self._next_number
 
     def living(self) -> NDArray[np.int32]:
-        """Return the numbers of the rows that somebody mentions."""
+        """Return the numbers of the rows in use."""
         alive = np.ones(self._next_number, dtype=bool)
         alive[self._free] = False
         alive[self._graveyard] = False
@@ -913,7 +913,7 @@ class Tape:
         return out
 
     def _sum_of_gradients(self, base: dict[Row, Number], gradients: list[tuple[Number, Gradient]]) -> Model:
-        """base + sum of many gradients: a fixed number of chains, each a sequence of steps, then a tree."""
+        """Return base + sum of many gradients: some chains of steps, then a tree."""
         partial: list[dict[Row, Number]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
         for i, (coef, gradient) in enumerate(gradients):
             chain = i % len(partial)
@@ -924,7 +924,7 @@ class Tape:
         return Model((self._reduce(total),), (1.0,))
 
     def flush(self) -> None:
-        """Submit what is recorded so far."""
+        """Submit all recorded operations."""
         if not (self._recorded or self._constants):
             return
         dead = self._graveyard[:]
@@ -950,7 +950,7 @@ class Tape:
 
 
 def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number) -> tuple[int, int, int]:
-    """Return what names a mini-batch as integers of Python.
+    """Return a mini-batch's names as Python integers.
 
     Raises:
         ValueError: one of them is none, or below 0, or the noise has no size.
