@@ -1,4 +1,4 @@
-"""Who learned how much about whom: accounts of a whole network, from what everybody saw.
+"""Privacy accounts of a whole network: what each observer learns of each client.
 
 The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which leaves behind every message
 as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
@@ -52,7 +52,7 @@ MOST_LEVEL = 500.0
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """What every observer knows of every client.
+    """The knowledge of every observer about every client.
 
     Attributes:
         scenario: its name.
@@ -104,7 +104,7 @@ class ReconstructionReport:
 
 @dataclass(frozen=True)
 class Observer:
-    """Nodes that put together what they saw; none: who listens to all links.
+    """Nodes that combine what they saw; without nodes: a wiretap on all links.
 
     Attributes:
         name: how tables call it.
@@ -115,12 +115,12 @@ class Observer:
     nodes: frozenset[int]
 
     def saw(self, sight: Sight) -> bool:
-        """Whether a message is among what it saw in the end."""
+        """Whether the observer saw a message by the end."""
         return not self.nodes or (sight.target in self.nodes and sight.came_s < math.inf)
 
 
 def opened_target(target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> Scenario:
-    """Return a scenario, that of a file, or that of the folder of a run that ended as its scenario says.
+    """Return the scenario of a file, or of the folder of a completed run.
 
     Raises:
         ScenarioError: a run ended otherwise.
@@ -162,11 +162,11 @@ class Network:
 
     @property
     def servers(self) -> list[int]:
-        """Nodes that are no clients: the server first, aggregators behind it."""
+        """Return the nodes that are not clients: the server, then aggregators."""
         return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
 
     def observer(self, nodes: Iterable[int | str]) -> Observer:
-        """Return the observer that some nodes are together: clients by number, "server", or "links".
+        """Return the observer of nodes: clients by number, "server", or "links".
 
         Raises:
             ScenarioError: there is no such node.
@@ -195,13 +195,13 @@ class Network:
         return [self.observer([node]) for node in sorted(heard)]
 
     def asked(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
-        """Return observers by their nodes, and a coalition; every node where neither is named."""
+        """Return observers by their nodes, and a coalition; every node by default."""
         asked = list(self.observers) if nodes is None and not coalition else []
         asked += [self.observer([node]) for node in nodes or ()]
         return asked + ([self.observer(coalition)] if coalition else [])
 
     def distances(self, observer: Observer) -> NDArray[np.float64]:
-        """Return the hops from each client to an observer over links that carried something, [K]; infinite if none."""
+        """Return the hops from each client to an observer over used links, [K]."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -216,7 +216,7 @@ class Network:
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The links that carried something, from `source` to `target`, and how many `messages`."""
+        """The used links, from `source` to `target`, with their `messages`."""
         carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
         names = {node: self.observer([node]).name for ends in carried for node in ends}
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
@@ -237,7 +237,7 @@ class Network:
         return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
 
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
-        """Return what may be seen; where sums are secure, the single messages of a sum may not."""
+        """Return the visible messages; secure sums hide the single messages."""
         sights = self.knowledge.messages
         if sees == "neighbour_sums":
             if not self.knowledge.merged:
@@ -252,7 +252,7 @@ class Network:
         return sights
 
     def check(self, observer: Observer, sees: Sees = "messages") -> bool:
-        """Check that an observer's nodes computed with, and sent, only what follows from what they saw and computed.
+        """Check that the nodes used and sent only what follows from their inputs.
 
         A node that has another state got it by no message: an account of the messages says too little then.
 
@@ -284,7 +284,7 @@ class Network:
         return feasible
 
     def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
-        """Return row -> when it first came, and (row, when) of what a node sent and took gradients at."""
+        """Return row -> time of arrival, and the (row, time) of a node's own outputs."""
         known, came = self.knowledge, dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
@@ -303,11 +303,11 @@ class Network:
         return self.knowledge.own_noise()
 
     def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
-        """Return A and B of rows, without what the observer's own nodes put in."""
+        """Return A and B of rows, without the contributions of the observer's nodes."""
         return self._without(self._found(rows), observer)
 
     def _found(self, rows: Sequence[int]) -> Matrices:
-        """Return A, and B where it says more, of rows; those that were prepared need not be made again."""
+        """Return A, and B if it adds information; prepared rows are cached."""
         if self._prepared is None or not all(row in self._prepared[0] for row in rows):
             return self.knowledge.matrices(rows, noises=self._own_noise is None)
         places, a, b = self._prepared
@@ -315,7 +315,7 @@ class Network:
         return a[chosen], b[chosen]
 
     def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
-        """Make the matrices of rows that will be asked for, all at once."""
+        """Make the matrices of all rows that will be needed, together."""
         views, checks = set[int](), set[int]()
         for observer in observers:
             views.update(self.seen(observer, sees))
@@ -338,7 +338,7 @@ class Network:
         return a, b
 
     def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
-        """Return what can be known of gradients from A and B."""
+        """Return the view of gradients given A and B."""
         std = self._own_noise
         heard = np.any(a != 0.0, axis=0)
         if std is not None and np.all(std[heard] > 0.0):
@@ -357,7 +357,7 @@ class Network:
         return held
 
     def needed(self, a: NDArray[np.float64], observer: Observer) -> NDArray[np.int64]:
-        """Return the gradients in A, those in the models at which these were taken, and so on."""
+        """Return the gradients in A, and recursively in the models they were taken at."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
         known = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
@@ -367,7 +367,7 @@ class Network:
         return np.flatnonzero(known)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
-        """Whether a view of some rows has all their directions, by exact arithmetic on the recorded coefficients.
+        """Whether a view has all directions of its rows, by exact arithmetic.
 
         Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may tell a
         gradient by itself.
@@ -396,7 +396,7 @@ class Network:
         observer: Observer,
         needed: NDArray[np.int64] | None = None,
     ) -> View | None:
-        """Return the view of the closure of rows; None where rounding may hide a part of it (see `resolved`).
+        """Return the view of the closure of rows; None if rounding may hide a part.
 
         Args:
             rows: what the observer saw.
@@ -414,14 +414,14 @@ class Network:
         observer: Observer,
         needed: NDArray[np.int64] | None = None,
     ) -> Matrices:
-        """Return A and B with the models at which all gradients that it takes (see `needed`) were taken."""
+        """Return A and B with the models at which the needed gradients were taken."""
         reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
         more = self._without((reads[needed], noises[needed]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     def write(self, folder: Path) -> list[Path]:
-        """Write every message with its coefficients over the gradients as made, noise included; see `write_knowledge`.
+        """Write every message with its coefficients over gradients; see `write_knowledge`.
 
         Rows are in the order in which their contents were made. Noise that does not belong to one gradient, such as a
         server's, is not in the coefficients.
@@ -450,7 +450,7 @@ class Network:
     def reconstruction(
         self, observer: Observer, slow: bool = False, sees: Sees = "messages", until: float = math.inf
     ) -> pd.DataFrame:
-        """Return which gradients of others an observer can solve for, knowing who averaged with whom when.
+        """Return the gradients of others that an observer can solve for.
 
         Args:
             observer: who.
@@ -506,7 +506,7 @@ class Network:
 
     @functools.cached_property
     def changes(self) -> NDArray[np.float64]:
-        """Delta: by how much one example, or one client, changes each gradient at most, f64 [n].
+        """Delta, the most that an example or client changes each gradient, f64 [n].
 
         Raises:
             ScenarioError: there is no bound, or the noise is not Gaussian.
@@ -534,7 +534,7 @@ class Network:
         )
 
     def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
-        """Return which of a client's gradients, by place, may hold an example in each pass over its shuffled data."""
+        """Return the gradients, by pass, that may hold one example of shuffled data."""
         ledger = self.setup.ledger
         if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
@@ -549,13 +549,13 @@ class Network:
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
-        """Which clients hold one example, where accounts of examples have to count several; see `Setup.holders`."""
+        """The sets of clients that hold one example; see `Setup.holders`."""
         ledger = self.setup.ledger
         return self.setup.holders if ledger is not None and ledger.terms.unit == "example" else None
 
     @functools.cached_property
     def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each.
+        """mu and epsilon of each client for an observer of all its gradients, [K] each.
 
         Where several clients hold an example: of all of these together.
         """
@@ -580,7 +580,7 @@ class Network:
         return np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
 
     def _bare(self, observer: Observer) -> bool:
-        """Whether it sees what clients send before the server adds noise to it."""
+        """Whether an observer sees updates before the server adds noise."""
         by_server = self.setup.scenario.algorithm.noise_of_server
         return by_server and (not observer.nodes or bool(observer.nodes & set(self.servers)))
 
@@ -593,7 +593,7 @@ class Network:
         return [self.passes(own) for own in self._columns]
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
+        """Return mu, and epsilon with amplification, of clients in a view, [k] each."""
         ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
@@ -607,7 +607,7 @@ class Network:
         return mus, epsilons
 
     def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
-        """Return (batch size, noise multiplier) -> count of releases that tell no less of gradients than a view.
+        """Return (batch size, noise multiplier) -> count of releases above a view.
 
         They are those of each client of these gradients.
         """
@@ -665,7 +665,7 @@ class Network:
 
 
 def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
-    """Return the epsilon of each client's examples for an observer who sees all that clients send, [K].
+    """Return each client's epsilon for an observer of all that clients send, [K].
 
     It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
     all clients' releases together, which is no less.
@@ -680,7 +680,7 @@ def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
 
 
 def statement_of(setup: Setup, releases: Releases) -> str:
-    """Return what `local_epsilons` mean."""
+    """Return the meaning of `local_epsilons`."""
     ledger = setup.ledger
     assert ledger is not None, "there is an account"
     counted = setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders
@@ -698,7 +698,7 @@ def network(
     times: int = 1,
     own: Own = NOTHING_OWN,
 ) -> NetworkReport:
-    """Account for what every observer of a network knows of every client.
+    """Account for every observer's knowledge of every client.
 
     Args:
         target: a scenario, the path of one, the folder of a run, or a network that was played.
@@ -741,7 +741,7 @@ def reconstruct(
     sees: Sees = "messages",
     own: Own = NOTHING_OWN,
 ) -> ReconstructionReport:
-    """Find whose gradients every observer of a network can solve for: El Mrini, Cyffers and Bellet's attack.
+    """Find the gradients that each observer can solve for (El Mrini et al.).
 
     It needs no section privacy; without noise what is recovered is exact, to rounding.
     https://arxiv.org/abs/2402.10001

@@ -1,4 +1,4 @@
-"""Play a scenario's world without arithmetic, and keep what everybody saw."""
+"""Replays a scenario's world without arithmetic, and keeps all messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 
 class Replay:
-    """A world that was played to its end: the messages are those of a run of the scenario, which is deterministic.
+    """A replayed world; its messages are those of the run, which is deterministic.
 
     Args:
         setup: of the scenario.

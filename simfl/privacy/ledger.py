@@ -1,4 +1,4 @@
-"""Each client's releases, and what they cost: (epsilon, delta) by dp-accounting.
+"""The ledger: each client's releases and their (epsilon, delta).
 
 The ledger reads the releases that a run recorded, not a plan: in asynchronous runs, how often a client takes part is
 an outcome. It composes what each client really released (batch sizes and noise may change from release to release),
@@ -106,14 +106,14 @@ class Ledger:
         self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS or terms.rounding is not None)
 
     def with_terms(self, **changes: Any) -> Self:
-        """Return the same ledger under other terms, those fields of `Terms` that are given."""
+        """Return the same ledger with some fields of `Terms` changed."""
         other = copy.copy(self)
         other._promise(dataclasses.replace(self.terms, **changes))
         return other
 
     @property
     def by_passes(self) -> bool:
-        """Whether what counts is how often an example is used, in passes over shuffled data."""
+        """Whether the account counts an example's uses in passes over shuffled data."""
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
@@ -130,12 +130,12 @@ class Ledger:
 
     @property
     def accounted(self) -> bool:
-        """Whether there is an epsilon under the terms, and what these suppose."""
+        """Whether there is an epsilon under the terms and their assumptions."""
         return self._refusal is None
 
     @property
     def certified(self) -> bool:
-        """Whether an epsilon holds whatever the clients' data are: not where the view supposes that they are alike."""
+        """Whether an epsilon holds for any data of the clients."""
         return self.accounted and not self._hides(None)
 
     @property
@@ -172,7 +172,7 @@ class Ledger:
 
     @property
     def _accountant(self) -> str:
-        """What counts."""
+        """The name of the accountant."""
         if self.terms.rounding is not None:
             return "noise on a grid, Renyi accountant at integer orders"
         return {
@@ -183,7 +183,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples come into a release, and what of that is no secret."""
+        """How examples enter a release, and what an observer knows of that."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -200,11 +200,11 @@ class Ledger:
         return self.certified and releases.refusal is None
 
     def accounts_for(self, releases: Releases) -> bool:
-        """Whether there is an epsilon of these releases under the terms, and what these suppose."""
+        """Whether there is an epsilon of these releases under the terms."""
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
-        """One line that says what the epsilon of these releases means, or why there is none."""
+        """Return one line on what the epsilon of these releases means."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
         uncounted = self.terms.uncounted if self.accounted else None
@@ -213,7 +213,7 @@ class Ledger:
     # -- what was released ---------------------------------------------------------------------
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return what each client's releases amount to, in the accountant's words."""
+        """Return each client's releases as the accountant composes them."""
         if self.by_passes:  # whoever sees more than one pass may know whose order it is
             return [
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
@@ -257,7 +257,7 @@ class Ledger:
         return self._of_uses(KnownUses(uses), [level for _, level in kinds])
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """What it costs an example to be in releases of shuffled data; the least noise among them counts for all."""
+        """Return the releases that one example is in; the least noise counts for all."""
         if not levels:
             return ()
         if not self.pure:
@@ -272,7 +272,7 @@ class Ledger:
         return {kind: count for kind, count in kinds.items() if count}
 
     def uses(self, releases: Releases) -> list[list[Uses]]:
-        """Return in how many releases of each client an example of its own is at most, of every task's; [K][tasks].
+        """Return the most releases that one example of each client is in; [K][tasks].
 
         Where nobody noted which batches were released, they follow one another.
         """
@@ -286,7 +286,7 @@ class Ledger:
         return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
 
     def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
-        """Return (client, copies, count): an example is so often in so many of its releases, at most.
+        """Return (client, copies, count): the most copies of an example, and in how many.
 
         Nothing where releases are not of shuffled data. Tasks are added up.
         """
@@ -299,7 +299,7 @@ class Ledger:
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
-        """All updates as releases at the rate max_k B / (K n_k): the same for every client."""
+        """Return all updates as releases at the rate max_k B / (K n_k), for every client."""
         count = len(self.sizes)
         kinds: dict[tuple[int, float], int] = {}
         for client, made in enumerate(releases.counts):
@@ -317,7 +317,7 @@ class Ledger:
         return [whole] * count
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
-        """Return (client, batch size, sampling rate, level, count) of every kind of release that occurred."""
+        """Return (client, batch size, sampling rate, level, count) of every kind."""
         rows = []
         for client, n in enumerate(self.sizes.tolist()):
             kinds = sorted(self._kinds_of(client, releases).items())
@@ -348,7 +348,7 @@ class Ledger:
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
     def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
-        """Return epsilon of releases whose noise is not the clients' own, by the Renyi accountant at integer orders.
+        """Return epsilon by the Renyi accountant at integer orders, for views.
 
         Args:
             views: {client: {(batch size, level): count}} each, the releases of all that hold an example.
@@ -363,7 +363,7 @@ class Ledger:
         return np.array([found[composition] for composition in compositions])
 
     def epsilon_of_all(self, releases: Releases) -> float:
-        """Return epsilon of an example that every client holds, by the Renyi accountant; NaN if not certified."""
+        """Return epsilon of an example that every client holds; NaN if not certified."""
         if not self.certifies(releases):
             return math.nan
         whole = tuple(part for one in self.compositions(releases, "local_transcript") for part in one)
@@ -373,7 +373,7 @@ class Ledger:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)
 
     def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over clients: what the metrics show over time.
+        """Return the largest epsilon over clients, for the metrics over time.
 
         Of clients whose releases are of one kind, only the one with most of them is looked at.
         """
@@ -396,7 +396,7 @@ class Ledger:
         return max(self._renyi(compositions).values())
 
     def _hides(self, view: View | None) -> bool:
-        """Whether senders are hidden in a view (that of the terms by default), and it makes a difference.
+        """Whether a view hides senders and that makes a difference.
 
         Who does not learn whose updates he sees learns no more than who does: a client's epsilon is the smaller of the
         two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too. Who
@@ -406,7 +406,7 @@ class Ledger:
         return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""
+        """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
@@ -448,7 +448,7 @@ class Ledger:
     def _tighten(
         self, found: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
     ) -> None:
-        """Lower the epsilons of one kind of release, from `points` of the numbers of releases, the largest included."""
+        """Lower the epsilons of one kind of release, given some exact points."""
         counts = sorted(alike)
         chosen = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
         bounds = [self._tight(((release, count),)) for count in chosen]
@@ -460,13 +460,13 @@ class Ledger:
     # -- before the run ------------------------------------------------------------------------
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
-        """Return a client's epsilon after `count` releases of the nominal kind, or at another level of noise."""
+        """Return a client's epsilon after `count` releases at the nominal or given level."""
         kind = self.batch_size, self.levels[client] if level is None else level
         composition = self._composition(int(self.sizes[client]), {kind: count})
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
 
     def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
-        """Whether `final_epsilon` will look closely at every client that has spent its budget.
+        """Whether `final_epsilon` examines every client that spent its budget.
 
         Args:
             budgets: of each client.
@@ -500,7 +500,7 @@ class Ledger:
         return releases_within(spent, budget, most, min(most, first), 1.0 if exact else ENOUGH)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return how many releases of the nominal kind each client may make within its budget, at most `most`.
+        """Return the nominal releases within each client's budget, at most `most`.
 
         Asked is what `final_epsilon` will ask: as tight as the terms say where that is affordable for every client, or
         for all clients of a kind together, which needs one budget for them; else the Renyi accountant.

@@ -1,4 +1,4 @@
-"""Noise on a grid: what it is, what it costs, and why floating point has no say in it.
+"""Noise on a grid: its definition and cost, independent of floating point.
 
 With z C the noise scale of a client, g the largest power of two with g <= z C 2^-14 and n_i the clipped gradient of
 example i rounded to whole multiples of g, a release is
@@ -70,17 +70,17 @@ _PLACES = 320
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding takes off the noise, for vectors of `size` coordinates."""
+    """The cost of rounding, for vectors of `size` coordinates."""
 
     size: int
 
     @property
     def drift(self) -> float:
-        """Total variation between a release and what is accounted for."""
+        """Total variation between a release and the accounted one."""
         return (self.size + 1) * DRIFT
 
     def multiplier(self, level: float) -> float:
-        """Return z' of a noise multiplier z: the standard deviation over what an example can change."""
+        """Return z' of a noise multiplier z, after the cost of rounding."""
         exceeds = (self.size + 16) * 2.0**-24
         return level / (1.0 + exceeds + level * math.sqrt(self.size) * 2.0 ** -(FINENESS + 1))
 
@@ -117,13 +117,13 @@ class Grid:
         )
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What the programs of `simfl.tape.kernels` know of it."""
+        """Return the arrays that the programs of `simfl.tape.kernels` need."""
         return {"grid_steps": self.steps, "grid_laws": self.laws, "grid_tables": self.tables}
 
 
 @functools.lru_cache(maxsize=16)
 def cumulative(deviation: Fraction) -> NDArray[np.uint32]:
-    """Return 2 floor(2^127 P[|N| <= j]), j = 0, 1, ..., each as four words from the highest down, uint32 [2^19, 4].
+    """Return 2 floor(2^127 P[|N| <= j]) as four words each, uint32 [2^19, 4].
 
     By p_{j+1} = p_j r^(2j+1), r = exp(-1 / (2 s^2)), p_0 = 1, in integers of 320 binary places: each product loses less
     than 2^-320, so that the sum of all of them is exact to 2^-260. Behind the last probability stand the largest words.

@@ -1,4 +1,4 @@
-"""All-reduce: the messages of each step until all K nodes have the sum of all vectors.
+"""All-reduce: the messages of each step until all K nodes have the total.
 
 A node begins the next step when its messages of this step have arrived. With M bytes in a vector, equal links of
 latency L and bandwidth B, and K a power of two:
