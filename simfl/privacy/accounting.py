@@ -390,7 +390,7 @@ def _renyi_epsilon(pairs: list[tuple[Pair, int]], delta: float) -> float:
 
 
 def _on_grid(pairs: list[tuple[Pair, int]]) -> bool:
-    """Whether any release has noise on a grid, for which only integer orders are known."""
+    """Whether any release has noise on a grid: only integer orders are known then."""
     return any(pair.drift is not None for pair, _ in pairs)
 
 
@@ -563,7 +563,7 @@ def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
 
 
 def _distribution_epsilon(pairs: list[tuple[Pair, int]], delta: float, near: float) -> float:
-    """Return epsilon by privacy loss distributions; inf if delta is too small for them.
+    """Return epsilon by privacy loss distributions; inf if delta is too small.
 
     Args:
         pairs: what was released.

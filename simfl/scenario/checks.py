@@ -1,4 +1,4 @@
-"""Contradictions between sections, found before anything runs. What one section can see alone it checks itself."""
+"""Conflicts between sections, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_EVALUATIONS_PER_UPDATE = 1_000
 
 
 def contradictions(scenario: Sections) -> Iterator[Problem]:
-    """Yield what does not fit together, each with its full key path."""
+    """Yield conflicts between sections, each with its full key path."""
     yield from _clients(scenario)
     yield from _partition(scenario)
     yield from _model(scenario)
@@ -59,7 +59,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
 
 
 def warnings(scenario: Sections) -> Iterator[str]:
-    """Yield warnings of what will run, but perhaps not as hoped; one line each."""
+    """Yield warnings about a scenario, one line each."""
     yield from scenario.algorithm.warnings(scenario)
     privacy = scenario.privacy
     if privacy is None:
@@ -105,7 +105,7 @@ def warnings(scenario: Sections) -> Iterator[str]:
 
 
 def _evaluations(scenario: Sections) -> Iterator[Problem]:
-    """There are not so many evaluations that nobody would wait for them."""
+    """Yield a problem if there are too many evaluations."""
     every_s, end_s = scenario.evaluate.every.time, scenario.stop.time
     if every_s is None:
         return
@@ -121,7 +121,7 @@ def _evaluations(scenario: Sections) -> Iterator[Problem]:
 
 
 def _faults(scenario: Sections) -> Iterator[Problem]:
-    """Partitions name clients that exist, and cut somebody off; a server that is away has to be there at all."""
+    """Check that partitions separate known clients, and that the server returns."""
     count, served = scenario.clients.count, scenario.algorithm.has_server
     if served is False and scenario.server.offline:
         advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
@@ -146,7 +146,7 @@ def _execution(scenario: Sections) -> Iterator[Problem]:
 
 
 def _links(scenario: Sections) -> Iterator[Problem]:
-    """Rules name clients and regions that exist; everybody is in a region, if there are any."""
+    """Check the clients and regions of link rules."""
     for i, rule in enumerate(scenario.links.rules):
         for at, place in rule.places():
             problems = list(_place(scenario, place, ("links", "rules", i, *at)))
@@ -173,7 +173,7 @@ def _region_names(scenario: Sections) -> tuple[str, ...]:
 
 
 def _place(scenario: Sections, place: int | str, at: Path, only_regions: bool = False) -> Iterator[Problem]:
-    """A client, the server, or a region must be there."""
+    """Check that a client, the server or a region exists."""
     regions, count = _region_names(scenario), scenario.clients.count
     if isinstance(place, int):
         if place >= count:
@@ -217,7 +217,7 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
 
 
 def _privacy(scenario: Sections) -> Iterator[Problem]:
-    """Lists have one value for each client, a mechanism suits the sampling, and a budget alone needs a plan."""
+    """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
     if privacy is None:
         return
@@ -254,7 +254,7 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
 
 
 def _partition(scenario: Sections) -> Iterator[Problem]:
-    """What is asked of labels and examples must exist, as far as it is known without loading them."""
+    """Check that the labels and examples exist, as far as known without loading."""
     data, at = scenario.data, ("data", "partition")
     partition, sizes = data.partition, data.partition.sizes
     _, num_classes = _labels(scenario)
@@ -287,7 +287,7 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
 
 
 def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
-    """Return what is to be told from the data and the number of its classes, as far as known without loading it."""
+    """Return the target and its number of classes, as far as known without loading."""
     data = scenario.data
     if isinstance(data, RealData) and data.classes is not None:
         return "binary" if len(data.classes) == 2 else "classes", len(data.classes)
@@ -300,7 +300,7 @@ def _fits(model: type[ModelConfig], scenario: Sections) -> bool:
 
 
 def _model(scenario: Sections) -> Iterator[Problem]:
-    """The model must be made for what the data set is known to hold."""
+    """Check that the model suits the data set."""
     model, data = scenario.model, scenario.data
     task, num_classes = _labels(scenario)
     if task == "unknown" and "unknown" not in model.tasks:
@@ -331,7 +331,7 @@ def _model(scenario: Sections) -> Iterator[Problem]:
 
 
 def _underlay(scenario: Sections) -> Iterator[Problem]:
-    """The graph is possible, everybody is attached to it, and messages share its edges fairly."""
+    """Check the underlay's graph, attachments and sharing."""
     if scenario.underlay is None:
         return
     for problem in scenario.underlay.problems(scenario.clients.count):
@@ -346,7 +346,7 @@ def _has_accuracy(scenario: Sections) -> bool:
 
 
 def _topology(scenario: Sections) -> Iterator[Problem]:
-    """The graph must exist for this number of clients, and suit the averaging that is asked of it."""
+    """Check that the graph exists for this number of clients and suits its use."""
     topology, count = scenario.topology, scenario.clients.count
     if count < 2:
         if scenario.algorithm.uses_topology:

@@ -1,4 +1,4 @@
-"""When a run ends, when it is evaluated, what it records and how it is executed."""
+"""The end of a run, its evaluations, its records and its execution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Init(Config):
 
 
 class Stop(Config):
-    """When the run ends: at whichever comes first. At least one of time, updates and epochs is needed."""
+    """The end of the run: the first condition that is met.
+
+    At least one of time, updates and epochs is needed.
+    """
 
     time: PositiveSeconds | None = Field(default=None, description="virtual time")
     updates: Count | None = Field(default=None, description="mini-batches of all clients together")
@@ -87,7 +90,7 @@ class Every(Config):
 
 
 def _metrics(value: object) -> object:
-    """Refuse what is no list of different metrics, with all that there are."""
+    """Reject anything but a list of distinct metrics, and name the valid ones."""
     if not isinstance(value, list | tuple):
         raise InvalidValueError(Problem(f"a list of {one_of(METRICS)}", show(value), "write it in brackets"))
     for name in value:

@@ -1,4 +1,4 @@
-"""A user's own code: where it is looked for, beside the scenario and where the command is given, and how it is called.
+"""A user's own code: where it is looked up, and how it is called.
 
 A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
 called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
@@ -49,7 +49,7 @@ _used: dict[str, dict[str, str]] = {}
 
 
 def look_beside(paths: Iterable[Path]) -> None:
-    """Let `kind: my_module:MyAlgorithm` find modules beside these files, and in the current folder.
+    """Let `kind: my_module:MyAlgorithm` find modules beside these files.
 
     They come last on Python's path, so that no file hides an installed module.
     """
@@ -59,13 +59,13 @@ def look_beside(paths: Iterable[Path]) -> None:
 
 
 def _places() -> str:
-    """Return in words where modules are looked for: folders of one's own, and what is installed."""
+    """Say which folders are searched for modules."""
     own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
     return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
-    """Import what `module:name` names.
+    """Import the object `module:name`.
 
     Args:
         name: with a colon.
@@ -111,7 +111,7 @@ def load(name: str, where: str) -> Any:
 
 
 def load_class(name: str, base: T, where: str) -> T:
-    """Import the class that `module:Class` names; as `load`, and it has to be derived from `base`."""
+    """Import the class `module:Class`, which must be derived from `base`."""
     found = load(name, where)
     if not (isinstance(found, type) and issubclass(found, base)):
         home = base.__module__.rpartition(".")[0]
@@ -120,7 +120,7 @@ def load_class(name: str, base: T, where: str) -> T:
 
 
 def make(name: str, options: Mapping[str, Any], where: str) -> Any:
-    """Import what `module:name` names, call it with the options as keywords, and return what comes back.
+    """Import `module:name`, call it with the options, and return the result.
 
     Raises:
         ScenarioError: as of `load`; it takes other options; or it raised.
@@ -149,7 +149,7 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
 
 @contextlib.contextmanager
 def in_one_line(where: str, what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises within a block into one line, with their file and line number."""
+    """Report errors of a user's code in one line with its file and line number."""
     try:
         yield
     except (SimflError, KeyboardInterrupt):
@@ -174,12 +174,12 @@ def named_object(value: object) -> str:
 
 
 def modules_of(scenario: Any) -> list[str]:
-    """Return the modules of own code that a resolved scenario, plain values, names; sorted."""
+    """Return the modules of own code in a resolved scenario; sorted."""
     return sorted(_named(scenario) - {OBJECT})
 
 
 def has_objects(scenario: Any) -> bool:
-    """Return whether a resolved scenario, plain values, stands for a run that was given objects from Python."""
+    """Return whether a resolved scenario names objects given from Python."""
     return OBJECT in _named(scenario)
 
 
@@ -197,7 +197,7 @@ def _named(scenario: Any) -> set[str]:
 
 
 def source_of(module: str) -> Path | None:
-    """Return the file of a module without importing it, None where there is none."""
+    """Return a module's file without importing it; None if it has none."""
     path, found = None, None
     for depth in range(module.count(".") + 1):
         found = _spec(".".join(module.split(".")[: depth + 1]), path)
@@ -208,7 +208,7 @@ def source_of(module: str) -> Path | None:
 
 
 def _spec(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Ask every finder for a module: an editable installation adds a finder of its own."""
+    """Ask every finder for a module, also those of editable installations."""
     for finder in sys.meta_path:
         with contextlib.suppress(ImportError, ValueError, AttributeError):
             if (found := finder.find_spec(module, path)) is not None:
@@ -217,12 +217,12 @@ def _spec(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def source_digests(scenario: Any) -> dict[str, str]:
-    """Return the SHA-256 of the source of each module of own code that a resolved scenario uses; see `digests_of`."""
+    """Return the SHA-256 of the sources of own code; see `digests_of`."""
     return digests_of(modules_of(scenario))
 
 
 def digests_of(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the source of each of these modules and of the user's modules that they import.
+    """Return the SHA-256 of the sources of modules and of their user imports.
 
     Nothing is imported: `import` statements are read in the sources, and followed unless they lead to simfl, Python's
     library or installed packages. A module of `modules` without a file that can be read has the digest "", which
@@ -242,7 +242,7 @@ def is_known(digests: Mapping[str, str]) -> bool:
 
 
 def _follow(module: str, digests: dict[str, str]) -> None:
-    """Add the digests of a module and of what it imports, imported modules first."""
+    """Add the digests of a module and its imports, imports first."""
     if module in digests or (path := source_of(module)) is None:
         return
     try:
@@ -264,7 +264,7 @@ def _follow(module: str, digests: dict[str, str]) -> None:
 
 
 def _imports(source: bytes, module: str, path: Path) -> list[str]:
-    """Return the names of all modules that a source may import, packages before what is in them."""
+    """Return the names of all modules that a source may import."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -284,7 +284,7 @@ def _imports(source: bytes, module: str, path: Path) -> list[str]:
 
 
 def _import(module: str) -> Any:
-    """Import a module; again, with the user's modules that it imports, if one of their files has changed."""
+    """Import a module, again if its file or a user module it imports changed."""
     digests = digests_of([module])
     if _used.get(module, digests) != digests or any(_imported.get(name, now) != now for name, now in digests.items()):
         for name in digests:  # imported modules first
