@@ -1,4 +1,4 @@
-"""CSV files that a scenario names beside its data: devices, traces, times. Whatever is wrong with one is a line."""
+"""CSV files of devices, traces and times that a scenario names."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class CsvFile:
         return len(self.lines)
 
     def refused(self, row: int, column: str, expected: str, advice: str = "") -> DataError:
-        """Return what to raise about a value."""
+        """Return the error about a value."""
         found, end = show(self._columns[column][row]), f"; {advice}" if advice else ""
         at = f"{self.where}: {self.path}:{self.lines[row]}: {column}"
         return DataError(f"{at}: expected {expected}, found {found}{end}")
 
     def words(self, column: str, otherwise: str = "") -> list[str]:
-        """Return a column as it stands; `otherwise` where there is none."""
+        """Return a column's words, or `otherwise` without such a column."""
         return self._columns.get(column, [otherwise] * len(self))
 
     def numbers(
@@ -143,7 +143,7 @@ class CsvFile:
 
 
 def _number(word: str) -> float:
-    """Return a number, whole where it is; NaN for what is none."""
+    """Return a number, an int if it is whole; NaN for other words."""
     try:
         found = float(word)
     except ValueError:

@@ -1,4 +1,4 @@
-"""From a scenario to who is linked with whom, for good or as time goes by."""
+"""The topology of a scenario, constant or changing over time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simfl.world.topology import build_topology
 
 
 def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing | None]:
-    """Return the graph, or the links that are known beforehand and the graph at each time.
+    """Return the graph, or the known links and the graph at each time.
 
     Raises:
         ScenarioError, DataError: a graph that cannot be, or a file that makes no sense.

@@ -1,4 +1,4 @@
-"""Who is meant by the words of a scenario: numbers, the server, regions, shares."""
+"""The nodes that a scenario selects: numbers, the server, regions, fractions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.streams import Streams
 
 
 class Places:
-    """Who is meant by the words of a scenario: numbers, the server, regions, shares.
+    """The nodes that a scenario selects: numbers, the server, regions, fractions.
 
     Servers stand behind the clients: the server itself is node K, its aggregators are K + 1 and so on.
 
@@ -86,11 +86,11 @@ class Places:
         ]
 
     def clients(self, rule: Any, index: int, purpose: str) -> list[int]:
-        """Return whom a rule means that is about clients alone: servers in its regions are left out."""
+        """Return the clients that a rule selects, without servers in its regions."""
         return [node for node in self.chosen(rule, index, purpose) if node < self.count]
 
     def chosen(self, rule: Any, index: int, purpose: str) -> Iterable[int]:
-        """Return the nodes that a rule names: a list, regions, a fraction drawn once, or all clients."""
+        """Return the nodes that a rule selects."""
         if rule.clients is not None:
             words = any(isinstance(place, str) for place in rule.clients)
             return sorted(self.of(rule.clients)) if words else list(rule.clients)

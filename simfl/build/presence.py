@@ -1,4 +1,4 @@
-"""When clients are there, from files: a plain table of times, and the public FedScale client availability trace.
+"""Availability files: a plain table of times, and FedScale's public trace.
 
 FedScale (Lai et al. 2022, https://arxiv.org/abs/2105.11367) has the trace of some 100,000 phones as a pickled mapping
 of clients to {"active": [...], "inactive": [...], "finish_time": ..., ...}: a client is there from active[i] until
@@ -26,7 +26,7 @@ from simfl.world.availability import Outage, Repeated
 
 @dataclass(frozen=True)
 class Presence:
-    """When a client is there.
+    """The intervals in which a client is online.
 
     Attributes:
         times_s: begins and ends, in order.
@@ -37,7 +37,7 @@ class Presence:
     every_s: float = math.inf
 
     def outages(self) -> list[Outage]:
-        """Return the absences in between: of one period where they come again, else the last one for good."""
+        """Return the offline intervals between: of one period, or with a final departure."""
         found, end = [], 0.0
         for begin, until in [*self.times_s, (self.every_s, math.inf)]:
             if begin > end:
@@ -49,7 +49,7 @@ class Presence:
 def absences_from_file(
     rule: Absence, index: int, clients: Iterable[int], count: int, streams: Streams
 ) -> dict[int, tuple[list[Outage], list[Repeated]]]:
-    """Return what the file of a rule says of each of its clients: absences that come once, and those that come again.
+    """Return the offline intervals of a rule's clients: single and repeated ones.
 
     Args:
         rule: with a trace.

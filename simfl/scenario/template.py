@@ -1,4 +1,4 @@
-"""The scenario that `simfl new` writes: a complete small example, with the other options as comments.
+"""The scenario of `simfl new`: a complete small example with commented options.
 
 A line that begins with `#` and no space after it is an option: without the `#` it takes the place of the line with
 the same key, if there is one, and the scenario is still valid.

@@ -48,7 +48,7 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
 
 
 def check_options(algorithm: type[Algorithm], options: Mapping[str, Any]) -> None:
-    """Refuse options that an algorithm does not take, and the lack of those that it needs.
+    """Reject options that an algorithm does not take, and missing ones.
 
     Raises:
         ScenarioError: with one line.
