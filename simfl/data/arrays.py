@@ -1,4 +1,4 @@
-"""Data of one's own: what a function or a notebook hands over becomes a data set.
+"""Data sets from arrays, frames and tables of a function or a notebook.
 
 - Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share
   is set aside; or a mapping, a dataclass or a named tuple with these names.
@@ -95,7 +95,7 @@ def from_object(
 
 
 def _parts(given: Any, where: str) -> dict[str, Any] | None:
-    """Return arrays by the names above; None of what is no collection of arrays."""
+    """Return arrays by name; None for values that are not collections of arrays."""
     found: dict[str, Any]
     if isinstance(given, Mapping) and not _tables(given):
         found = {str(key): value for key, value in given.items()}
@@ -210,7 +210,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the names of the columns of what has some: a frame, a table, a Hugging Face set."""
+    """Return the column names of a frame, a table or a Hugging Face set."""
     for name in ("column_names", "columns"):
         found = getattr(given, name, None)
         if found is not None and not isinstance(found, Mapping) and not callable(found):
@@ -219,7 +219,7 @@ def _columns(given: Any) -> list[str] | None:
 
 
 def _tables(given: Any) -> bool:
-    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, as a `DatasetDict` does."""
+    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, a `DatasetDict`."""
     return isinstance(given, Mapping) and any(_columns(value) is not None for value in given.values())
 
 
@@ -237,7 +237,7 @@ def _split(given: Any, where: str) -> tuple[Any, Any]:
 
 
 def _of_arrays(table: Any) -> bool:
-    """Whether a Hugging Face set has columns of images or lists, which are no table."""
+    """Whether a Hugging Face set has columns of images or lists."""
     features = getattr(table, "features", None)
     return isinstance(features, Mapping) and any(
         type(feature).__name__ not in ("Value", "ClassLabel") for feature in features.values()
@@ -245,7 +245,7 @@ def _of_arrays(table: Any) -> bool:
 
 
 def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) -> dict[str, Any]:
-    """Return the arrays of a Hugging Face set with one column of features beside target and owner."""
+    """Return the arrays of a Hugging Face set with one column of features."""
     columns = _columns(table) or []
     there = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
     if len(there) != 1:
@@ -269,6 +269,6 @@ def _frame(table: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    """Return what something is, in a few words."""
+    """Return a value's type and size in a few words."""
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")

@@ -50,7 +50,7 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
 
 
 def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load MNIST, or a set in the same four files (Fashion-MNIST), as bytes that mean 0 to 1, stored flat.
+    """Load MNIST, or a set in the same four files, as flat bytes.
 
     Args:
         root: the folder of data sets; the files are looked for in `root/mnist`.

@@ -1,4 +1,4 @@
-"""LEAF's JSON files: users, their examples, and how many each has; FEMNIST, Shakespeare and others in that layout.
+"""LEAF's JSON files of users and their examples: FEMNIST, Shakespeare, ...
 
 Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds
 `train/*.json` and perhaps `test/*.json`, each with
@@ -76,7 +76,7 @@ def load_leaf(
 
 
 def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
-    """Return examples, labels and owners of the files of a part, by users as the files list them."""
+    """Return examples, labels and owners of a part's files, in the files' order."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise DataError(f"{folder}: expected LEAF's .json files there, found none; {_REPLACE}")
@@ -94,7 +94,7 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
 
 
 def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield the users of a file with their examples and labels, checked against each other."""
+    """Yield the users of a file with examples and labels, checked."""
     try:
         found = json.loads(read_content(file, _REPLACE))
         users, data, counts = found["users"], found["user_data"], found["num_samples"]

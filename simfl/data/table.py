@@ -1,4 +1,4 @@
-"""Tables: an example a row; one column is the target, all others are features. CSV and Parquet files, and frames.
+"""Tables in CSV and Parquet files and frames: one target column, features.
 
 Columns of numbers are taken as they are, only converted to float32. A column of words becomes a feature of 0 or 1 for
 each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all of them.
@@ -44,7 +44,7 @@ class Columns:
 
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
-        """Return the columns of a table without its labels; `where` is the file, for messages."""
+        """Return the feature columns of a table; `where` is the file, for messages."""
         found: dict[str, tuple[str, ...] | None] = {}
         for name, column in table.items():
             if _numeric(column):
@@ -60,7 +60,7 @@ class Columns:
 
     @property
     def features(self) -> list[str]:
-        """What the features are called, in their order."""
+        """The names of the features, in order."""
         named = (
             [name] if words is None else [f"{name}={word}" for word in words] for name, words in self.words.items()
         )
@@ -71,7 +71,7 @@ class Columns:
         return hasattr(x, "columns")
 
     def examples(self, where: str | Path, table: pd.DataFrame) -> FloatArray:
-        """Return the features of a table that has these columns, f32 [n, p]; it may have others."""
+        """Return the features of a table with these columns, f32 [n, p]."""
         if 4 * len(table) * len(self.features) > MEMORY_LIMIT_BYTES:
             raise DataError(
                 f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some"
@@ -215,7 +215,7 @@ def read_examples(
     drop: tuple[str, ...] = (),
     columns: Columns | None = None,
 ) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
-    """Return the file, the features and the labels as they stand there.
+    """Return the file, the features and the labels.
 
     Args:
         path: of the file.
@@ -262,7 +262,7 @@ def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFr
 
 
 def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float64]:
-    """Read a column of positive numbers from a CSV file that `<where>.path` of a scenario names."""
+    """Read a column of positive numbers from the CSV file `<where>.path`."""
     import pandas as pd
 
     if is_endless(path):

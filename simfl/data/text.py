@@ -1,4 +1,4 @@
-"""Any text as sequences of characters, owned by speakers or paragraphs; or text that is generated.
+"""Text as sequences of characters, owned by speakers; or generated text.
 
 An owner's text is cut into windows of `length` characters, one every `stride`, each with the character that follows.
 The last part of every owner's text is the test part: no window of it overlaps one for training. An owner whose text is
@@ -146,7 +146,7 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
 def _generated(
     asked: Mapping[str, Any], length: int, streams: Streams
 ) -> tuple[dict[str, str], tuple[str, ...], float]:
-    """Return the text of each speaker, the characters, and the smallest loss that a model can have."""
+    """Return the text of each speaker, the characters, and the best possible loss."""
     count, order = asked["characters"], asked["order"]
     generator = streams.generator("text")
     chain = generator.dirichlet(
@@ -170,7 +170,7 @@ def _generated(
 
 
 def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the stationary distribution of the last `order` characters, [c] * order, by iteration to rest.
+    """Return the stationary distribution of the last characters, [c] * order.
 
     Args:
         chain: P(next | those before), [c] * order + [c].
@@ -187,7 +187,7 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:
-    """Return the mean entropy of the next character over the places of a window, in nats."""
+    """Return the mean entropy of the next character over a window, in nats."""
     order = chain.ndim - 1
     entropies = []
     for known in range(1, order + 1):

@@ -1,4 +1,4 @@
-"""Networks of Flax (Linen and NNX), Equinox and Haiku as models: their parameters as a pytree, and a loss by name.
+"""Networks of Flax (Linen and NNX), Equinox and Haiku as models.
 
     simfl.run("scenario.yaml", model=simfl.from_flax(Net(), loss="cross_entropy"))
 
@@ -24,7 +24,7 @@ Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 
 
 class Network:
-    """A network of some library, with a loss: what a user's own model has to be.
+    """A network of a library, with a loss, as a user's model.
 
     Args:
         name: what messages call it.
@@ -154,7 +154,7 @@ def from_equinox(
     trained: Any = None,
     tokens: bool = False,
 ) -> Network:
-    """Return a network of Equinox as a model; it is called with single examples, and mapped over the batch.
+    """Return a network of Equinox as a model, mapped over the batch.
 
     Args:
         module: the network, whose parameters are begun with as they are; or a function of a key that makes one, whose

@@ -1,4 +1,4 @@
-"""A user's own model: pure functions on a pytree of parameters, as one of simfl's own, which has one flat vector.
+"""A user's own model: functions of a pytree, as functions of a flat vector.
 
 The contract is what JAX's libraries have in common:
 
@@ -86,7 +86,7 @@ class Parameters:
         return sum(leaf.size for leaf, own in zip(self.leaves, self.trained, strict=True) if own)
 
     def tree(self, flat: Array) -> Any:
-        """Return the pytree, given its trained parameters f32[d]; leaves have the types that they began with."""
+        """Return the pytree of trained parameters f32[d], with the original types."""
         return self.filled(self.cut(flat))
 
     def cut(self, flat: Array) -> list[Array]:
@@ -115,7 +115,7 @@ class Parameters:
         return self.joined([jnp.asarray(leaf) for leaf, own in zip(leaves, self.trained, strict=True) if own])
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, shapes and types, and of the values of what is not trained."""
+        """Return the SHA-256 of names, shapes, types, and untrained values."""
         found = hashlib.sha256(str(self.structure).encode())
         for name, leaf, own in zip(self.names, self.leaves, self.trained, strict=True):
             found.update(f"{name}:{leaf.shape}:{leaf.dtype}:{own};".encode())
@@ -175,7 +175,7 @@ class OwnModel(AbstractModel):
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
     def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return the leaves of the pytree by name: all of one model, and of several [k, d] those that are trained."""
+        """Return the leaves of the pytree by name; of several [k, d], the trained ones."""
         found, start, own = {}, 0, self.own
         for name, leaf, trained in zip(own.names, own.leaves, own.trained, strict=True):
             if trained:
@@ -205,7 +205,7 @@ class OwnModel(AbstractModel):
         return self.own.flat(jax.tree.leaves(_drawn(self.given, key, self.input_shape, self.name)))
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return what the user's `predict` says, f32[b, ...]; NaN where there is none."""
+        """Return the result of the user's `predict`, f32[b, ...]; NaN without one."""
         if not self.predicts:
             return jnp.full(x.shape[0], jnp.nan)
         return jnp.asarray(self.given.predict(self.own.tree(params), x)).astype(jnp.float32)
@@ -225,7 +225,7 @@ class OwnModel(AbstractModel):
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the metric `accuracy` where there is one; else whether the largest output is the label's, f32[b].
+        """Return the user's metric `accuracy`, or whether the largest output is right.
 
         Of one output, whether it is above 0 for class 1. NaN without classes or outputs.
         """
@@ -245,7 +245,7 @@ class OwnModel(AbstractModel):
         return {name: jnp.asarray(found[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], joined from leaves: no leaf is padded to the whole vector."""
+        """Return sum_i weight_i g_i, f32[d], joined from leaves."""
         x = masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
@@ -257,7 +257,7 @@ class OwnModel(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum` where there is one; else each gradient is clipped, leaf by leaf.
+        """Return the user's `clipped_gradient_sum`, or clip each gradient leaf by leaf.
 
         In micro-batches whose gradients take at most `GRADIENTS_BYTES`, and on a CPU fit its cache. The user's sum has
         a norm of at most C * sum_i weight_i, whatever they return: it is clipped to that, and counts as zero where it
@@ -305,11 +305,11 @@ class OwnModel(AbstractModel):
         return self.own.joined(sums[0]), sums[1]
 
     def described(self) -> dict[str, Any]:
-        """Return the number of parts and the digest of the initial values, for the manifest."""
+        """Return the number of parts and the digest of initial values."""
         return {"parameters": len(self.layout), "digest": self.own.digest()}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return the SHA-256 of what the user's functions compute, as JAX traces them for examples like these.
+        """Return the SHA-256 of the user's functions as JAX traces them.
 
         Values that are not trained are in it. Names, comments and the place of the code are not.
         """
@@ -338,7 +338,7 @@ def own_model(
     l2: float,
     key: NDArray[np.uint32],
 ) -> AbstractModel:
-    """Return a user's object as a model; one that is an `AbstractModel` already, as it is.
+    """Return a user's object as a model; an `AbstractModel` is unchanged.
 
     Args:
         given: the object.
@@ -397,7 +397,7 @@ def own_model(
 
 
 def _predicted(given: Any, tree: Any, x: NDArray[Any], name: str) -> int:
-    """Return how many numbers the user's `predict` returns, 0 where there is none."""
+    """Return the number of outputs of the user's `predict`, 0 without one."""
     if not callable(getattr(given, "predict", None)):
         return 0
     with in_one_line("model", f"{name}: predict"):
@@ -428,13 +428,13 @@ def _metrics(given: Any, tree: Any, x: NDArray[Any], y: NDArray[Any], name: str)
 
 
 def described(value: Any) -> str:
-    """Return type and shape of what a user's function returned."""
+    """Return type and shape of a user's result."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return type(value).__name__ if shape is None else f"{dtype}{list(shape)}"
 
 
 def _drawn(given: Any, key: Array | np.ndarray, input_shape: Sequence[int], name: str) -> Any:
-    """Return what the user's `init` returns."""
+    """Return the result of the user's `init`."""
     typed = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
     with in_one_line("model", f"{name}: init"):
         wanted = [

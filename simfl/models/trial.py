@@ -1,4 +1,4 @@
-"""A user's own model is tried out on real examples, before anything runs: what is wrong is one line.
+"""Tests a user's own model on real examples before a run.
 
 What a simulation relies on, and a wrong model breaks silently: one loss per example, which depends on that example
 alone (per-example clipping takes each by itself, batches that are not full are filled up, and evaluations go chunk by
@@ -34,7 +34,7 @@ STIRRED = 0.03
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuse a model that does not do what a run relies on.
+    """Reject a model that violates an assumption of runs.
 
     Args:
         model: of a user.
@@ -88,7 +88,7 @@ def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.fl
 
 
 class Look(NamedTuple):
-    """What one program finds out about b examples.
+    """The results of one program on b examples.
 
     Attributes:
         compiled: the losses as init begins, f32 [b]; gradient: that of their sum, f32 [d].
@@ -128,7 +128,7 @@ def _look(model: OwnModel, begin: Array, moved: Array, x: Array, y: Array) -> Lo
 
 
 def _check_independence(model: OwnModel, look: Look) -> None:
-    """Each loss is that of its example alone: by itself, beside others, and whatever these are."""
+    """Check that each loss depends on its example alone."""
     advice = (
         "every example has to count by itself, for clipping and for batches that are filled up; use GroupNorm or "
         "LayerNorm in place of batch normalisation"
@@ -164,7 +164,7 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
 
 
 def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> None:
-    """The user's clipped sum is that of clipping each gradient by itself, for norms that clip all, some and none."""
+    """Check the user's clipped sum against clipping each gradient."""
     weight = jnp.ones(len(x)).at[-1].set(0.0)
     with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
         given = model.own.tree(params), x, y, weight, jnp.float32(1.0)

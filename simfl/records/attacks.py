@@ -1,4 +1,4 @@
-"""What attacks on a run found: plain values, for tables, the terminal and figures."""
+"""Results of attacks in plain values, for tables, terminal and figures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Membership:
-    """What membership inference found in one run.
+    """The result of membership inference on one run.
 
     Attributes:
         subject: name of the scenario.
@@ -101,7 +101,7 @@ class Membership:
 
     @property
     def roc(self) -> pd.DataFrame:
-        """Mean ROC curves by score and distance: score, distance, false_positive_rate, true_positive_rate."""
+        """Mean ROC curves: score, distance, false_positive_rate, true_positive_rate."""
         groups: dict[tuple[str, float], list[int]] = {}
         for row, one in enumerate(self.inferences):
             groups.setdefault((one.score, one.distance), []).append(row)
@@ -113,7 +113,7 @@ class Membership:
 
     @property
     def best(self) -> str:
-        """The score whose areas are largest on average: for a figure, no statement depends on it."""
+        """The score with the largest mean area, for figures only."""
         means: Mapping[str, float] = self.frame.groupby("score")["auc"].mean().to_dict()  # type: ignore[assignment]
         return max(means, key=lambda score: means[score])
 
@@ -146,7 +146,7 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Inversion:
-    """What an observer reconstructed of a client's examples.
+    """The examples of a client that an observer reconstructed.
 
     Attributes:
         subject: name of the scenario.

@@ -1,4 +1,4 @@
-"""The folder of one run: `<root>/<name>/<run>/` with scenario.yaml, manifest.json and the tables.
+"""The folder of one run, `<root>/<name>/<run>/`: scenario, manifest, tables.
 
 It is made when everything has been validated and the run is about to begin, never before.
 """
@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json says about a run.
+    """The content of manifest.json.
 
     Args:
         status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C, SIGTERM); failed; running until it
@@ -85,12 +85,12 @@ class Manifest:
 
     @property
     def updates_per_s(self) -> float:
-        """Updates per host second, NaN before there were any."""
+        """Updates per host second, NaN before the first."""
         return self.updates / self.wall_s if self.wall_s > 0 else math.nan
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse what a run cannot have written; whoever reads a manifest may rely on its types."""
+    """Reject a manifest that no run writes, so that readers can rely on types."""
     status, tables, versions_, extra = manifest.status, manifest.tables, manifest.versions, manifest.extra
     texts = [manifest.device, manifest.reason, manifest.digest]
     right = {
@@ -176,7 +176,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Callable[[], None]]:
-        """Be the one who writes here, within a block; what an earlier run left is removed first.
+        """Lock the folder within a block; remove an earlier run's files first.
 
         Yields:
             What makes room on the disk for the last files.
@@ -200,7 +200,7 @@ class RunFolder:
 
     @property
     def lock_path(self) -> Path:
-        """What whoever writes here holds."""
+        """The lock file of the writer."""
         return self.path / "run.lock"
 
     @property
@@ -226,7 +226,7 @@ class RunFolder:
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with further columns behind its own if there are any."""
+        """Create a table of `SCHEMAS` or `UNDIGESTED`, with further columns."""
         schema = (SCHEMAS | UNDIGESTED)[name]
         schema = schema if further is None else pa.schema([*schema, *further])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
@@ -298,7 +298,7 @@ def combine_digests(digests: dict[str, str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, "" where there is none, or it cannot be read."""
+    """Return the SHA-256 of a file; "" if it is missing or unreadable."""
     try:
         if not path.is_file():  # reading a pipe would never end
             return ""

@@ -1,4 +1,4 @@
-"""A folder that one process at a time writes into, and whether that process still lives.
+"""Locks on folders: one writing process at a time, and whether it lives.
 
 A file in the folder says who writes, and is locked (flock) for as long as it does: the system lets go of the lock when
 the process ends, however it ends, so that a lock is never stale. It also keeps some room on the disk, which is given
@@ -57,7 +57,7 @@ def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
 
 
 def is_held(path: Path) -> bool | None:
-    """Return whether a living process holds a lock file; None where that cannot be told."""
+    """Return whether a living process holds a lock file; None if unknown."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for a writer
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def _acquire(path: Path) -> int:
 
 
 def _ours(file: int, path: Path) -> bool:
-    """Lock an open file, and see that it still is the one in the folder: who had it may have removed it."""
+    """Lock an open file, and check that the folder still has it."""
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False
