@@ -1,4 +1,4 @@
-"""Examples from gradients: what a mini-batch's gradient, once somebody has it, says about the examples in it.
+"""Gradient inversion: examples reconstructed from a mini-batch's gradient.
 
 Two attacks on the sum of gradients of a mini-batch, clipped and noised as a client releases it:
 
@@ -54,7 +54,7 @@ VARIATION = 1e-2
 
 
 def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the input that fits a gradient best, f64 [*input_shape]: exact for one example without noise.
+    """Return the input that fits a gradient best; exact for one example.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
 
@@ -97,7 +97,7 @@ def _first_layer(model: AbstractModel) -> Dense:
 def labels_from(
     model: AbstractModel, params: NDArray[np.float32], gradient: NDArray[Any], examples: int, middle: float
 ) -> NDArray[np.int32]:
-    """Return the labels of a mini-batch that the gradient by the last bias speaks for, int32 [b], sorted.
+    """Return the labels that the last bias's gradient implies, int32 [b], sorted.
 
     It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
     for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
@@ -142,7 +142,7 @@ def search(
     steps: int = STEPS,
     seed: int = 0,
 ) -> tuple[NDArray[np.float32], float]:
-    """Search for the inputs of a mini-batch by Adam on 1 - cos(their gradient, the given one) + total variation.
+    """Search for inputs by Adam on 1 - cos(gradients) + total variation.
 
     Args:
         model: pure functions.
@@ -212,7 +212,7 @@ def _variation(images: jax.Array) -> jax.Array:
 
 
 def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tuple[float, float]:
-    """Return the correlation of two inputs, 0 if one is constant, and the peak signal-to-noise ratio in dB.
+    """Return the correlation of inputs, 0 for constants, and the PSNR in dB.
 
     Args:
         original, found: of one shape.
@@ -226,7 +226,7 @@ def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tupl
 
 
 def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
-    """Return reconstructions [b, ...] in the order of the originals: with the least squared error in all."""
+    """Return reconstructions [b, ...] in the order of least squared error."""
     one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
     result: NDArray[Any] = found[order]
@@ -242,7 +242,7 @@ def invert_run(
     steps: int = STEPS,
     device: str | None = None,
 ) -> Inversion:
-    """Run a scenario and reconstruct examples of a client from gradients that an observer can solve for.
+    """Run a scenario and reconstruct a client's examples from solved gradients.
 
     Args:
         scenario: a scenario, the path of one, or the folder of a run.
@@ -323,7 +323,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
 
 
 def _solved(network: Network, who: Any, client: int) -> list[Any]:
-    """Return the client's mini-batches whose gradients an observer can solve for, in the order of their making."""
+    """Return the client's mini-batches whose gradients an observer can solve for."""
     network.check(who)
     a, _ = network.matrices(network.seen(who), who)
     if not a.any():

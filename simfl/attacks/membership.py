@@ -1,4 +1,4 @@
-"""Membership inference on what nodes received in a run: which examples did a client train on?
+"""Membership inference from the messages that nodes received.
 
 A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`):
 models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
@@ -63,7 +63,7 @@ DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Account:
-    """What is certified of an observer and a client.
+    """The certified account of an observer and a client.
 
     Attributes:
         epsilon: NaN if nothing is.
@@ -88,7 +88,7 @@ def infer_membership(
     run: Run | None = None,
     device: str | None = None,
 ) -> Membership:
-    """Run a scenario and infer who was in it from what observers received.
+    """Run a scenario and infer membership from the observers' messages.
 
     Args:
         scenario: a scenario, or the path of one.
@@ -181,7 +181,7 @@ class _Judge:
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
-        """Return an inference with its true positive rates for each score (members [m], others [m])."""
+        """Return an inference with its true positive rates, members [m], others [m]."""
         observer, client, distance, kept = where
         found = []
         for score, (members, others) in scores.items():
@@ -200,7 +200,7 @@ class _Judge:
         return found
 
     def against_account(self, one: Inference, tests: int) -> Inference:
-        """Return an inference that knows whether it refutes the account, as one of so many tests (a union bound)."""
+        """Return an inference with its test of the account, as one of `tests`."""
         joint = 1.0 - (1.0 - self.confidence) / tests
         refuted = one.lower_bound > one.account and (
             pair_lower_bound(one.correct, one.guesses, one.members, self.delta, self.neighbors, joint) > one.account
@@ -214,7 +214,7 @@ class _Judge:
 def _listener(
     simulation: Simulation, observers: Sequence[Observer] | None, targets: Sequence[int], models: int
 ) -> Listener:
-    """Return who listens."""
+    """Return the listener."""
     algorithm, setup = simulation.algorithm, simulation.setup
     count = setup.scenario.clients.count
     server = _server(simulation)
@@ -274,7 +274,7 @@ def _check_arguments(models: int, held_out: str, confidence: float) -> None:
 def _accounts(
     simulation: Simulation, kept: Mapping[Observer, Mapping[int, Kept]], pairwise: bool
 ) -> tuple[dict[tuple[Observer, int], Account], str]:
-    """Return what is certified for each observer and client, and what the ledger's epsilon means."""
+    """Return the account of each observer and client, and its meaning."""
     ledger, scenario, server = simulation.setup.ledger, simulation.setup.scenario, _server(simulation)
     pairs = [(observer, client) for observer in kept for client in kept[observer]]
     if ledger is None:
@@ -327,7 +327,7 @@ def score(
     *,
     along: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return of each example, [n]: the sum of its losses, and the sum of what they are smaller than before.
+    """Return each example's score, [n]: summed losses, and their decreases.
 
     Args:
         model: pure functions.

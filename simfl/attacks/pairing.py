@@ -1,4 +1,4 @@
-"""Examples that a client trained on, beside others that are like them, by the test set or by coins.
+"""Pairs of a client's examples with similar ones that were not used.
 
 Pairs have one label, so that clients may hold other labels than the test set.
 """
@@ -24,7 +24,7 @@ MOST_PAIRS = 1000
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples of one client, and as many that nobody trained on, with the same labels.
+    """Examples of one client, and as many unused ones with the same labels.
 
     Attributes:
         members, others: features as models take them, [m, ...].
@@ -41,7 +41,7 @@ class Pairs:
 def match(
     own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions [m] of examples and of as many others: pairs with the same label, each used once.
+    """Return positions [m] of examples and partners of equal labels, used once.
 
     Args:
         own, pool: labels of the examples and of the others.
@@ -77,7 +77,7 @@ def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
 
 
 class Coins:
-    """Leaves half of the clients' examples out, by coins, before anything is derived from the data.
+    """Leaves out half of the clients' examples by coin flips.
 
     Args:
         targets: whose.

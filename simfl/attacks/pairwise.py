@@ -1,4 +1,4 @@
-"""Audit what one observer learns of one client from the messages that reached it: canaries, seen through a network.
+"""Audits of one observer's knowledge of one client, by canaries.
 
 The canaries are those of `audit`; the adversary is another: not who hears every release of the client, but
 a node, some link or the server, with a view A g + B xi of the noisy gradients of all clients (`simfl.privacy.network`).
@@ -49,7 +49,7 @@ BROKEN = {"noise off": 0.0, "noise halved": 0.5}
 
 @dataclass(frozen=True)
 class PairwiseReport:
-    """What an audit of one observer found.
+    """The result of the audit of one observer.
 
     Attributes:
         scenario: name of the scenario.
@@ -145,7 +145,7 @@ class PairwiseAudit(Audit):
         return 0  # what an observer receives are sums of releases, whose noise is not tested by itself
 
     def observe(self) -> PairwiseReport:
-        """Run the scenario, take what reached the observer, guess, and judge.
+        """Run the scenario, take the observer's messages, guess, and judge.
 
         Raises:
             RunError: the run failed.
@@ -196,7 +196,7 @@ class PairwiseAudit(Audit):
         )
 
     def _hear(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Run, and return releases in the canaries' directions [n, m], of the client what canaries add to each of its k
+        """Run, and return the releases in the canaries' directions [n, m].
         gradients and how likely or how often they are in each, [k, m] both, and which of the n were heard."""
         network, setup = self.network, self.setup
         model = setup.model
@@ -241,7 +241,7 @@ class PairwiseAudit(Audit):
     def _accounts(
         self, rows: Sequence[int], a: NDArray[np.float64], b: NDArray[np.float64]
     ) -> tuple[float, str, float]:
-        """Return what is certified, by which account, and what is published."""
+        """Return the certified epsilon, its account, and the published one."""
         network, ledger = self.network, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
         local = float(local_epsilons(self.setup, network.replay.releases)[self.client])
@@ -291,7 +291,7 @@ class PairwiseAudit(Audit):
 def scores_of(
     signals: NDArray[np.float64], filtered: NDArray[np.float64], squared: NDArray[np.float64], replaces: bool
 ) -> NDArray[np.float64]:
-    """Return the scores of canaries, f64 [m]: half the log-likelihood ratio where "out" is the opposite of "in".
+    """Return the canaries' scores, f64 [m]: half the log-likelihood ratio.
 
     Args:
         signals: d, what each adds to each of the client's gradients, [k, m].
@@ -304,5 +304,5 @@ def scores_of(
 
 
 def _present(known: Circumstances) -> NDArray[Any] | float:
-    """Return how often each canary is in a batch, or how likely, [m] or one number for all."""
+    """Return each canary's number or probability in a batch, [m] or a number."""
     return known.rate if known.copies is None else known.copies

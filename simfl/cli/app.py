@@ -101,7 +101,7 @@ def main() -> NoReturn:
 
 
 def _usage(error: Exception) -> str | None:
-    """Return the line that a wrong command line owes, None where an error is something else.
+    """Return the message for a wrong command line, None for other errors.
 
     Typer brings its own copy of Click's exceptions, which it does not hand out: they are known by what they can do.
     """
@@ -131,7 +131,7 @@ def _simfl(
 
 
 def versions() -> list[str]:
-    """Return what a report of a problem needs: versions, the device, and whether modules are compiled."""
+    """Return the versions, the device, and whether modules are compiled."""
     import importlib
     import platform
     from importlib.metadata import version

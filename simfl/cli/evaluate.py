@@ -1,4 +1,4 @@
-"""`simfl evaluate`: how good the models of runs are, on their own test sets or on other data."""
+"""`simfl evaluate`: runs' models on their own test sets or on other data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluate(
     json: Json = None,
     device: Device = None,
 ) -> None:
-    """Evaluate the models that runs kept, on their own test sets or on other data.
+    """Evaluate runs' models on their own test sets or on other data.
 
     Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
     """

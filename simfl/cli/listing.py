@@ -1,4 +1,4 @@
-"""Read what scenarios may name from the sources of the catalogues, without importing them.
+"""Reads the catalogues from their sources, without importing them.
 
 Importing the algorithms and models takes seconds, for SimPy, JAX and networkx. Their names and summaries are literals
 in their files, which take milliseconds to read. A test compares what is read here with the catalogues themselves.
@@ -93,7 +93,7 @@ def optimizers() -> dict[str, Entry]:
 
 
 def attached() -> dict[str, Entry]:
-    """Return the plugins by name, with what they add."""
+    """Return the plugins by name, with their contents."""
     found = {}
     for name, plugin in plugins.plugins().items():
         added = [f"simfl {words}" for words in plugin.commands]
@@ -107,7 +107,7 @@ def _files(package: str) -> list[Path]:
 
 
 def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
-    """Yield the text of each module that plugins add to a catalogue, and the name of the plugin."""
+    """Yield each module that plugins add to a catalogue, and the plugin's name."""
     for origin, plugin in plugins.plugins().items():
         for module in getattr(plugin, catalogue):
             spec = importlib.util.find_spec(module)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None, json: Json = None) -> None:
-    """Check scenarios and the data files they need, without running them; say what would run, and what it weighs.
+    """Check scenarios and their data files without running them, and forecast.
 
     A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
     """
@@ -37,7 +37,7 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
 
 def _summary(found: Forecast) -> str:
-    """Say in a line what would run."""
+    """Return the forecast in one line."""
     from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
     parts = [f"{found.algorithm}, {found.clients} client{'s' * (found.clients != 1)}, {found.topology}"]
@@ -70,7 +70,7 @@ def load_all(
     device: str | None,
     keep: Callable[[Setup], T],
 ) -> list[T]:
-    """Load and check all scenarios; what is wrong with any of them is said at once.
+    """Load and check all scenarios; report all problems together.
 
     Args:
         paths: of the scenarios.

@@ -1,4 +1,4 @@
-"""Figures of attacks: how well members are told from others, and how far from a client that is still so."""
+"""Figures of attacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_RATE = 3e-3
 
 
 def plot_membership(found: Membership, score: str | None = None) -> Figure:
-    """Draw membership inference by one score: ROC curves, area and epsilon against distance on the graph.
+    """Plot membership inference: ROC curves, area and epsilon against distance.
 
     Points are pairs of observer and client; lines are their means.
 
@@ -68,7 +68,7 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
 
 
 def plot_inversion(found: Inversion) -> Figure:
-    """Draw examples above what was reconstructed of them, mini-batch by mini-batch, with their correlation.
+    """Plot examples above their reconstructions, with correlations.
 
     Examples that are no images are drawn as rows of squares.
 

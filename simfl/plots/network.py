@@ -1,4 +1,4 @@
-"""Figures of what observers of a network know of each client: pairs, distances, the graph, and the course of time.
+"""Figures of observers' knowledge: pairs, distances, the graph, and time.
 
 All are drawn from the table of pairs of `simfl.accounts.network`. Certified epsilons stand beside those "as published",
 which take gradients as fixed and may be too small.
@@ -35,7 +35,7 @@ _MOST_CELLS, _MOST_NAMES = 12, 36
 
 
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Draw epsilon of every client for every observer at the end as two heat maps, certified and as published.
+    """Plot the final epsilon of every pair as heat maps, certified and published.
 
     Args:
         pairs: the table of `NetworkReport`.
@@ -79,7 +79,7 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
 
 
 def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) -> Axes:
-    """Draw epsilon at the end against the distance between client and observer: median and a band over pairs.
+    """Plot the final epsilon against distance: median and band over pairs.
 
     Args:
         pairs: the table of `NetworkReport`.
@@ -123,7 +123,7 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
 
 
 def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, observer: str | None = None) -> Figure:
-    """Draw the graph twice, every client coloured by what one observer knows of it: certified, and as published.
+    """Plot the graph twice, colored by one observer's knowledge.
 
     Args:
         pairs, edges: the tables of `NetworkReport`.
@@ -196,7 +196,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
 
 
 def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Draw epsilon over virtual time, certified and as published: the median over pairs of each distance.
+    """Plot epsilon over virtual time: the median of each distance.
 
     Args:
         pairs: the table of `NetworkReport`, with several times.
@@ -257,7 +257,7 @@ def _norm(pairs: pd.DataFrame) -> Any:
 
 
 def _ink(norm: Any, value: float) -> str:
-    """Return what is read well upon the colour of a value."""
+    """Return a readable text color on the color of a value."""
     return "white" if math.isfinite(value) and norm(value) > 0.5 else "black"
 
 
@@ -285,7 +285,7 @@ def _few(values: Sequence[float]) -> list[float]:
 
 
 def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:
-    """Set so many ticks as there is room for; without places they are counted."""
+    """Set as many ticks as fit; without places they are counted."""
     step = max(1, math.ceil(len(names) / 20))
     ticks(list(range(len(names)) if places is None else places)[::step], [str(name) for name in names[::step]])
 

@@ -1,4 +1,4 @@
-"""Figures about privacy: what each client spent over time, and what was claimed against what is certified."""
+"""Figures of privacy: spent epsilon, and claims beside accounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HATCHES = ("", "///", "...", "\\\\\\", "xxx")
 
 
 def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw what each client has spent over virtual time, at most, one line per client.
+    """Plot each client's spent epsilon over virtual time, one line per client.
 
     The last point is the final epsilon; none before is larger, since it is part of that.
 
@@ -66,7 +66,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
-    """Draw claimed and certified epsilon of every group of clients as bars; those that differ much on a log axis.
+    """Plot claimed and certified epsilon as bars, on a log axis if far apart.
 
     Args:
         check: claims and accounts, from `simfl.accounts.check`.

@@ -89,7 +89,7 @@ def draw_study(
 
 
 def _maps(groups: Sequence[Group]) -> list[tuple[str, list[Group], str, str]]:
-    """Return name, groups and the two settings of every heat map that is worth drawing.
+    """Return name, groups and two settings of every useful heat map.
 
     The two settings are those of most values, two at least; there is a map for each combination of the others.
     """

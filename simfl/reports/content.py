@@ -1,4 +1,4 @@
-"""What a report says, as plain values: curves, measures, findings, privacy. How it looks is the page's business."""
+"""The content of a report in plain values."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class Part:
 
     @property
     def file(self) -> str:
-        """What the scenario of the first seed is called when it is saved."""
+        """The file name of the first seed's scenario."""
         return "-".join(describe_run(self.run).split("/")) + ".yaml"
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """What is said about the privacy of one group.
+    """The privacy of one group.
 
     Attributes:
         label: of the group.
@@ -147,7 +147,7 @@ def gather(
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Content:
-    """Read runs and sweeps, and work out what there is to say.
+    """Read runs and sweeps, and return the content of their report.
 
     Args:
         paths: folders of runs and sweeps.
@@ -202,7 +202,7 @@ def gather(
 
 
 def _differing(parts: Sequence[Part]) -> dict[str, list[str]]:
-    """Return the key paths whose values differ between parts that have them, with the value of each part.
+    """Return the key paths that differ between parts, with each value.
 
     A part without privacy lacks all of that section's keys, and an algorithm all options of others: that tells nothing
     beside the algorithm and the noise themselves.
@@ -216,7 +216,7 @@ def _differing(parts: Sequence[Part]) -> dict[str, list[str]]:
 
 
 def _labels(groups: Sequence[Group]) -> list[str]:
-    """Name groups by algorithm and noise, and by all that differs only where that does not tell them apart."""
+    """Name groups by algorithm and noise, and by further differences if needed."""
     runs = [next(iter(group.runs.values())) for group in groups]
     short = [
         ", ".join(part for part in (name_of(run.algorithm, group.private), describe_noise(run)) if part)
@@ -245,7 +245,7 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
 
 
 def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
-    """Add to the measures how much faster each part is than the baseline; return what the numbers are, in words."""
+    """Add speed-ups over the baseline to the measures; return explanations."""
     table = compare_groups([part.group for part in parts], target, baseline)
     if baseline is not None:
         table["baseline"] = table["baseline"].map({part.group.label: part.label for part in parts})
@@ -272,7 +272,7 @@ def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
 
 
 def _times(runs: Sequence[Run]) -> dict[str, float]:
-    """Return the share of the clients' time that went into each activity; the rest is what was still under way."""
+    """Return the share of the clients' time in each activity."""
     whole = sum(run.manifest.time_s * len(run.clients) for run in runs)
     if not whole > 0:
         return {}
@@ -280,7 +280,7 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
-    """Return every measure against every axis, where all seeds have it: their mean with its 95 % interval.
+    """Return every measure against every axis, mean with its 95% interval.
 
     With fewer than four seeds, the smallest and the largest of them take the interval's place. Of a run with more
     evaluations than `ROWS_PER_CHUNK`, every k-th counts, and the last.
@@ -328,7 +328,7 @@ def _short(value: float) -> float:
 
 
 def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
-    """Say who was best, who was fast, and what was spent, as far as the runs tell."""
+    """Return the findings: the best, the fastest, and the privacy spent."""
     found = []
     if len(parts) < 2:
         only = parts[0]
@@ -376,7 +376,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
 
 
 def _quoted(part: Part) -> str:
-    """A label of somebody's own may be a phrase, which has to be told from the sentence around it."""
+    """Return a label, quoted if it is a phrase."""
     own = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
     return f"“{part.label}”" if own else part.label
 
@@ -393,7 +393,7 @@ def _times_faster(fast: Part, other: Part, target: Target) -> str:
 
 
 def describe_run(run: Run) -> str:
-    """Return a run's name as `<scenario>/<folder>`: where it lies on somebody's disk says nothing to others."""
+    """Return a run's name as `<scenario>/<folder>`, without its path."""
     return f"{run.folder.absolute().parent.name}/{run.folder.absolute().name}"
 
 

@@ -1,4 +1,4 @@
-"""The page: HTML with its style, its script and its numbers inside; how it is laid out says page.html.j2."""
+"""The HTML page; the layout is in page.html.j2."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _about(content: Content) -> str:
 
 
 def _series_colors(parts: Sequence[Part]) -> str:
-    """Return the colour of every series, paler on a dark page: black, for one, would not be seen there."""
+    """Return the color of every series, paler on dark pages."""
     light = "".join(f"--s{i}:{part.color};" for i, part in enumerate(parts))
     dark = "".join(f"--s{i}:{_paler(part.color)};" for i, part in enumerate(parts))
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{@media screen{{:root{{{dark}}}}}}}\n"
@@ -137,7 +137,7 @@ def _data(content: Content) -> dict[str, Any]:
 
 
 def _numbers(content: Content) -> dict[str, Any]:
-    """Return the headings of the table of measures, and its rows: a part with (text, whether it is the best) each."""
+    """Return the headings and rows of measures: (text, whether the best) each."""
     to_target = f"virtual time to {content.target.short}"
     columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
@@ -179,7 +179,7 @@ def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
-    """Return, for each part, the shares of its clients' time that can be seen, and the same in words."""
+    """Return each part's visible shares of time, and the same in words."""
     found = []
     for part in content.parts:
         shares = [(name, share) for name, share in part.times.items() if share > _LEAST_SHARE]

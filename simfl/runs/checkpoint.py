@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed goes on from the last one, and gives the tables that it would have given.
+"""Checkpoints: a killed run resumes from the last one, with equal tables.
 
 SimPy's processes cannot be written to a file, and need not be. The world is deterministic, and looks at numbers only
 through the `Journal`: a run is resumed by playing its world again, without arithmetic, with the journal's answers, up
@@ -58,7 +58,7 @@ REST = 32
 
 
 class ReplayError(RunError):
-    """A world that was played again came to another place: its checkpoint is of no use."""
+    """The replayed world differs from the checkpoint, which is useless."""
 
 
 def parse_interval(value: str | float | None) -> float | None:
@@ -82,7 +82,7 @@ def parse_interval(value: str | float | None) -> float | None:
 
 
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
-    """Return what the numbers of a run depend on, in words that can be compared; the window is not among it."""
+    """Return the inputs of a run's numbers as comparable words, without the window."""
     scenario, data, shares = setup.scenario.resolved(), setup.dataset, setup.shares
     devices = setup.scenario.execution.devices
     for key in ("name", "description"):
@@ -114,7 +114,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
 
 
 def _digest_of_object(setup: Setup) -> str:
-    """Return the digest of what a model that was given from Python computes, "none" where there is none."""
+    """Return the digest of a model given from Python, "none" without one."""
     if setup.own.model is None:
         return "none"
     model, data = setup.model, setup.dataset
@@ -152,7 +152,7 @@ class Position:
 
 @dataclass
 class Checkpoint:
-    """A checkpoint that was read, but for the values of models, which are read when they are needed.
+    """A checkpoint whose models' values are read when needed.
 
     Attributes:
         path: its file.
@@ -194,7 +194,7 @@ class Checkpoint:
             )
 
     def values(self, rows: int) -> Iterator[NDArray[np.float32]]:
-        """Yield the values of the living rows in order of their names, so many at a time, f32 [k, d]."""
+        """Yield the values of living rows by name, in blocks f32 [k, d]."""
         with zipfile.ZipFile(self.path) as archive, archive.open("values.npy") as file:
             (count, size), kind = _header(file)
             for begin in range(0, count, rows):
@@ -273,7 +273,7 @@ def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> 
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
-    """Write a checkpoint beside its place and move it there when it is on the disk."""
+    """Write a checkpoint to a temporary file and move it into place."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -336,7 +336,7 @@ class Keeper:
         return 0 if self.since is None else self.since.resumed + 1
 
     def run(self, until: float | None) -> None:
-        """Let the world run as `Clock.run` does, from where it was, with a checkpoint now and then."""
+        """Run the world as `Clock.run` does, with checkpoints."""
         clock = self._run.world.clock
         if self.since is not None:
             begun = time.perf_counter()
@@ -365,7 +365,7 @@ class Keeper:
         self._run.world.clock.paused = True
 
     def take(self) -> None:
-        """Take a checkpoint now, between two events; a disk that does not take it is a warning."""
+        """Write a checkpoint now; a disk error is a warning."""
         if self.every_s is None:
             return
         self._run.tape.flush()
@@ -400,7 +400,7 @@ class Keeper:
             self._wanted.start()
 
     def _living(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return names and numbers of the living rows, by name; everything recorded is on its way to the executor."""
+        """Return names and numbers of the living rows, sorted by name."""
         run = self._run
         run.tape.flush()
         gc.collect()  # what only circles mention would live for as long as the collector's mood lasts
@@ -448,7 +448,7 @@ class Keeper:
         write_models(run, RunFolder(self.path.parent))
 
     def _go_on(self, since: Checkpoint) -> None:
-        """The world is where it was: give the models their values, and compute from here on.
+        """Set the models of the replayed world, and compute from here on.
 
         Raises:
             ReplayError: the world is somewhere else.

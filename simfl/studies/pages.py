@@ -1,4 +1,4 @@
-"""The page of a reproduced study: claims with verdicts, figures, and every number beside the paper's."""
+"""The page of a reproduced study: claims, verdicts, figures and numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
 
 
 def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
-    """Write the figures whose runs are there, and yield their paths with what they show."""
+    """Write the figures of existing runs; yield their paths and captions."""
     for name, (caption, drawn) in paper.figures.items():
         with contextlib.suppress(NotMeasuredError), style():
             (path,) = save_and_close(drawn(runs), folder / f"{name}.png")
@@ -90,7 +90,7 @@ def claims_of(claims: Iterable[Judged]) -> str:
 
 
 def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
-    """Yield what was measured under every reading of the claims that have several, with headings."""
+    """Yield the measurements under every reading, with headings."""
     several = [claim for claim in claims if len(claim.readings) > 1]
     if several:
         yield "## Readings"

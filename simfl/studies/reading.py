@@ -1,4 +1,4 @@
-"""What a study found: its claims with verdicts, and its numbers, read from its runs."""
+"""The results of a study: claims with verdicts, and numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
 
 
 def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:
-    """Return the numbers of every table whose runs are there."""
+    """Return the numbers of every table whose runs exist."""
     found: list[Number] = []
     for table in paper.numbers:
         with contextlib.suppress(NotMeasuredError):

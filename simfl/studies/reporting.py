@@ -1,4 +1,4 @@
-"""A report about runs, with what each claims held against its account."""
+"""Reports with privacy claims compared with accounts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(
     baseline: str | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Path:
-    """Write a report about runs, or a sweep, as one page that holds everything in itself; return its path.
+    """Write a self-contained report about runs or a sweep; return its path.
 
     Args:
         runs: a run, a sweep, or several of them, or their folders.

@@ -1,4 +1,4 @@
-"""`simfl privacy account`: what noisy releases cost together, by several accountants side by side."""
+"""`simfl privacy account`: composition by several accountants side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`simfl privacy attack`: what an observer on the network can make of what it receives in a run."""
+"""`simfl privacy attack`: attacks by observers on the network."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_ROWS = 12
 
 
 class Attack(enum.StrEnum):
-    """What is tried."""
+    """The kind of attack."""
 
     membership = "membership"
     inversion = "inversion"
 
 
 class HeldOut(enum.StrEnum):
-    """Where examples come from that nobody trained on."""
+    """The source of examples that were not trained on."""
 
     test = "test"
     coins = "coins"
@@ -93,7 +93,7 @@ def command(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario with observers on its network, and attack the clients from what these receive.
+    """Run a scenario with observers on its network, and attack the clients.
 
     A run is made again as it was. Exits with code 1 when what the ledger certifies is refuted.
     """

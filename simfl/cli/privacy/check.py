@@ -1,4 +1,4 @@
-"""`simfl privacy check`: what is claimed about a scenario's or a run's privacy, against what is certified."""
+"""`simfl privacy check`: privacy claims compared with certified accounts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is claimed and what the accountant certifies, for clients that are alike and under each view.
+    """Print the claimed and the certified epsilon of groups of clients.
 
     Exits with code 1 when a claim is smaller than what can be certified.
     """

@@ -1,4 +1,4 @@
-"""`simfl privacy network`: who learned how much about whom."""
+"""`simfl privacy network`: what nodes learn about each client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Account for what each node of a network learns about each client, from the messages that reached it.
+    """Account for what each node learns about each client from its messages.
 
     The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
     the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
@@ -130,7 +130,7 @@ def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
 
 
 def _seen(one: dict[Any, Any]) -> str:
-    """Say by which account an epsilon is, and what the literature would say."""
+    """Return the account of an epsilon in words, and the published value."""
     return f"{one['account']}; as published {show(_short(one['published']))}"
 
 
