@@ -85,7 +85,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
 
 @contextlib.contextmanager
 def _per_call(name: str, device: str | None) -> Iterator[Callable[[], float]]:
-    """Give what measures one call per event, in a process of its own."""
+    """Yield a function that measures one call per event, in another process."""
     command = [sys.executable, "-m", "simfl.bench.limits", name, *([device] if device else [])]
     untuned = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=untuned) as child:
@@ -136,7 +136,7 @@ def run_bench(
 def run_widths(
     cases: Sequence[str], device: str | None = None, echo: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:
-    """Measure cases at several widths, each in a fresh process, and return what `measure_widths` does of all."""
+    """Measure cases at several widths, each in a new process."""
     results: list[dict[str, Any]] = []
     for name in cases:
         echo(name)
@@ -145,7 +145,7 @@ def run_widths(
 
 
 def _in_process(module: str, name: str, *arguments: str) -> Any:
-    """Return what a module of this package prints of a case, in a process of its own."""
+    """Return the output of a module of this package for a case, in a new process."""
     command = [sys.executable, "-m", f"simfl.bench.{module}", name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""What checkpoints cost, and what it costs to go on from one.
+"""The cost of checkpoints, and of resuming.
 
 Run as a module, `python -m simfl.bench.resuming CASE [UPDATES]`, it measures one case of `simfl bench`.
 """

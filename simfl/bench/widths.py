@@ -1,4 +1,4 @@
-"""`simfl bench --widths`: updates per second by the number of operations that a step runs side by side.
+"""`simfl bench --widths`: updates per second by the number of lanes.
 
 What `execution.width: auto` takes is written down in `simfl.tape.executor.automatic_width`, from these measurements:
 never measured in a run, so that a scenario gives the same tables wherever it runs.

@@ -1,4 +1,4 @@
-"""`simfl calibrate`: what a scenario says of a machine, measured on this one or fitted to a log."""
+"""`simfl calibrate`: a scenario's times, measured here or fitted to a log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def calibrate(
         typer.Option("--out", metavar="FILE|-", help="Where to write the copy; by default beside SCENARIO."),
     ] = None,
 ) -> None:
-    """Measure compute times of the scenario's model on this machine, and write them into a copy of the scenario.
+    """Measure the model's compute times here, and write them into a scenario.
 
     The copy is the text of the scenario with only the measured fields changed.
 

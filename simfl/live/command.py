@@ -35,7 +35,7 @@ def live(
     quiet: Quiet = False,
     json: Json = None,
 ) -> None:
-    """Run a scenario as real processes, and compare the measurement with the prediction of a simulation.
+    """Run a scenario as real processes, and compare with a simulation.
 
     Each client is a process. The processes compute real gradients and exchange real models by MPI. One more process
     counts updates, and is the server if there is one. Afterwards the same scenario is simulated with the same number
@@ -78,7 +78,7 @@ def live(
 def _prepare(
     scenario: Path, processes: int | None, compute: str, overrides: list[str] | None, seed: int | None
 ) -> tuple[Setup, int]:
-    """Return what both runs need, and how many clients the scenario has without -n."""
+    """Return what both runs need, and the scenario's number of clients."""
     from simfl.live import launching, support
     from simfl.runs.runner import prepare
     from simfl.scenario import load
@@ -101,7 +101,7 @@ def _prepare(
 
 
 def _measure(setup: Setup, path: Path, compute: str, out: Path) -> str | None:
-    """Run live, and return the folder that was written; None in all processes but the one that reports."""
+    """Run live and return the folder; None in all processes but the reporting one."""
     from simfl.live import launching
 
     scenario = setup.scenario
@@ -122,7 +122,7 @@ def _predict(setup: Setup, out: Path, silent: bool) -> Run:
 
 
 def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out: Path, json: Path | None) -> None:
-    """Show both runs in a table and a figure, or write them as JSON, and exit with 1 if one of them failed."""
+    """Show both runs, or write JSON; exit with 1 if one of them failed."""
     from simfl.cli.run import draw_comparison, result_of
     from simfl.live.prediction import notes, quantities
 

@@ -1,4 +1,4 @@
-"""Starting the processes of live runs: by mpirun, or in those that mpirun or srun has started already."""
+"""Starts the processes of live runs by mpirun, or joins existing ones."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def check_mpi() -> str:
 
 
 def started_already() -> int:
-    """Return how many MPI processes mpirun or srun has started, of which this is one; 0: it is none."""
+    """Return the number of MPI processes started with this one; 0 for none."""
     return _number(STARTED[:2]) or 0
 
 
 def speaks() -> bool:
-    """Whether what this process says is not said by others, too: of those that mpirun or srun started, the first."""
+    """Whether this process reports: the first of those of mpirun or srun."""
     return not _number(RANKS)
 
 
@@ -65,7 +65,7 @@ def _number(names: Sequence[str]) -> int | None:
 
 
 def take_part(job: dict[str, Any]) -> list[Any] | None:
-    """Do a job as one of the processes that mpirun or srun has started: each of them calls this.
+    """Do a job as one of the processes of mpirun or srun; all of them call this.
 
     Process 0 returns what came of it, the others None.
     """
@@ -76,7 +76,7 @@ def take_part(job: dict[str, Any]) -> list[Any] | None:
 
 
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
-    """Do jobs in so many MPI processes, and return what came of each.
+    """Do jobs in MPI processes, and return the results.
 
     Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once. If this
     process is killed, nothing holds its end of a FIFO open any longer: the ranks then end (`end_with_parent`).

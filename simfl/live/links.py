@@ -1,4 +1,4 @@
-"""What a message between two processes takes: round trips of several sizes, and all processes sending at once."""
+"""Message times between processes: round trips, and all sending at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PING, PONG = 100, 101
 
 
 def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple[int, float]]:
-    """Return (bytes, seconds one way) of round trips between processes 0 and 1, each seen by both alike.
+    """Return (bytes, seconds one way) of round trips between processes 0 and 1.
 
     Args:
         transport: of two processes, which call it together.
@@ -49,7 +49,7 @@ def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tup
 
 
 def shift(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple[int, float]]:
-    """Return (bytes, seconds) of rounds in which every process sends to the next and waits for the one before.
+    """Return (bytes, seconds) of rounds in which every process sends to the next.
 
     Where more processes than cores talk at once, as in an all-reduce, messages take longer than one alone.
 

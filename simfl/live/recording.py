@@ -1,4 +1,4 @@
-"""From what a live run left to the folder of a run: the tables that a simulated one writes."""
+"""Writes the tables of a live run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simfl.tape.executor import choose_device
 
 @dataclass(frozen=True)
 class Looked:
-    """What there was at a mark.
+    """The models at a mark.
 
     Attributes:
         mark: when.
