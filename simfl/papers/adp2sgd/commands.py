@@ -1,4 +1,4 @@
-"""`simfl privacy adp2sgd`: the noise of Theorem 2 of the A(DP)²SGD paper, and what it is worth."""
+"""`simfl privacy adp2sgd`: the noise of Theorem 2, and its certified epsilon."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(
     accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
-    """A(DP)²SGD: the noise that Theorem 2 asks for, and what an accountant certifies for it.
+    """A(DP)²SGD: the noise of Theorem 2, and its certified epsilon.
 
     Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
     """

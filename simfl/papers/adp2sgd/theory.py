@@ -1,4 +1,4 @@
-"""A(DP)²SGD: convergence and privacy as the paper states them, and what an accountant says about the same run.
+"""A(DP)²SGD: the paper's convergence and privacy, and the accountant's.
 
 Xu, Zhang and Wang 2020, "A(DP)²SGD: Asynchronous Decentralized Parallel Stochastic Gradient Descent with Differential
 Privacy", https://arxiv.org/abs/2008.09246. Names: K workers with n examples each (the smallest, n_(1), counts), batches
@@ -39,7 +39,9 @@ _LEAST_ZETA_SQUARED = 1.5
 
 
 def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
-    """Return rho of Assumption 2, the second largest eigenvalue of E[A^T A], for one pair that averages per step.
+    """Return rho of Assumption 2 for one averaging pair per step.
+
+    It is the second largest eigenvalue of E[A^T A].
 
     Averaging a pair is a projection, so E[A^T A] = E[A] = I - E[(e_i - e_j)(e_i - e_j)^T] / 2:
 
@@ -82,7 +84,7 @@ def rhobar(num_workers: int, rho: float) -> float:
 
 @dataclass(frozen=True)
 class DecentralizedProblem:
-    """What the convergence bounds need to know about the problem and the network.
+    """The constants of the convergence bounds.
 
     Attributes:
         num_workers: K.
@@ -126,7 +128,7 @@ class DecentralizedProblem:
 
 @dataclass(frozen=True)
 class Constants:
-    """C1, C2 and C3 of Theorem 1 at one step size; they are conditions on it and not choices.
+    """C1, C2 and C3 of Theorem 1 at one step size.
 
     Attributes:
         c1: must be > 0.
@@ -140,7 +142,7 @@ class Constants:
 
     @property
     def violated(self) -> str | None:
-        """The first condition that fails, with what was found; None if all hold."""
+        """The first condition that fails, with its value; None if all hold."""
         if not self.c1 > 0.0:
             return f"condition C1 > 0: C1 is {self.c1:.4g}"
         if not self.c2 >= 0.0:
@@ -178,7 +180,7 @@ def constants(problem: DecentralizedProblem, step_size: float) -> Constants:
 
 
 def largest_step_size(problem: DecentralizedProblem) -> float:
-    """Return the largest step size eta with which Theorem 1 holds, to 1e-12 of itself; smaller ones will do, too."""
+    """Return the largest step size of Theorem 1, to 1e-12 of itself."""
     low, high = 0.0, 1.0 / (problem.batch_size * problem.smoothness)
     while constants(problem, high).violated is None:
         low, high = high, 2.0 * high
@@ -190,7 +192,9 @@ def largest_step_size(problem: DecentralizedProblem) -> float:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A bound on the mean of E||grad F(theta^t)||² over the steps, theta^t being the mean of all workers' models.
+    """A bound on the mean over steps of E.
+
+    grad F(theta^t)||². || theta^t is the mean of all workers' models.
 
     Attributes:
         bound: the sum of the parts below.
@@ -245,7 +249,9 @@ def _bound(problem: DecentralizedProblem, step_size: float, steps: int, noise_st
 
 
 def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) -> float:
-    """Return T_min of Proposition 1, from which on eta = K / (B sqrt(T)) meets Theorem 1's conditions.
+    """Return T_min of Proposition 1.
+
+    From it on, eta = K / (B sqrt(T)) meets Theorem 1's conditions.
 
     T_min = L² K² max{ 192 (tau (K-1)/K + rho-bar), 1024 K² rho-bar², 64 tau⁴/K²,
                        (K-1)^(1/2) K^(-1/6) (8 sqrt(6) tau^(2/3) + 8)² (tau + rho-bar K/(K-1))^(2/3) }
@@ -274,7 +280,7 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
 
 @dataclass(frozen=True)
 class AccountedView:
-    """What an accountant says about Theorem 2's noise, under one view and one neighboring relation.
+    """The account of Theorem 2's noise in one view and neighboring relation.
 
     Attributes:
         view: `local_transcript`, every update is seen with its sender; `global_hidden`, nobody knows who was active.
@@ -299,7 +305,7 @@ class AccountedView:
 
 @dataclass(frozen=True)
 class Theorem2:
-    """What Theorem 2 claims: with this noise A(DP)²SGD is (epsilon, delta)-private, one example being replaced.
+    """Theorem 2: with this noise A(DP)²SGD is (epsilon, delta)-DP, by replacement.
 
     Attributes:
         epsilon: claimed.
@@ -338,7 +344,7 @@ class Theorem2:
     view: View = "global_hidden"
 
     def remark1_from_step(self) -> int:
-        """Return the first step t to which Remark 1 applies: w^t is (sqrt(t/T) epsilon, delta)-private.
+        """Return the first step t of Remark 1: w^t is (sqrt(t/T) epsilon, delta)-DP.
 
         The order alpha_t = 1 + (alpha - 1) sqrt(T/t), at which it is proven, must satisfy (7); the paper omits that.
         """
@@ -346,7 +352,7 @@ class Theorem2:
         return max(1, math.ceil(self.steps * share * (1.0 - 1e-12)))
 
     def accounted(self, accountant: Accountant = "tightest") -> tuple[AccountedView, ...]:
-        """Return what an accountant says about this noise, for both views and both neighboring relations.
+        """Return the accounts of this noise in both views and relations.
 
         - `local_transcript`: one worker's releases, rate B/n, T/K of them (rounded). Certified.
         - `global_hidden`: all releases, rate B/(K n), T of them, as in the theorem's proof. Not certified: it would
@@ -373,7 +379,7 @@ class Theorem2:
 
 @dataclass(frozen=True)
 class _Setting:
-    """What Theorem 2 depends on, apart from epsilon: k = 5 B² T / (K n)² and the rate gamma = B / (K n)."""
+    """The inputs of Theorem 2: k = 5 B² T / (K n)², rate gamma = B / (K n)."""
 
     log_delta: float
     strength: float
@@ -509,7 +515,7 @@ def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
 
 
 def _best_mu(setting: _Setting, epsilon: float) -> float | None:
-    """Return the mu of the least noise among those that satisfy both conditions; None if there is none."""
+    """Return the mu of the least noise under both conditions; None without one."""
 
     def best(grid: NDArray[np.float64]) -> int | None:
         zeta_squared = setting.zeta_squared(grid, epsilon)
@@ -532,7 +538,7 @@ def _best_mu(setting: _Setting, epsilon: float) -> float | None:
 
 
 def _closest(setting: _Setting, epsilon: float) -> int:
-    """Return where on the grid condition (7) is nearest to holding, among those with noise enough."""
+    """Return the grid point with enough noise that nearly meets condition (7)."""
     zeta_squared = setting.zeta_squared(_GRID, epsilon)
     excess = setting.alpha(_GRID, epsilon) - setting.largest_alpha(zeta_squared)
     return int(np.argmin(np.where(zeta_squared >= _LEAST_ZETA_SQUARED, excess, np.inf)))
@@ -550,7 +556,7 @@ def _violated(setting: _Setting, epsilon: float) -> str:
 
 def _smallest_epsilon(setting: _Setting) -> float:
     def smallest(grid: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each mu the smallest epsilon with condition (7), inf where there is none or too little noise at it."""
+        """Return the smallest epsilon of condition (7) for each mu, inf for none."""
         low, high = np.full_like(grid, 1e-9), np.full_like(grid, 1e9)
 
         def holds(epsilon: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -583,7 +589,7 @@ def _smallest_epsilon(setting: _Setting) -> float:
 
 @dataclass(frozen=True)
 class Proposition2:
-    """What Proposition 2 claims about a run as long as its privacy is worth.
+    """Proposition 2's claim about a run of the longest useful length.
 
     Attributes:
         steps: T of equation (8).

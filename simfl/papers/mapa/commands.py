@@ -1,4 +1,4 @@
-"""`simfl privacy mapa`: the stages of MAPA, and what its epsilon per iteration amounts to in a whole run."""
+"""`simfl privacy mapa`: the stages of MAPA, and the epsilon of a whole run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """MAPA and AUDP: stages, step sizes and bounds, and epsilon per iteration beside that of the whole run.
+    """MAPA and AUDP: stages, steps, bounds, and epsilon per iteration and run.
 
     Li, Yang, Ren and Zhao 2019. By default the values of the paper's Figure 9, and d of a linear model of MNIST.
     """

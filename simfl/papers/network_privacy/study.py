@@ -1,4 +1,4 @@
-"""Privacy of whole networks: what A(DP)²SGD's workers learn of one another, and whose gradients one node solves for.
+"""Privacy of networks: what A(DP)²SGD's workers learn about each other.
 
 No paper has this study. It holds two claims of the literature on gossip, which are proved for rounds, against
 asynchronous runs: that who is farther away learns less (Muffliato, and accounts of gossip since), and that one node
@@ -76,7 +76,7 @@ NOISE = 1.0
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return A(DP)²SGD and D-PSGD on four graphs, and SYNC, in the paper's two cases with slow learners."""
+    """Return A(DP)²SGD, D-PSGD on four graphs, and SYNC, with slow learners."""
     cases = ["case II"] if quick else list(CASES)
     graphs = ("ring", "complete") if quick else GRAPHS
     found = []
@@ -134,14 +134,14 @@ def _median(run: Run, who: str, column: str) -> float:
 
 
 def worst(run: Run) -> float:
-    """Return the test accuracy of the worst worker's own model at the end, in percent; SYNC has one for all."""
+    """Return the worst worker's final test accuracy in percent."""
     if run.algorithm == "sync_sgd":
         return accuracy(run)
     return 100 * float(run.client_metrics.groupby("client")["test_accuracy"].last().min())
 
 
 def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, tuple[float, ...]]:
-    """Return the mean share of other clients that one of the nodes solves for, in the worlds of `SEEDS` seeds.
+    """Return the mean share of other clients that one node solves for.
 
     Args:
         graph: one of `NETWORKS`.
@@ -204,7 +204,7 @@ def row_of(cell: tuple[Any, ...]) -> str:
 
 
 def epsilons(runs: Runs) -> Iterator[Number]:
-    """Yield what one worker learns of another."""
+    """Yield what one worker learns about another."""
     part = "Epsilon of one worker for another at delta = 1e-5: medians over pairs"
     for cell in runs.cells(WORKERS):
         whos = ["a neighbour", "the farthest"]
@@ -252,7 +252,7 @@ def less(one: Sequence[float], other: Sequence[float], text: str, share: float =
 
 
 def farther_is_safer(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the farthest learn less than half as much as neighbours on a ring, published and certified."""
+    """Judge whether the farthest learn less than half as much as neighbors."""
     for method, (column, account_) in itertools.product(METHODS, KINDS.items()):
         cell = ("case II", method, "ring")
         near, far = (pairs(runs, cell, who, column) for who in ("a neighbour", "the farthest"))
@@ -261,7 +261,7 @@ def farther_is_safer(runs: Runs) -> Iterator[Reading]:
 
 
 def slow_is_safer(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the slow worker gives less than half of what others give away."""
+    """Judge whether the slow worker reveals less than half as much as others."""
     for method in METHODS:
         cell = ("case II", method, "ring")
         others, slow = (pairs(runs, cell, who, "epsilon") for who in ("a neighbour", "the slow one"))
@@ -270,7 +270,7 @@ def slow_is_safer(runs: Runs) -> Iterator[Reading]:
 
 
 def graphs_trade(runs: Runs) -> Iterator[Reading]:
-    """Judge whether a ring tells neighbours more and the farthest less than a complete graph."""
+    """Judge whether a ring reveals more to neighbors and less to the farthest."""
     for column, kind in KINDS.items():
         parts = []
         for who in ("a neighbour", "the farthest"):
@@ -281,7 +281,7 @@ def graphs_trade(runs: Runs) -> Iterator[Reading]:
 
 
 def graphs_cost(runs: Runs) -> Iterator[Reading]:
-    """Judge whether a complete graph is more accurate than a ring: the mean model, and the worst worker's own."""
+    """Judge whether a complete graph is more accurate than a ring."""
     complete, ring = (("case II", ASYNCHRONOUS, graph) for graph in ("complete", "ring"))
     found = {
         "the mean of all": runs.ahead(WORKERS, complete, ring),
@@ -309,7 +309,7 @@ def reaches_beyond(runs: Runs) -> Iterator[Reading]:
 
 
 def asynchrony_protects(runs: Runs) -> Iterator[Reading]:
-    """Judge whether an attacker solves for fewer clients of AD-PSGD than of D-PSGD, early and late."""
+    """Judge whether an attacker solves for fewer clients of AD-PSGD."""
     runs.require(WORKERS)
     for steps, graph in itertools.product((STEPS[0], STEPS[-1]), NETWORKS):
         rounds, pairwise = (solved(graph, kind, steps)["32 bits"] for kind in SOLVERS)
@@ -318,7 +318,7 @@ def asynchrony_protects(runs: Runs) -> Iterator[Reading]:
 
 
 def noise_hides(runs: Runs) -> Iterator[Reading]:
-    """Judge whether noise leaves none but neighbours to be estimated as well as from one gradient."""
+    """Judge whether with noise only neighbors are estimated well."""
     runs.require(WORKERS)
     for (kind, name), graph in itertools.product(SOLVERS.items(), SMALL):
         found = solved(graph, kind, NOISY, noise=True)
@@ -374,7 +374,7 @@ def draw_trade(runs: Runs) -> Figure:
 
 
 def draw_solved(runs: Runs) -> Figure:
-    """Draw the share of clients that an attacker solves for over gradients, a panel for each graph."""
+    """Draw the share of solved clients over gradients, a panel per graph."""
     runs.require(WORKERS)
     figure, axes = panels(1, len(NETWORKS), (11, 3.5), sharey=True)
     for axis, graph in zip(axes[0], NETWORKS, strict=True):

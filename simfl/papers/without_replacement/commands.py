@@ -1,4 +1,4 @@
-"""`simfl privacy without-replacement`: noise and bounds of one-pass decentralised SGD, and what the noise is worth."""
+"""`simfl privacy without-replacement`: one-pass noise, bounds and epsilon."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
     ] = 0.5,
     as_json: AsJson = False,
 ) -> None:
-    """One-pass SGD without replacement: the noise of the paper's algorithms, and what it really gives.
+    """One-pass SGD without replacement: the paper's noise, and its epsilon.
 
     Jin, He and Dai 2018, for logistic loss on examples of norm 1 at most. One example is replaced by another.
     """

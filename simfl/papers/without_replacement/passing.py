@@ -1,4 +1,4 @@
-"""What algorithms share in which global models go from node to node and data is used a given number of times.
+"""The base class of algorithms that pass global models and use data up.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", section III.
 
@@ -56,13 +56,13 @@ Arrived = tuple[int, Model, int, int]
 
 @dataclass(eq=False)
 class _Parked:
-    """A right to update that nobody can have for now; `teller` made the last update."""
+    """The right to update, unused for now; `teller` made the last update."""
 
     teller: int
 
 
 class PassedModels(Algorithm):
-    """Base of the algorithms of the paper: tokens, fetches, processors, and the count of batches used."""
+    """Base of the paper's algorithms: tokens, fetches, and batches used."""
 
     combines_per_gradient = 0.1
 
@@ -103,7 +103,7 @@ class PassedModels(Algorithm):
 
     @property
     def chains(self) -> int:
-        """Operations that do not depend on each other: a task's updates follow one another."""
+        """The number of independent operations: a task's updates follow in order."""
         return self.num_clients * self.num_tasks if self.racing else self.num_tasks
 
     def has_data(self, node: int, task: int) -> bool:
@@ -122,7 +122,7 @@ class PassedModels(Algorithm):
             self._next(task, -1)
 
     def _next(self, task: int, teller: int) -> None:
-        """Give the right to update to one of those that wait. `teller` has just made its update; -1: nobody has."""
+        """Give the right to update to a waiting node; `teller` made the last update."""
         waiting = self._waiting[task]
         present = waiting
         if not (self._trivial and self._connected) or self._allowances is not None:
@@ -149,7 +149,7 @@ class PassedModels(Algorithm):
             )
 
     def _in_reach_s(self, node: int, task: int) -> float:
-        """When a node is there, and reaches who has the task's model."""
+        """Return when a node is online and reaches the task's holder."""
         holder = self.holder[task]
         return self.meets_s(node, (node, holder)) if holder >= 0 else self.meets_s(node, ())
 
@@ -162,7 +162,7 @@ class PassedModels(Algorithm):
         return min(present, key=lambda k: (k - last - 1) % self.num_clients)
 
     def _refused(self, node: int, task: int) -> None:
-        """The node was away when its turn came: somebody else's turn, it goes on waiting."""
+        """Give the turn of an offline node to another; it goes on waiting."""
         if self.racing:
             back_s = self.world.availability.back_s(node, self.clock.now)
             if not math.isinf(back_s):
@@ -172,7 +172,7 @@ class PassedModels(Algorithm):
         self._next(task, -1)
 
     def _fetch(self, node: int, task: int, then: Callable[[int], None] | None = None) -> None:
-        """Ask the holder of a task's model for it; it comes as a job, or `then` is called with the holder."""
+        """Fetch a task's model from its holder, as a job or by calling `then`."""
         arrive = then or (lambda source: self._arrived(node, task, source))
         holder, network, now = self.holder[task], self.world.network, self.clock.now
         if holder in (-1, node):
@@ -196,7 +196,7 @@ class PassedModels(Algorithm):
             network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 
     def works_on_newest(self, node: int, task: int) -> None:
-        """Say what a node sees that uses the newest version: in a race, somebody else may have made it meanwhile."""
+        """Note what a node on the newest version sees; in a race it may be outdated."""
         witness, holder = self.world.network.witness, self.holder[task]
         if witness is not None and self.racing and holder not in (-1, node):
             witness.shown(holder, node, self.globals[task])
@@ -225,7 +225,7 @@ class PassedModels(Algorithm):
         return jobs.popleft()
 
     def working(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Compute a mini-batch, again after a crash; the result is false if the node has left for good."""
+        """Compute a mini-batch, again after a crash; false if the node has left."""
         while True:
             outcome = yield self.compute(me)
             if outcome is not Outcome.CRASHED:
@@ -249,7 +249,7 @@ class PassedModels(Algorithm):
     def publish(
         self, node: int, task: int, read: int, model: Model, step_size: float, source: int, noise_std: float
     ) -> None:
-        """The node has a new version of the task's global model, its gradient taken at version `read`; it tells all."""
+        """Announce a new version of the task's model, computed at version `read`."""
         t = self.version[task]
         self.globals[task] = model
         self.version[task] = t + 1
@@ -264,13 +264,13 @@ class PassedModels(Algorithm):
         self.updated(node, staleness, self._nominal, step_size, source, version, noise_std)
 
     def release(self, node: int, task: int) -> None:
-        """The node gives the right to update back; it waits for the next if it has data left."""
+        """Return the right to update, and wait for the next if data is left."""
         if self.has_data(node, task):
             self._waiting[task].append(node)
         self._next(task, node)
 
     def abandon(self, me: int, task: int | None) -> None:
-        """The node has left for good: what it was working on, and what has come to it, is somebody else's turn."""
+        """Pass on the work and jobs of a node that has left."""
         tasks = [] if task is None else [task]
         tasks += [job[0] for job in self._jobs[me] if isinstance(job, tuple)]
         self._jobs[me].clear()

@@ -1,4 +1,4 @@
-"""Deep-Q learning for many agents at once: each call decides for all agents that are ready.
+"""Deep-Q learning for many agents at once.
 
 Mnih et al. 2015, "Human-level control through deep reinforcement learning", https://doi.org/10.1038/nature14236, as
 Jin, He, Dai use it (Algorithm 3):
@@ -45,7 +45,7 @@ Parts = dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is the same for all agents.
+    """Settings of all agents.
 
     Attributes:
         inputs: size of a state.
@@ -108,7 +108,7 @@ class QLearner:
         rewards: NDArray[np.float32],
         explore: NDArray[np.float32],
     ) -> NDArray[np.int32]:
-        """Let some agents learn from what came of their last action, and choose the next, one after the other.
+        """Let agents learn from their last action, and choose the next, in order.
 
         Args:
             agents: k different agents.
@@ -142,12 +142,12 @@ class QLearner:
         return {name: np.array(value) for name, value in known.items()}
 
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
-        """Take over what `memory` returned."""
+        """Restore the result of `memory`."""
         self._networks, self._agents = jnp.array(memory["networks"]), jnp.array(memory["agents"])
         self._decisions = memory["decisions"].copy()
 
     def numbers(self) -> dict[str, NDArray[np.float32]]:
-        """Return what the networks know, by name, f32 [networks, ...]: see `_layout`."""
+        """Return the networks by name, f32 [networks, ...]; see `_layout`."""
         rows, at, found = np.array(self._networks), 0, {}
         for name, shape in _layout(self.settings).items():
             size = math.prod(shape)
@@ -157,7 +157,7 @@ class QLearner:
 
 
 def _layout(settings: Settings) -> dict[str, tuple[int, ...]]:
-    """The parts of a network's row: parameters, target, moments of Adam, memory, and two counts."""
+    """Return the parts of a network's row."""
     parts = {f"{kind}_{name}": shape for kind in KINDS for name, shape in settings.shapes.items()}
     size, memory = settings.inputs, settings.memory
     parts |= {"before": (memory, size), "after": (memory, size), "action": (memory,), "reward": (memory,)}
@@ -175,7 +175,7 @@ def initial_networks(settings: Settings, networks: int, key: NDArray[np.uint32])
 
 
 def uniforms(key: jax.Array, agent: jax.Array, number: jax.Array, count: int) -> jax.Array:
-    """Return uniform numbers in [0, 1), f32 [count], named by the agent and the number of its decision."""
+    """Return uniforms in [0, 1), f32 [count], named by agent and decision."""
     unsigned = jnp.uint32
     one, other = threefry(key[0], key[1], agent.astype(unsigned), number.astype(unsigned))
     counter = jnp.arange(count, dtype=unsigned)
@@ -185,7 +185,7 @@ def uniforms(key: jax.Array, agent: jax.Array, number: jax.Array, count: int) ->
 
 @functools.lru_cache(maxsize=8)
 def _program(settings: Settings) -> Any:
-    """Return the jitted program: agents one after the other, everything they know updated in place."""
+    """Return the jitted program: agents in order, updated in place."""
     names, layout = tuple(settings.shapes), _layout(settings)
     memory, replay = settings.memory, settings.replay
 
@@ -210,7 +210,7 @@ def _program(settings: Settings) -> Any:
         return parts
 
     def learn(parts: Parts, draws: jax.Array) -> Parts:
-        """One step of Adam on some transitions: those with the smallest of a random number each."""
+        """Take one step of Adam on random transitions."""
         held = jnp.minimum(parts["stored"], memory)
         order = jnp.argsort(jnp.where(jnp.arange(memory) < held, draws, 2.0))[:replay]
         learns = held > 0

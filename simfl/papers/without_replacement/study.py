@@ -1,4 +1,4 @@
-"""Decentralised SGD without replacement: Table II, accuracy over epsilon and batch size, time of a pass, choices."""
+"""SGD without replacement: Table II, accuracy, time of a pass, choices."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _file(curve: str, case: str) -> str:
 
 
 def taken(reading: str, curve: str, case: str) -> tuple[str, ...]:
-    """Return the changes to a scenario under one reading of features, gradients and steps."""
+    """Return the overrides of a reading of features, gradients and steps."""
     if reading != SECOND:
         return ORDERS["round robin"] if reading == ROUND else ()
     changes: tuple[str, ...] = (*ABOUT_ORIGIN, *OUTSIDE)
@@ -131,7 +131,7 @@ def taken(reading: str, curve: str, case: str) -> tuple[str, ...]:
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return what to run; in quick form the convex half, few nodes and few epsilons."""
+    """Return the experiments; the quick form has few nodes and epsilons."""
     if quick:
         convex = ("convex",)
         return [
@@ -154,7 +154,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def table_seeds(curve: str, count: int) -> int:
-    """Return how many seeds a cell of Table II has: more where runs are short and differ much."""
+    """Return the seeds of a cell of Table II, more for short noisy runs."""
     if curve != "Algorithm 1":
         return SEEDS
     return MANY if count == 1 else 10 if count <= 5 else SEEDS
@@ -175,7 +175,7 @@ def table2(
 def over_epsilon(
     reading: str, seeds: Mapping[float, int], cases: Sequence[str] | Mapping[str, str], curves: Sequence[str]
 ) -> Iterator[Experiment]:
-    """Yield figures 3 and 4: 10 nodes that divide the data; DP-SGD-5, which is far behind, with few seeds."""
+    """Yield Figures 3 and 4: 10 nodes; DP-SGD-5 with few seeds."""
     for case in cases:
         if reading == FIRST:
             most = max(seeds.values())
@@ -196,7 +196,7 @@ def over_size(
 
 
 def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str, ...]]) -> Iterator[Experiment]:
-    """Yield Remark 5: virtual time of one pass over 60,000 examples that the nodes divide among them."""
+    """Yield Remark 5: the time of a pass over 60,000 examples of the nodes."""
     for count, link in itertools.product(nodes, LINKS):
         common = (f"clients.count={count}", *LINKS[link], *_LEAN)
         for order in orders:
@@ -207,7 +207,7 @@ def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str,
 
 
 def choices(seeds: int) -> Iterator[Experiment]:
-    """Yield one change at a time, at 3 nodes; what the network learns has more seeds, because a claim hangs on it."""
+    """Yield one change at a time at 3 nodes; more seeds for the network."""
     common = (_WHOLE, "clients.count=3", *_LEAN)
     for curve, case in itertools.product(_ONE, CASES):
         yield Experiment(CHOICES, (AS_IT_IS, curve, case), _file(curve, case), common, seeds)
@@ -224,7 +224,7 @@ def choices(seeds: int) -> Iterator[Experiment]:
 
 
 def local_accuracy(run: Run) -> float:
-    """Return the mean accuracy of the nodes' own models at the end, in percent."""
+    """Return the nodes' final mean accuracy in percent."""
     own = run.client_metrics
     return 100 * float(own[own["time_s"] == own["time_s"].max()]["test_accuracy"].mean())
 
@@ -247,7 +247,7 @@ def table2_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def certified(runs: Runs) -> Iterator[Number]:
-    """Yield what the accountant certifies where the paper says epsilon 1."""
+    """Yield the certified epsilon where the paper has 1."""
     part = "Epsilon of an example in Table II, delta = 1/n², over all tasks and nodes, as the ledger counts it"
     for case in CASES:
         for cell in runs.cells(TABLE, FIRST, "Algorithm 1", case):
@@ -283,7 +283,7 @@ def pass_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def speed_ups(runs: Runs, order: str, link: str) -> dict[int, tuple[float, ...]]:
-    """Return the virtual time of a pass at one node over that at several, by their count and seed."""
+    """Return the time of a pass at one node over several, by count and seed."""
     return {
         cell[2]: runs.pairs(
             SPEED, (order, link, 1), cell, lambda one, several: one.manifest.time_s / several.manifest.time_s
@@ -312,12 +312,12 @@ def choice_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def spelt(found: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
-    """Write values by what they are of."""
+    """Write values with their names."""
     return ", ".join(f"{show(values, 1, sign)} ({name})" for name, values in found.items())
 
 
 def all_above(found: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
-    """Return whether each of several things lies above a bar; the text ends with all of them."""
+    """Return whether all values lie above a bar, with the text of all."""
     held = all_of(above(values, bar, "", least).held for values in found.values())
     return Part(held, f"{text} {spelt(found)}")
 
@@ -352,7 +352,7 @@ def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]
 
 
 def learned(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the network's decisions are what makes Algorithm 2 better: a coin is what they are held against."""
+    """Judge whether the network's decisions beat a coin's."""
     for (name, (chosen, _)), case in itertools.product(NETWORKS.items(), CASES):
         cells = [(choice, "Algorithm 2", case) for choice in (name, COIN)]
         if runs.has(CHOICES, *cells):
@@ -379,7 +379,7 @@ def ordering(runs: Runs) -> Iterator[Reading]:
 
 
 def up_to(better: str, worse: str, bar: float, runs: Runs) -> Iterator[Reading]:
-    """Judge whether one curve of figures 3 and 4 is somewhere so many points above another."""
+    """Judge whether one curve is somewhere `bar` points above another."""
     for reading, case in itertools.product(IN_FIGURES, CASES):
         found = {}
         for epsilon in EPSILONS:
@@ -394,7 +394,7 @@ def up_to(better: str, worse: str, bar: float, runs: Runs) -> Iterator[Reading]:
 
 
 def near(values: Sequence[float], paper: float) -> bool | None:
-    """Return whether a cell of Table II is the paper's, whose numbers seem to be of one run each.
+    """Return whether a cell of Table II equals the paper's single run.
 
     It may be off by `CELL_BAR`, or by what one run may be off from the mean of ours where that is more.
     """
@@ -445,7 +445,7 @@ def more_nodes(runs: Runs) -> Iterator[Reading]:
 
 
 def larger_batches(epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator[Reading]:
-    """Judge whether batches of 200 are better than batches of 50 (sign 1), or worse (-1)."""
+    """Judge whether batches of 200 are better (sign 1) or worse (-1) than 50."""
     for curve, case, epsilon in itertools.product(_BOTH, CASES, epsilons):
         large, small = ((curve, case, size, epsilon) for size in (200, 50))
         if runs.has(SIZES, large, small):

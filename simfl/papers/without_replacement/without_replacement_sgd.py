@@ -1,4 +1,4 @@
-"""Fully collaborative decentralized SGD without replacement: every node updates the global model with data used once.
+"""Fully collaborative SGD without replacement: all update one global model.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", Algorithm 1.
 
@@ -39,7 +39,7 @@ class WithoutReplacementSGD(PassedModels):
         self.begin(order, contention, visits=1)
 
     def start(self) -> None:
-        """Start the nodes, and in token mode choose who is first for every task."""
+        """Start the nodes, and choose the first one of every task in token mode."""
         worker = self.racer if self.racing else self.node
         for node in range(self.num_clients):
             self.clock.start(worker(node), node)
@@ -93,7 +93,7 @@ class WithoutReplacementSGD(PassedModels):
         return min(left, key=lambda other: (other - task - 1) % self.num_tasks)
 
     def _take_over(self, me: int, task: int, gradient: Gradient, read: int) -> Process:
-        """Get the newest model from its holder, and add a stale step to whatever is newest then."""
+        """Fetch the newest model, and apply a stale step to it."""
         came = self.clock.event()
         began = self.clock.now
         self._fetch(me, task, came.succeed)
