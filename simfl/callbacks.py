@@ -99,8 +99,8 @@ class WandB(Callback):
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
         """Log the values that are not NaN."""
-        found = {name: value for name, value in metrics.items() if name not in NO_CURVES and value == value}
-        self._run.log(found, step=int(metrics[STEP]))
+        values = {name: value for name, value in metrics.items() if name not in NO_CURVES and value == value}
+        self._run.log(values, step=int(metrics[STEP]))
 
     def on_end(self, run: Run) -> None:
         """Say how it ended."""

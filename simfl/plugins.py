@@ -110,15 +110,15 @@ def names(catalogue: Named) -> dict[str, str]:
     Raises:
         ScenarioError: two plugins add the same name.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for plugin_name, plugin in plugins().items():
         for name in getattr(plugin, catalogue):
-            if name in found:
+            if name in values:
                 raise ScenarioError(
-                    f"plugin {plugin_name}: {catalogue}: {name!r} is taken by plugin {found[name]}; uninstall one"
+                    f"plugin {plugin_name}: {catalogue}: {name!r} is taken by plugin {values[name]}; uninstall one"
                 )
-            found[name] = plugin_name
-    return found
+            values[name] = plugin_name
+    return values
 
 
 def load(catalogue: Named, name: str) -> Any:

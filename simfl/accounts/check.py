@@ -144,15 +144,15 @@ def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
 ) -> dict[tuple[str, str], np.ndarray]:
     """Return each client's epsilon under both views and the given relations."""
-    found: dict[tuple[str, str], np.ndarray] = {}
+    epsilons: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
         if neighbors != own and ledger.pure:
             continue  # the epsilon of one release is that of the scenario's relation
         book = ledger.with_terms(neighbors=neighbors, delta=delta)
         for view in VIEWS if not book.terms.by_server else (book.terms.view,):
-            found[view, neighbors] = book.final_epsilon(releases, view)
-    return found
+            epsilons[view, neighbors] = book.final_epsilon(releases, view)
+    return epsilons
 
 
 # -- claims ----------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ class Network:
         Raises:
             ScenarioError: there is no such node.
         """
-        found, names = set(), []
+        members, names = set(), []
         for node in nodes:
             if node == LINKS:
                 return Observer(LINKS, frozenset())
@@ -182,11 +182,11 @@ class Network:
             else:
                 there = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "") + f', or "{LINKS}"'
                 raise ScenarioError(f"observer: expected {there}, found {node!r}")
-            found.add(number)
-            if found >= set(range(self.count)):
+            members.add(number)
+            if members >= set(range(self.count)):
                 raise ScenarioError("observer: expected somebody left to know something of, found all clients")
             names.append("server" if [number] == self.servers[:1] else str(number))
-        return Observer("+".join(names), frozenset(found))
+        return Observer("+".join(names), frozenset(members))
 
     @functools.cached_property
     def observers(self) -> list[Observer]:
@@ -210,8 +210,8 @@ class Network:
         if not observer.nodes or not len(ends):
             return np.full(self.count, 0.0 if not observer.nodes else math.inf)
         graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-        found = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
-        result: NDArray[np.float64] = found[: self.count]
+        hops = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
+        result: NDArray[np.float64] = hops[: self.count]
         return result
 
     @property
@@ -328,8 +328,8 @@ class Network:
     def _fits(self, rows: Collection[int]) -> bool:
         return len(rows) * self.knowledge.width(self._own_noise is None) <= MOST_ENTRIES
 
-    def _without(self, found: Matrices, observer: Observer) -> Matrices:
-        (a, b), nodes = found, sorted(observer.nodes)
+    def _without(self, matrices: Matrices, observer: Observer) -> Matrices:
+        (a, b), nodes = matrices, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
             by_server = self.setup.scenario.algorithm.noise_of_server and bool(observer.nodes & set(self.servers))
@@ -379,8 +379,8 @@ class Network:
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
             many.update(one.read for one in self.knowledge.batches)
-            found, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
-            self._residues = {row: place for place, row in enumerate(found)}, a, b
+            columns, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(columns)}, a, b
         places, a, b = self._residues
         chosen = [places[row] for row in distinct]
         a, b = self._without((a[chosen], b[chosen]), observer)
@@ -470,7 +470,7 @@ class Network:
         groups = (whose[:, None] == np.array(others)).astype(np.float64) if slow else None
         seen = a if groups is None else a @ groups
         possible = recovered(seen)
-        found = pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "client": whose if groups is None else others,
                 "gradient": 0,
@@ -479,8 +479,8 @@ class Network:
                 "rounding": rounding_of(seen, possible),
             }
         )
-        found["gradient"] = found.groupby("client").cumcount()
-        return found[found["client"].isin(others)].reset_index(drop=True)
+        table["gradient"] = table.groupby("client").cumcount()
+        return table[table["client"].isin(others)].reset_index(drop=True)
 
     def reconstructions(self, observers: Sequence[Observer], sees: Sees = "messages") -> Iterator[pd.DataFrame]:
         """Yield the table of pairs of `ReconstructionReport`, of one observer at a time."""
@@ -538,14 +538,14 @@ class Network:
         ledger = self.setup.ledger
         if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
-        found: dict[tuple[int, int], list[int]] = {}
+        gradients_of: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
             one = self.knowledge.batches[column]
             first = one.begin[0] * ledger.batch_size + one.begin[1]
             n = int(ledger.sizes[self.owners[column]])
             for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
-                found.setdefault((one.client, number), []).append(place)
-        return [np.array(places) for _, places in sorted(found.items())]
+                gradients_of.setdefault((one.client, number), []).append(place)
+        return [np.array(places) for _, places in sorted(gradients_of.items())]
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
@@ -614,14 +614,14 @@ class Network:
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
-        found: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
+        counts: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
         for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
-                found[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
-        return {client: dict(kinds) for client, kinds in found.items()}
+                counts[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
+        return {client: dict(kinds) for client, kinds in counts.items()}
 
     def pairs(
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
@@ -711,24 +711,24 @@ def network(
     Raises:
         ScenarioError: no account of this kind is known; one line says why.
     """
-    found = target if isinstance(target, Network) else Network(target, own)
-    asked = found.asked(observers, coalition)
+    messages_of = target if isinstance(target, Network) else Network(target, own)
+    asked = messages_of.asked(observers, coalition)
     if times < 1:
         raise ScenarioError(f"times: expected an integer >= 1, found {times}")
-    ended_s = found.replay.algorithm.clock.now
+    ended_s = messages_of.replay.algorithm.clock.now
     moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
-    pairs = pd.concat(found.pairs(asked, sees, moments), ignore_index=True)
-    ledger = found.setup.ledger
+    pairs = pd.concat(messages_of.pairs(asked, sees, moments), ignore_index=True)
+    ledger = messages_of.setup.ledger
     assert ledger is not None
     return NetworkReport(
-        scenario=found.setup.scenario.name,
+        scenario=messages_of.setup.scenario.name,
         delta=ledger.delta,
         sees=sees,
-        statement=statement_of(found.setup, found.replay.releases),
-        gradients=len(found.knowledge.batches),
-        messages=len(found.knowledge.messages),
+        statement=statement_of(messages_of.setup, messages_of.replay.releases),
+        gradients=len(messages_of.knowledge.batches),
+        messages=len(messages_of.knowledge.messages),
         pairs=pairs,
-        edges=found.edges,
+        edges=messages_of.edges,
     )
 
 
@@ -752,11 +752,11 @@ def reconstruct(
     Raises:
         ScenarioError: what happens depends on data.
     """
-    found = target if isinstance(target, Network) else Network(target, own)
-    pairs = pd.concat(found.reconstructions(found.asked(observers, coalition), sees), ignore_index=True)
+    messages_of = target if isinstance(target, Network) else Network(target, own)
+    pairs = pd.concat(messages_of.reconstructions(messages_of.asked(observers, coalition), sees), ignore_index=True)
     return ReconstructionReport(
-        scenario=found.setup.scenario.name,
-        gradients=len(found.knowledge.batches),
-        messages=len(found.knowledge.messages),
+        scenario=messages_of.setup.scenario.name,
+        gradients=len(messages_of.knowledge.batches),
+        messages=len(messages_of.knowledge.messages),
         pairs=pairs,
     )

@@ -209,11 +209,13 @@ class Scorer:
             squared, excess = np.broadcast_to(norms**2, along.shape), self.model.norm / norms
         else:
             size, program = self.model.inner.size, _input_program(self.model.inner)
-            found = []
+            increments = []
             for w, r, one in zip(models, rest, known, strict=True):
                 given = np.float32(one.rate), np.float32(one.norm)
-                found.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
-            along, squared, excess = (np.stack([np.asarray(part[j], np.float64) for part in found]) for j in range(3))
+                increments.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
+            along, squared, excess = (
+                np.stack([np.asarray(part[j], np.float64) for part in increments]) for j in range(3)
+            )
         spread = _column(self._ordinary.spread(one) for one in known)
         self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
         declared = _column(one.declared**2 for one in known)
@@ -266,10 +268,10 @@ class Scorer:
         count = norms.shape[1]
         if count < BLOCK // 4:
             return variances
-        found, rate = along / norms, _column(one.rate for one in known)
+        measured, rate = along / norms, _column(one.rate for one in known)
         coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
         for block in np.array_split(np.argsort(self.model.coordinates), max(1, count // BLOCK)):
-            estimate = np.maximum(found[:, block].var(axis=1, keepdims=True) - coins, 0.0)
+            estimate = np.maximum(measured[:, block].var(axis=1, keepdims=True) - coins, 0.0)
             off = (estimate < declared / 2) | (estimate > 2 * declared)
             variances[:, block] = np.where(off, estimate, declared)
         return variances
@@ -343,9 +345,9 @@ def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int6
     examples = int(problem.data.sizes[promise.client])
     lanes = min(examples, problem.max_batch)
     program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
-    found = []
+    positions = []
     for piece in promise.pieces or (promise,):
         for at in range(0, piece.size, lanes):
             numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first_or_steps + at, examples))
-            found.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+            positions.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
+    return np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)

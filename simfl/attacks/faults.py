@@ -33,35 +33,35 @@ CORRELATION = 0.5
 
 
 def _time_series(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
+    broken = noise.copy()
     for draw in range(1, len(noise)):
-        found[draw] = CORRELATION * found[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
-    return found
+        broken[draw] = CORRELATION * broken[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
+    return broken
 
 
 def _every_nth(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
-    found[::PERIOD] = noise[:1]
-    return found
+    broken = noise.copy()
+    broken[::PERIOD] = noise[:1]
+    return broken
 
 
 def _antithetic(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
-    found[1::2] = -noise[: len(noise) // 2 * 2 : 2]
-    return found
+    broken = noise.copy()
+    broken[1::2] = -noise[: len(noise) // 2 * 2 : 2]
+    return broken
 
 
 def _rolled(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
+    broken = noise.copy()
     for draw in range(len(noise)):
-        found[draw] = np.roll(noise[0], draw)
-    return found
+        broken[draw] = np.roll(noise[0], draw)
+    return broken
 
 
 def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = np.repeat(noise[:1], len(noise), axis=0)
-    found[1::2] *= -1.0
-    return found
+    broken = np.repeat(noise[:1], len(noise), axis=0)
+    broken[1::2] *= -1.0
+    return broken
 
 
 #: Faults of the noise of one client. All but the first three leave its variance as it is.

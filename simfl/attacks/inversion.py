@@ -70,10 +70,10 @@ def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float
     weights = np.asarray(gradient[:split], dtype=np.float64).reshape(first.units, first.inputs)
     bias = np.asarray(gradient[split : split + first.units], dtype=np.float64)
     squared = float(bias @ bias)
-    found: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
+    best: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
         model.input_shape
     )
-    return found
+    return best
 
 
 def reads_off(model: AbstractModel) -> bool:
@@ -118,11 +118,11 @@ def labels_from(
     shares = np.exp(logits - logits.max())
     shares /= shares.sum()
     scale = min(1.0, -bias[bias < 0].sum() / (examples * (1.0 - 1.0 / len(shares)))) or 1.0
-    left, found = examples * shares - bias / scale, []
+    left, labels = examples * shares - bias / scale, []
     for _ in range(examples):
-        found.append(int(np.argmax(left)))
-        left[found[-1]] -= 1.0
-    return np.sort(np.array(found, dtype=np.int32))
+        labels.append(int(np.argmax(left)))
+        left[labels[-1]] -= 1.0
+    return np.sort(np.array(labels, dtype=np.int32))
 
 
 @functools.lru_cache(maxsize=8)
@@ -163,8 +163,10 @@ def search(
     noise = Streams(seed).generator("inversion").uniform(-0.1, 0.1, shape)
     start = (0.5 * (low + high) + (high - low) * noise).astype(np.float32)
     program = _search_program(model, tuple(image_shape or ()), steps, math.isfinite(clipping_norm))
-    found, loss = program(start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm))
-    return np.asarray(found), float(loss)
+    inputs, loss = program(
+        start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm)
+    )
+    return np.asarray(inputs), float(loss)
 
 
 @functools.lru_cache(maxsize=8)
@@ -211,25 +213,25 @@ def _variation(images: jax.Array) -> jax.Array:
     return jnp.abs(jnp.diff(images, axis=1)).mean() + jnp.abs(jnp.diff(images, axis=2)).mean()
 
 
-def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tuple[float, float]:
+def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float) -> tuple[float, float]:
     """Return the correlation of inputs, 0 for constants, and the PSNR in dB.
 
     Args:
         original, found: of one shape.
         span: between the least and the largest value that there may be.
     """
-    one, other = np.ravel(original).astype(np.float64), np.ravel(found).astype(np.float64)
+    one, other = np.ravel(original).astype(np.float64), np.ravel(reconstruction).astype(np.float64)
     error = float(np.mean((one - other) ** 2))
     ratio = math.inf if error == 0.0 else 10.0 * math.log10(span**2 / error)
     constant = one.std() == 0.0 or other.std() == 0.0
     return 0.0 if constant else float(np.corrcoef(one, other)[0, 1]), ratio
 
 
-def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
+def matched(originals: NDArray[Any], reconstructions: NDArray[Any]) -> NDArray[Any]:
     """Return reconstructions [b, ...] in the order of least squared error."""
-    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
+    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, reconstructions))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
-    result: NDArray[Any] = found[order]
+    result: NDArray[Any] = reconstructions[order]
     return result
 
 
@@ -342,12 +344,12 @@ def _inverted(
     originals = dataset.scaling(dataset.train_x[rows])
     x = dataset.scaling(dataset.train_x[:1000])
     low, high = float(x.min()), float(x.max())
-    found: NDArray[Any]
+    inputs: NDArray[Any]
     if len(rows) == 1 and reads_off(model):
-        found, method, distance = input_from(model, release)[None], "read off", 0.0
+        inputs, method, distance = input_from(model, release)[None], "read off", 0.0
     else:
         norm = clipping.norm if promise.own_norm is None else promise.own_norm
-        found, distance = search(
+        inputs, distance = search(
             model,
             params,
             release,
@@ -358,8 +360,8 @@ def _inverted(
             steps=steps,
             seed=setup.scenario.seed,
         )
-        found, method = matched(originals, found), "searched"
-    pairs = [similarity(one, other, high - low) for one, other in zip(originals, found, strict=True)]
+        inputs, method = matched(originals, inputs), "searched"
+    pairs = [similarity(one, other, high - low) for one, other in zip(originals, inputs, strict=True)]
     return Reconstructed(
-        promise.draw, method, originals, found, distance, [one for one, _ in pairs], [ratio for _, ratio in pairs]
+        promise.draw, method, originals, inputs, distance, [one for one, _ in pairs], [ratio for _, ratio in pairs]
     )

@@ -79,11 +79,11 @@ class Kept:
     @property
     def messages(self) -> Sequence[Heard]:
         """The kept messages, always with the last one."""
-        found = [*self._spaced]
-        if self._last is not None and (not found or found[-1] is not self._last):
-            found.append(self._last)
-        places = np.unique(np.linspace(len(found) - 1, 0, min(self._most, len(found))).astype(int)) if found else ()
-        return [found[place] for place in places]
+        kept = [*self._spaced]
+        if self._last is not None and (not kept or kept[-1] is not self._last):
+            kept.append(self._last)
+        places = np.unique(np.linspace(len(kept) - 1, 0, min(self._most, len(kept))).astype(int)) if kept else ()
+        return [kept[place] for place in places]
 
 
 class Listener:
@@ -159,8 +159,8 @@ def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[
     ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
     nodes = 1 + max(int(ends.max(initial=0)), *clients)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-    found = dijkstra(graph, directed=False, unweighted=True, indices=list(clients))
-    return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, found, strict=True)}
+    hops = dijkstra(graph, directed=False, unweighted=True, indices=list(clients))
+    return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, hops, strict=True)}
 
 
 class Values:

@@ -183,7 +183,7 @@ class _Judge:
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
         """Return an inference with its true positive rates, members [m], others [m]."""
         observer, client, distance, kept = where
-        found = []
+        inferences = []
         for score, (members, others) in scores.items():
             count = len(members)
             guesses = default_guesses(count)
@@ -196,8 +196,8 @@ class _Judge:
                 observer, client, distance, len(kept.messages), kept.rank, score, count, auc, low, high, tpr, correct,
                 guesses, bound, account.epsilon, account.by, account.published,
             )  # fmt: skip
-            found.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
-        return found
+            inferences.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
+        return inferences
 
     def against_account(self, one: Inference, tests: int) -> Inference:
         """Return an inference with its test of the account, as one of `tests`."""
@@ -283,14 +283,14 @@ def _accounts(
     epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds says nothing of what comes to it.
     bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
-    found = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
+    accounts = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
     if pairwise:
         names = {("server" if observer == server else str(observer)): observer for observer in kept}
         for row in network(scenario, observers=list(names)).pairs.to_dict("records"):
             pair = names[row["observer"]], row["client"]
-            if pair in found:
-                found[pair] = Account(row["epsilon"], row["account"], row["published"])
-    return found, statement
+            if pair in accounts:
+                accounts[pair] = Account(row["epsilon"], row["account"], row["published"])
+    return accounts, statement
 
 
 def _server(simulation: Simulation) -> int | None:

@@ -299,8 +299,8 @@ class BlankCheck:
                     continue
                 blocks = noise[:, begin : begin + 2 * distance * count].reshape(len(noise), count, 2, distance)
                 one, two = blocks[:, :, 0], blocks[:, :, 1]
-                found = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
-                comparisons, chance = comparisons + 1, min(chance, found)
+                smallest = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
+                comparisons, chance = comparisons + 1, min(chance, smallest)
         return comparisons, chance
 
     def _shifted(self) -> tuple[int, float]:

@@ -62,18 +62,18 @@ def match(
 def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
     """Return pairs of each client's examples and of those of the test set."""
     dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
-    found = {}
+    pairs = {}
     for client in targets:
         rows = np.asarray(setup.shares.of(client))
         own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
         order = generator.permutation(len(own))[:MOST_PAIRS]
-        found[client] = _pairs(
+        pairs[client] = _pairs(
             dataset,
             (dataset.train_x, dataset.train_y, rows[own[order]]),
             (dataset.test_x, dataset.test_y, other[order]),
         )
-        _check_count(found[client], client, "pairs of an example and one of the test set with its label")
-    return found
+        _check_count(pairs[client], client, "pairs of an example and one of the test set with its label")
+    return pairs
 
 
 class Coins:
@@ -115,11 +115,11 @@ def _classes(dataset: Dataset) -> NDArray[Any] | None:
 
 
 def _pairs(dataset: Dataset, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any]) -> Pairs:
-    found = []
+    pairs = []
     for x, _, rows in (members, others):
         taken = x[rows]
-        found.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
-    return Pairs(found[0], found[1], members[1][members[2]], others[1][others[2]])
+        pairs.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
+    return Pairs(pairs[0], pairs[1], members[1][members[2]], others[1][others[2]])
 
 
 def _check_count(pairs: Pairs, client: int, what: str) -> None:

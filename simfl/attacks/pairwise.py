@@ -212,14 +212,14 @@ class PairwiseAudit(Audit):
         norms, present = np.zeros((len(own), 1)), np.zeros((len(own), self.canaries))
         heard = np.zeros(len(places), dtype=bool)
 
-        def hear(models: NDArray[np.float32], found: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
+        def hear(models: NDArray[np.float32], release: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
             for row, promise in enumerate(promises):
                 at = places.get((promise.client, promise.draw, promise.begin))
                 if at is None:
                     continue
                 known = self._circumstances(promise)
                 some = slice(row, row + 1)
-                rest = ordinary[promise.client].without(models[some], found[some], [known])
+                rest = ordinary[promise.client].without(models[some], release[some], [known])
                 releases[at], heard[at] = rest[0, model.coordinates], True
                 if at in own:
                     norms[own[at]] = min(known.norm, model.norm)
@@ -262,10 +262,10 @@ class PairwiseAudit(Audit):
         self, signals: NDArray[Any], rates: NDArray[Any], inner: NDArray[Any], squared: NDArray[Any]
     ) -> dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]]:
         """Return coins and scores of audits of broken mechanisms, under the same view."""
-        found: dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]] = {}
+        simulated: dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]] = {}
         norms = np.divide(signals, rates, out=np.zeros_like(signals), where=rates > 0)
         for name, factor in BROKEN.items():
-            found[name] = []
+            simulated[name] = []
             for _ in range(TRIALS):
                 coins = self._trials.random(self.canaries) < 0.5
                 secret = (rates > 0) & (rates < 1)
@@ -273,8 +273,8 @@ class PairwiseAudit(Audit):
                 added = norms * present * np.where(coins, 1.0, -1.0 if self.replaces else 0.0)
                 scores = scores_of(signals, inner @ added, squared, self.replaces)
                 scores += factor * np.sqrt(np.maximum(squared, 0.0)) * self._trials.standard_normal(self.canaries)
-                found[name].append((coins, scores))
-        return found
+                simulated[name].append((coins, scores))
+        return simulated
 
     def _shows(
         self, trials: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]], profile: Profile, level: float

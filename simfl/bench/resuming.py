@@ -54,14 +54,14 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
             since = checkpoint.read(folder.path / checkpoint.FILE)
             size = (folder.path / checkpoint.FILE).stat().st_size
             again = run(folder, 1, since).keeper  # which takes another, of one event later
-            found = {
+            times = {
                 "first_s": first,
                 "next_s": again.taking_s,
                 "run_s": since.wall_s,
                 "load_s": again.loading_s,
                 "replay_s": again.replaying_s,
             }
-            best = {key: min(value, best.get(key, value)) for key, value in found.items()}
+            best = {key: min(value, best.get(key, value)) for key, value in times.items()}
     return {
         "case": name,
         "parameters": setup.model.size,

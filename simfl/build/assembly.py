@@ -150,11 +150,13 @@ def _check_memory(setup: Setup, rows: int = 0) -> None:
 
 def _optimise(setup: Setup) -> None:
     """Add the optimizers to the problem and the training."""
-    found = optimizers_of(setup, setup.training.initial)
-    setup.problem = dataclasses.replace(setup.problem, optimizing=found.optimizing)
-    setup.training = dataclasses.replace(setup.training, optimizer=found.client, server_optimizer=found.server)
-    if found.rows:
-        _check_memory(setup, found.rows)
+    optimizers = optimizers_of(setup, setup.training.initial)
+    setup.problem = dataclasses.replace(setup.problem, optimizing=optimizers.optimizing)
+    setup.training = dataclasses.replace(
+        setup.training, optimizer=optimizers.client, server_optimizer=optimizers.server
+    )
+    if optimizers.rows:
+        _check_memory(setup, optimizers.rows)
 
 
 def _check_measures(setup: Setup) -> None:

@@ -122,19 +122,19 @@ class CsvFile:
         if column not in self._columns:
             assert empty is not None, "a column that may be left out says what that means"
             return np.full(len(self), empty)
-        found = np.empty(len(self))
+        values = np.empty(len(self))
         for row, word in enumerate(self._columns[column]):
             if not word and empty is not None:
-                found[row] = empty
+                values[row] = empty
                 continue
             try:
-                found[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
+                values[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
             except InvalidValueError as error:
                 raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
-            if not ((above is None or found[row] > above) and (at_least is None or found[row] >= at_least)):
+            if not ((above is None or values[row] > above) and (at_least is None or values[row] >= at_least)):
                 bound = f"> {above:g}" if above is not None else f">= {at_least:g}"
                 raise self.refused(row, column, f"a number {bound}")
-        return found
+        return values
 
     def seconds(self, column: str, *, above: float | None = None, empty: float | None = None) -> NDArray[np.float64]:
         """Return a column of times: plain numbers are seconds."""
@@ -145,10 +145,10 @@ class CsvFile:
 def _number(word: str) -> float:
     """Return a number, an int if it is whole; NaN for other words."""
     try:
-        found = float(word)
+        number = float(word)
     except ValueError:
         return math.nan
-    return int(found) if math.isfinite(found) and found.is_integer() else found
+    return int(number) if math.isfinite(number) and number.is_integer() else number
 
 
 def _is_number(word: str) -> bool:

@@ -81,10 +81,10 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
 def _own_data(config: ExternalData, given: Any, streams: Streams, model: ModelConfig) -> Dataset:
     """Return the data of a user's function, or given from Python."""
     where = "data" if given is not None else f"data.set: {config.set!r}"
-    found = make(config.set, config.options, "data.set") if given is None else given
+    result = make(config.set, config.options, "data.set") if given is None else given
     any_labels = isinstance(model, ExternalModel) and not model.regression
     dataset = from_object(
-        found,
+        result,
         where,
         config.set.partition(":")[2],
         streams,

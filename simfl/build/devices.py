@@ -149,8 +149,8 @@ def speed_trace(scenario: Scenario) -> Trace | None:
         rows.setdefault(who, []).append(row)
     everyone = rows.pop(None)
 
-    def steps(found: Iterable[int]) -> Steps:
-        in_order = list(found)
+    def steps(sizes: Iterable[int]) -> Steps:
+        in_order = list(sizes)
         return Steps(tuple(times[in_order].tolist()), tuple(factors[in_order].tolist()), config.every)
 
     own = {k: steps(heapq.merge(everyone, mine)) for k, mine in rows.items() if k is not None}

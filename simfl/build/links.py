@@ -236,18 +236,18 @@ def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity) -> lis
     at = f"regions.{quantity}.path"
     file = CsvFile(Path(config.path), at, names, open_to_others=True)
     rows = {word: row for row, word in enumerate(file.words(file.names[0]))}
-    found: list[list[float | None]] = []
+    matrix: list[list[float | None]] = []
     for name in names:
         if name not in rows:
             raise DataError(f"{at}: {file.path}: expected a row for region {name!r}, found {', '.join(rows)}; add it")
-        found.append([])
+        matrix.append([])
         for other in names:
             word = file.words(other)[rows[name]]
             try:
-                found[-1].append(_number(word, config.unit, quantity) if word else None)
+                matrix[-1].append(_number(word, config.unit, quantity) if word else None)
             except ValueError as error:
                 raise file.refused(rows[name], other, str(error)) from error
-    return found
+    return matrix
 
 
 def _of_edges(topology: Topology, path: str) -> Rule:

@@ -70,8 +70,8 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
     if given is None:
         # What a function that makes a model is told of the data, if it asks for it by these names.
         told = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
-        found = load_own(config.kind, "model.kind")
-        asks = inspect.signature(found).parameters if callable(found) else {}
+        given_model = load_own(config.kind, "model.kind")
+        asks = inspect.signature(given_model).parameters if callable(given_model) else {}
         options = {name: value for name, value in told.items() if name in asks} | dict(config.options)
         given = make(config.kind, options, "model.kind")
         digests = digests_of([config.kind.partition(":")[0]])

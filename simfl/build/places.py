@@ -75,7 +75,7 @@ class Places:
                 nodes |= self.servers
             else:
                 region = self._names.index(place)
-                nodes |= {node for node, found in self.regions.items() if found == region}
+                nodes |= {node for node, region_of_node in self.regions.items() if region_of_node == region}
         return frozenset(nodes)
 
     def share(self, fraction: float, purpose: str, index: int) -> list[int]:

@@ -38,12 +38,12 @@ class Presence:
 
     def outages(self) -> list[Outage]:
         """Return the offline intervals between: of one period, or with a final departure."""
-        found, end = [], 0.0
+        offline, end = [], 0.0
         for begin, until in [*self.times_s, (self.every_s, math.inf)]:
             if begin > end:
-                found.append(Outage(end, begin))
+                offline.append(Outage(end, begin))
             end = until
-        return found
+        return offline
 
 
 def absences_from_file(
@@ -69,7 +69,7 @@ def absences_from_file(
     names = list(read)
     drawn = streams.generator("presence", index).integers(0, len(names), count).tolist() if trace.draw else []
     made: dict[str, tuple[list[Outage], list[Repeated]]] = {}
-    found = {}
+    absences = {}
     for client in clients:
         name = names[drawn[client]] if trace.draw else str(client)
         if name not in read:
@@ -83,8 +83,8 @@ def absences_from_file(
                 made[name] = [], [Repeated(tuple(outages), every_s)] if outages else []
             else:
                 made[name] = (outages if read[name].times_s else [Outage(0.0, math.inf)]), []
-        found[client] = made[name]
-    return found
+        absences[client] = made[name]
+    return absences
 
 
 def _plain(trace: PresenceTrace, where: str, every: float | None) -> dict[str, Presence]:
@@ -134,10 +134,10 @@ def _lived(name: str, life: Any, where: str) -> tuple[list[tuple[float, float]],
         raise DataError(f"{where}: client {name}: finish_time: expected seconds > 0, found {show(whole)}")
     lists: list[list[float]] = []
     for key in ("active", "inactive"):
-        found = life.get(key)
-        if not isinstance(found, list) or not all(map(_is_time, found)):
-            raise DataError(f"{where}: client {name}: {key}: expected a list of seconds, found {show(found)}")
-        lists.append(found)
+        lifetime = life.get(key)
+        if not isinstance(lifetime, list) or not all(map(_is_time, lifetime)):
+            raise DataError(f"{where}: client {name}: {key}: expected a list of seconds, found {show(lifetime)}")
+        lists.append(lifetime)
     begins, ends = lists
     if not 0 <= len(begins) - len(ends) <= 1:
         expected = f"as many inactive as active times, {len(begins)}, or one less"

@@ -222,7 +222,7 @@ def _calibrated(
     # What one client's plan amounts to depends on its size and budget only.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
-    found: dict[tuple[int, float], float] = {}
+    stds: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
         if not probe.accounted:
@@ -231,5 +231,5 @@ def _calibrated(
         def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:
             return probe.epsilon_after(0, steps, by, level)
 
-        found[n, budget] = least_noise(spent, budget, accountant)
-    return [found[kind] for kind in kinds]
+        stds[n, budget] = least_noise(spent, budget, accountant)
+    return [stds[kind] for kind in kinds]

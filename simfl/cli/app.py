@@ -111,8 +111,8 @@ def _usage(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(message())
     text = str(message()).replace("Value error, ", "").rstrip(".")
-    found = re.search(r"'([^']*)' is not one of (.*)", text)
-    guess = nearest(found[1], re.findall(r"'([^']*)'", found[2])) if found else ""
+    match = re.search(r"'([^']*)' is not one of (.*)", text)
+    guess = nearest(match[1], re.findall(r"'([^']*)'", match[2])) if match else ""
     command = getattr(getattr(error, "ctx", None), "command_path", "simfl")
     return f"{command}: {text}{guess or f'; see {command} --help'}"
 

@@ -109,10 +109,8 @@ def _run_all(
         label = scenario.name if single else f"{scenario.name} ({number}/{len(ready)})"
         try:
             with progress_bar(label, quiet) as progress:
-                found = runner.run(
-                    prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every
-                )
-                runs.append(found)
+                run = runner.run(prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every)
+                runs.append(run)
         except SimflError as error:
             if single and not isinstance(error, RunError):
                 raise

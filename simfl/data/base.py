@@ -189,20 +189,22 @@ class Dataset:
         if self.reader is not None and self.reader.reads(x):
             x = self.reader.examples(where, x)
         try:
-            found = np.asarray(x)
-            found = found if found.dtype.kind in "iu" else found.astype(np.float32)
+            features = np.asarray(x)
+            features = features if features.dtype.kind in "iu" else features.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
-        if found.ndim < 1 or found.size != len(found) * math.prod(shape):
-            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found.shape[1:]}")
-        check_features(where, found)
-        found = found.reshape(len(found), *shape)
+        if features.ndim < 1 or features.size != len(features) * math.prod(shape):
+            raise DataError(
+                f"{where}: expected examples of shape {shape}, as in {self.name}, found {features.shape[1:]}"
+            )
+        check_features(where, features)
+        features = features.reshape(len(features), *shape)
         if self.tokens:
-            return self._as_tokens(where, found)
-        found = self.scaling(found)
+            return self._as_tokens(where, features)
+        features = self.scaling(features)
         for step in self.steps:
-            found = step(found)
-        return found
+            features = step(features)
+        return features
 
     def _as_tokens(self, where: str, x: npt.NDArray[Any]) -> Stored:
         """Return tokens in the type that the set has; others than it has are refused."""
@@ -267,9 +269,9 @@ def class_labels(
     words = together.dtype.kind in "OUS"
     bad = np.zeros(0, bool) if words else ~np.isfinite(together) | (together != np.round(together))
     if bad.any():
-        found = together[int(np.argmax(bad))]
+        label = together[int(np.argmax(bad))]
         raise DataError(
-            f"{where}: labels must be whole numbers (classes), found {found:g}; targets of a regression need a "
+            f"{where}: labels must be whole numbers (classes), found {label:g}; targets of a regression need a "
             f"regression model such as `model.kind: linear`"
         )
     values = np.unique(together)
@@ -330,19 +332,19 @@ def assembled(
         groups: whose example each one is, [n].
         fields: further ones of `Dataset`.
     """
-    found = [y] if test is None else [y, test[1]]
-    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in found)
+    labels_of = [y] if test is None else [y, test[1]]
+    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in labels_of)
     if regression is None:
-        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in found)
+        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in labels_of)
     parts: list[Labels]
     names: tuple[float | str, ...] = ()
     if regression:
-        parts = [targets(where, part) for part in found]
+        parts = [targets(where, part) for part in labels_of]
     elif stay:
-        parts = [part.astype(np.int32) for part in found]
-        names = tuple(range(1 + max(int(part.max()) for part in found)))
+        parts = [part.astype(np.int32) for part in labels_of]
+        names = tuple(range(1 + max(int(part.max()) for part in labels_of)))
     else:
-        classes, names = class_labels(where, *found)
+        classes, names = class_labels(where, *labels_of)
         parts = list(classes)
     fields = {"num_classes": len(names), "labels": names or None, **fields}
     if test is not None:
@@ -411,14 +413,14 @@ def _in_proportion(sizes: npt.NDArray[np.int64], draws: int, random: np.random.R
     that importing it takes.
     """
     exact = sizes / sizes.sum() * draws
-    found: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
-    rest = exact - found
-    missing = int(draws - found.sum())
+    draws_of: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    rest = exact - draws_of
+    missing = int(draws - draws_of.sum())
     for value in np.unique(rest)[::-1]:
         if missing == 0:
             break
         tied = np.flatnonzero(rest == value)
         chosen = random.choice(tied, size=min(len(tied), missing), replace=False)
-        found[chosen] += 1
+        draws_of[chosen] += 1
         missing -= len(chosen)
-    return found
+    return draws_of

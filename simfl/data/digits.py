@@ -33,10 +33,10 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
 @functools.cache
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return the examples, f32 [1797, 64], and their labels, cached."""
-    found = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
-    assert found is not None
-    assert found.origin is not None
-    with gzip.open(Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
+    sklearn = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
+    assert sklearn is not None
+    assert sklearn.origin is not None
+    with gzip.open(Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
         values = np.loadtxt(lines, delimiter=",", dtype=np.int32)
     return (values[:, :-1] / 16.0).astype(np.float32), values[:, -1].copy()
 

@@ -68,9 +68,9 @@ def load_libsvm(
 def _find(path: str | Path, root: Path | None, key: str) -> Path:
     """Return the file that a path or bare name means, or say where it was looked for."""
     places = candidates(path, root, "libsvm")
-    found = first_file(places)
-    if found is not None:
-        return found
+    file = first_file(places)
+    if file is not None:
+        return file
     name = plain_name(Path(path))
     name = name.removesuffix(".t")
     advice = f"run `simfl data fetch {name}`" if name in FETCHABLE else "put the file there"

@@ -52,8 +52,8 @@ class Partition:
         """Return the different sets of clients that hold one example, bool [s, K]."""
         held = np.zeros((int(self.indices.max()) + 1, self.num_clients), dtype=bool)
         held[self.indices, np.repeat(np.arange(self.num_clients), self.sizes)] = True
-        found = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
-        return np.unpackbits(found, axis=1, count=self.num_clients).astype(bool)
+        sets = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
+        return np.unpackbits(sets, axis=1, count=self.num_clients).astype(bool)
 
     def of(self, client: int) -> Indices:
         """Return the examples of one client."""

@@ -45,18 +45,18 @@ class Columns:
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
         """Return the feature columns of a table; `where` is the file, for messages."""
-        found: dict[str, tuple[str, ...] | None] = {}
+        words: dict[str, tuple[str, ...] | None] = {}
         for name, column in table.items():
             if _numeric(column):
-                found[str(name)] = None
+                words[str(name)] = None
             else:
-                found[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
-                if len(found[str(name)] or ()) > MOST_WORDS:
+                words[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
+                if len(words[str(name)] or ()) > MOST_WORDS:
                     raise DataError(
                         f"{where}: {name}: expected at most {MOST_WORDS} different words, found "
-                        f"{len(found[str(name)] or ())}; these are no categories: add it to data.drop"
+                        f"{len(words[str(name)] or ())}; these are no categories: add it to data.drop"
                     )
-        return cls(found)
+        return cls(words)
 
     @property
     def features(self) -> list[str]:
@@ -187,10 +187,10 @@ def from_frame(
     if test is not None:
         other, frame = test
         test_y = _labels(other, frame, target)
-        found = [str(column) for column in frame.columns if column not in (target, *apart)]
-        if found != list(columns.words):
+        names = [str(column) for column in frame.columns if column not in (target, *apart)]
+        if names != list(columns.words):
             raise DataError(
-                f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(found)}"
+                f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(names)}"
             )
         part = columns.examples(other, frame), test_y
     return assembled(

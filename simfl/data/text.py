@@ -132,15 +132,15 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
         return {f"paragraph {number:0{width}d}": one for number, one in enumerate(paragraphs, 1) if one}
     # A sentence may end a line with a colon, too: in a name, every word begins with a capital letter.
     named = [match for match in _SPEAKER.finditer(text) if not any(word[0].islower() for word in match[1].split())]
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for number, match in enumerate(named):
         end = named[number + 1].start() if number + 1 < len(named) else len(text)
-        found.setdefault(match[1], []).append(text[match.end() : end].strip())
-    if not found:
+        texts.setdefault(match[1], []).append(text[match.end() : end].strip())
+    if not texts:
         raise DataError(
             "data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none"
         )
-    return {name: "\n".join(speech for speech in speeches if speech) for name, speeches in found.items()}
+    return {name: "\n".join(speech for speech in speeches if speech) for name, speeches in texts.items()}
 
 
 def _generated(
@@ -182,8 +182,8 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if np.abs(after - states).max() < 1e-15:
             break
         states = after
-    found: npt.NDArray[np.float64] = states / states.sum()
-    return found
+    distribution: npt.NDArray[np.float64] = states / states.sum()
+    return distribution
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:

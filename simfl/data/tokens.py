@@ -50,9 +50,9 @@ class Vocabulary:
         at = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
         wrong = known[at] != codes
         if wrong.any():
-            found = text[int(np.argmax(wrong))]
+            character = text[int(np.argmax(wrong))]
             raise DataError(
-                f"{where}: found {found!r}, which is not among the {len(known)} characters of the vocabulary"
+                f"{where}: found {character!r}, which is not among the {len(known)} characters of the vocabulary"
             )
         return at.astype(np.int32)
 

@@ -102,11 +102,11 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
     parts = []
     for part, labels in (("training", data.train_y), ("test", data.test_y)):
-        found = numbers[labels.astype(np.int32)]
-        if not (found >= 0).any():
+        renamed = numbers[labels.astype(np.int32)]
+        if not (renamed >= 0).any():
             raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
-        parts.append(found)
-    train, test = (found >= 0 for found in parts)
+        parts.append(renamed)
+    train, test = (renamed >= 0 for renamed in parts)
     return replace(
         data.training_part(train),
         train_y=parts[0][train],
@@ -151,8 +151,8 @@ def _uncentred(flat: NDArray[np.float64], components: int) -> NDArray[np.float64
     axes = np.linalg.eigh(flat.T @ flat)[1][:, ::-1] if n >= p else np.linalg.svd(flat, full_matrices=False)[2].T
     axes = axes[:, :components]
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(components)]
-    found: NDArray[np.float64] = axes * np.sign(largest)
-    return found
+    signed: NDArray[np.float64] = axes * np.sign(largest)
+    return signed
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:

@@ -110,10 +110,10 @@ def _links() -> Found | None:
 
     launching.check_mpi()
     job = {"kind": "links", "sizes": list(LINK_SIZES), "rounds": LINK_ROUNDS, "processes": 2}
-    found = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
-    if found is None:
+    results = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
+    if results is None:
         return None
-    link, sizes, seconds = fit_link(found[0]), *zip(*found[0], strict=True)
+    link, sizes, seconds = fit_link(results[0]), *zip(*results[0], strict=True)
     error = misfit(link, sizes, seconds)
     about = [
         f"messages between two MPI processes measured on {machine()}",

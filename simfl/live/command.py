@@ -107,8 +107,8 @@ def _measure(setup: Setup, path: Path, compute: str, out: Path) -> str | None:
     scenario = setup.scenario
     needed = scenario.clients.count + 1
     job = {"kind": "run", "scenario": scenario.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
-    found = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
-    return None if found is None else str(found[0])
+    results = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
+    return None if results is None else str(results[0])
 
 
 def _predict(setup: Setup, out: Path, silent: bool) -> Run:
@@ -126,8 +126,8 @@ def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out
     from simfl.cli.run import draw_comparison, result_of
     from simfl.live.prediction import notes, quantities
 
-    found, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
-    rows = [{**vars(one), "error": one.error} for one in found]
+    pairs, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
+    rows = [{**vars(one), "error": one.error} for one in pairs]
     runs = {"predicted": result_of(predicted), "measured": result_of(measured)}
     write_json(json, {**runs, "quantities": rows, "notes": lines})
     figure = draw_comparison([predicted, measured], out)
@@ -135,7 +135,7 @@ def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out
         from simfl.cli.screen import output
         from simfl.live.showing import show_prediction
 
-        show_prediction(found, lines, output())
+        show_prediction(pairs, lines, output())
         for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
             print(f"{name}: {value}")
     for run in (predicted, measured):

@@ -43,11 +43,11 @@ def check_mpi() -> str:
         ScenarioError: what is missing, and how to install it.
     """
     beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if importlib.util.find_spec("mpi4py") is None or found is None:
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if importlib.util.find_spec("mpi4py") is None or mpirun is None:
         missing = "mpirun" if importlib.util.find_spec("mpi4py") else "mpi4py"
         raise ScenarioError(f"live: found no {missing}; install it: pip install 'simfl[mpi]'")
-    return found
+    return mpirun
 
 
 def started_already() -> int:
@@ -126,8 +126,8 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             raise NothingToKeepError(f"live: {signals.describe(asked)} before anything could be written")
         if child.returncode or not done.exists():
             raise RunError(f"live: {why_ended(errors, child.returncode, jobs)}")
-        found: list[Any] = json.loads(done.read_text(encoding="utf-8"))
-        return found
+        results: list[Any] = json.loads(done.read_text(encoding="utf-8"))
+        return results
 
 
 def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:

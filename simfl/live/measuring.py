@@ -91,5 +91,5 @@ def machine() -> str:
                 break
     except OSError:
         pass
-    found = versions()
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}, jax {found['jax']}, Python {found['python']}"
+    parts = versions()
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}, jax {parts['jax']}, Python {parts['python']}"

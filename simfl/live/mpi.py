@@ -46,7 +46,7 @@ def clock_offset_s(comm: Any, rounds: int = 20) -> float:
     All of the communicator call it together. What is within the error of half a round trip is 0, as on one machine.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
-    found = 0.0
+    offset = 0.0
     for other in range(1, size):
         if rank == 0:
             for _ in range(rounds):
@@ -60,7 +60,7 @@ def clock_offset_s(comm: Any, rounds: int = 20) -> float:
                 its = comm.recv(source=0, tag=0)
                 trip = time.monotonic() - begin
                 if trip < best:
-                    best, found = trip, its - (begin + trip / 2)
-            found = found if abs(found) > best / 2 else 0.0
+                    best, offset = trip, its - (begin + trip / 2)
+            offset = offset if abs(offset) > best / 2 else 0.0
         polite_barrier(comm)
-    return found
+    return offset

@@ -166,9 +166,9 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
 def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]) -> list[Looked]:
     """Gather the clients' models by mark; the last mark replaces equal ones."""
     count, size = setup.scenario.clients.count, setup.training.initial.size
-    found = []
+    snapshots = []
     if isinstance(coordinator, Server):
-        found = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
+        snapshots = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
     else:
         per_client = np.empty((count, len(marks), size), np.float32)
         # The initial model is that of the first mark: nobody took a snapshot of it.
@@ -179,9 +179,11 @@ def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]
         for number, mark in enumerate(marks):
             models = per_client[:, number]
             mean = models.mean(axis=0)
-            found.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
+            snapshots.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
     return [
-        one for one, after in zip(found, [*found[1:], None], strict=True) if after is None or after.mark != one.mark
+        one
+        for one, after in zip(snapshots, [*snapshots[1:], None], strict=True)
+        if after is None or after.mark != one.mark
     ]
 
 

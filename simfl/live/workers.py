@@ -114,10 +114,10 @@ class Worker(ABC):
         Raises:
             StoppedError: the run is over.
         """
-        found = self.transport.wait(lambda: self._stopped or ready(), self.begin + until)
+        is_ready = self.transport.wait(lambda: self._stopped or ready(), self.begin + until)
         if self._stopped:
             raise StoppedError
-        return found
+        return is_ready
 
     def compute(self, task: Callable[[], Vector], examples: int | None = None) -> Vector | None:
         """Compute for the real or emulated time; None if a crash destroyed it."""

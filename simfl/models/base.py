@@ -136,13 +136,13 @@ class AbstractModel(ABC):
 
     def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the parts of parameters [..., d] by name, each [..., *shape]."""
-        found: dict[str, NDArray[Any]] = {}
+        named: dict[str, NDArray[Any]] = {}
         start = 0
         for name, shape in self.layout:
             end = start + math.prod(shape)
-            found[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
+            named[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
             start = end
-        return found
+        return named
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return parts of the right names and shapes as parameters, f32[d].
@@ -150,9 +150,9 @@ class AbstractModel(ABC):
         Raises:
             ValueError: they are not those of this model.
         """
-        found = {name: tuple(part.shape) for name, part in parts.items()}
-        if found != dict(self.layout):
-            raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(found)}")
+        shapes = {name: tuple(part.shape) for name, part in parts.items()}
+        if shapes != dict(self.layout):
+            raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
         return np.concatenate([np.ravel(parts[name]).astype(np.float32) for name, _ in self.layout])
 
     @abstractmethod
@@ -248,8 +248,8 @@ class AbstractModel(ABC):
 
         if b <= size:
             return norms((x, y))
-        found: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
-        return found.reshape(-1)[:b]
+        norms_of: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
+        return norms_of.reshape(-1)[:b]
 
     @property
     def gradients_at_a_time(self) -> int:

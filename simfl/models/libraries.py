@@ -109,9 +109,9 @@ def from_flax(
         def draw(key: Any, x: Any) -> Any:
             if params is not None:
                 return params
-            found = module.init({"params": key, "dropout": key}, x, **arguments)
-            _refuse_state("from_flax", sorted(set(found) - {"params"}))
-            return found["params"]
+            variables = module.init({"params": key, "dropout": key}, x, **arguments)
+            _refuse_state("from_flax", sorted(set(variables) - {"params"}))
+            return variables["params"]
 
         def apply(params: Any, x: Any) -> Any:
             return module.apply({"params": params}, x, **arguments)
@@ -168,8 +168,8 @@ def from_equinox(
 
     def opened(key: Any) -> tuple[Any, Any]:
         made = module if isinstance(module, eqx.Module) else module(key)
-        found = jax.tree.leaves(made, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
-        _refuse_state("from_equinox", ["StateIndex"] * any(isinstance(leaf, eqx.nn.StateIndex) for leaf in found))
+        leaves = jax.tree.leaves(made, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
+        _refuse_state("from_equinox", ["StateIndex"] * any(isinstance(leaf, eqx.nn.StateIndex) for leaf in leaves))
         parts: tuple[Any, Any] = eqx.partition(eqx.nn.inference_mode(made), eqx.is_inexact_array)
         return parts
 
@@ -207,9 +207,9 @@ def from_haiku(
     def draw(key: Any, x: Any) -> Any:
         if params is not None:
             return params
-        found, state = net.init(jax.random.key_data(key), x, **arguments)
+        variables, state = net.init(jax.random.key_data(key), x, **arguments)
         _refuse_state("from_haiku", sorted(state))
-        return found
+        return variables
 
     def apply(params: Any, x: Any) -> Any:
         return net.apply(params, {}, None, x, **arguments)[0]
@@ -217,6 +217,6 @@ def from_haiku(
     return Network(_name(function), draw, apply, loss, metrics, trained, tokens)
 
 
-def _refuse_state(adapter: str, found: Sequence[str]) -> None:
-    if found:
-        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(found)}; {NORMALISE}")
+def _refuse_state(adapter: str, names: Sequence[str]) -> None:
+    if names:
+        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(names)}; {NORMALISE}")

@@ -102,9 +102,9 @@ def ndcg(z: Array, y: Array) -> Array:
     """
     gains = 2.0 ** y.astype(jnp.float32) - 1.0
     discount = 1.0 / jnp.log2(jnp.arange(y.shape[-1]) + 2.0)
-    found = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
+    gain = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
     best = jnp.sum(-jnp.sort(-gains, axis=-1) * discount, axis=-1)
-    return jnp.where(best > 0, found / jnp.where(best > 0, best, 1.0), 0.0)
+    return jnp.where(best > 0, gain / jnp.where(best > 0, best, 1.0), 0.0)
 
 
 METRICS: dict[str, OfOutputs] = {

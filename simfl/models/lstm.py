@@ -119,8 +119,8 @@ class LSTM(AbstractSequenceModel):
                 return (h, c), h
 
             rest = jnp.zeros((b, self.width))
-            _, found = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
-            h = jnp.moveaxis(found, 0, 1)
+            _, outputs = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
+            h = jnp.moveaxis(outputs, 0, 1)
             inputs.append([u, jnp.concatenate([rest[:, None], h[:, :-1]], axis=1)])
             u = h
         logits = jnp.einsum("bli,oi->blo", u, named["output.weights"], precision=PRECISION) + named["output.bias"]

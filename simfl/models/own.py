@@ -91,12 +91,12 @@ class Parameters:
 
     def cut(self, flat: Array) -> list[Array]:
         """Return the leaves that are trained, of f32[d]."""
-        found, start = [], 0
+        pieces, start = [], 0
         for leaf, own in zip(self.leaves, self.trained, strict=True):
             if own:
-                found.append(flat[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
+                pieces.append(flat[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
                 start += leaf.size
-        return found
+        return pieces
 
     def filled(self, trained: Sequence[Array]) -> Any:
         """Return the pytree, given its leaves that are trained."""
@@ -116,12 +116,12 @@ class Parameters:
 
     def digest(self) -> str:
         """Return the SHA-256 of names, shapes, types, and untrained values."""
-        found = hashlib.sha256(str(self.structure).encode())
+        sha = hashlib.sha256(str(self.structure).encode())
         for name, leaf, own in zip(self.names, self.leaves, self.trained, strict=True):
-            found.update(f"{name}:{leaf.shape}:{leaf.dtype}:{own};".encode())
+            sha.update(f"{name}:{leaf.shape}:{leaf.dtype}:{own};".encode())
             if not own:
-                found.update(np.ascontiguousarray(leaf).tobytes())
-        return found.hexdigest()
+                sha.update(np.ascontiguousarray(leaf).tobytes())
+        return sha.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class OwnModel(AbstractModel):
 
     def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the leaves of the pytree by name; of several [k, d], the trained ones."""
-        found, start, own = {}, 0, self.own
+        named, start, own = {}, 0, self.own
         for name, leaf, trained in zip(own.names, own.leaves, own.trained, strict=True):
             if trained:
-                found[name] = params[..., start : start + leaf.size].reshape(*params.shape[:-1], *leaf.shape)
+                named[name] = params[..., start : start + leaf.size].reshape(*params.shape[:-1], *leaf.shape)
                 start += leaf.size
             elif params.ndim == 1:
-                found[name] = leaf
-        return found
+                named[name] = leaf
+        return named
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return leaves of the right names and shapes as trained parameters, f32[d].
@@ -241,8 +241,8 @@ class OwnModel(AbstractModel):
         """Return the user's metrics, f32[b] each, but for `accuracy`."""
         if not self.metric_names:
             return {}
-        found = self.given.metrics(self.own.tree(params), x, y)
-        return {name: jnp.asarray(found[name]).astype(jnp.float32) for name in self.metric_names}
+        values = self.given.metrics(self.own.tree(params), x, y)
+        return {name: jnp.asarray(values[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], joined from leaves."""
@@ -279,8 +279,8 @@ class OwnModel(AbstractModel):
         leaves = self.own.cut(params)
 
         def loss(leaves: list[Array], one_x: Array, one_y: Array) -> Array:
-            found: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
-            return found.astype(jnp.float32)
+            value: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
+            return value.astype(jnp.float32)
 
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
             gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, masked(x, weight), y)
@@ -413,18 +413,18 @@ def _metrics(given: Any, tree: Any, x: NDArray[Any], y: NDArray[Any], name: str)
     if not callable(getattr(given, "metrics", None)):
         return ()
     with in_one_line("model", f"{name}: metrics"):
-        found = jax.eval_shape(given.metrics, tree, x, y)
-    if not isinstance(found, Mapping) or not all(isinstance(one, str) and one.isidentifier() for one in found):
+        metrics = jax.eval_shape(given.metrics, tree, x, y)
+    if not isinstance(metrics, Mapping) or not all(isinstance(one, str) and one.isidentifier() for one in metrics):
         raise ScenarioError(
-            f"model: {name}: metrics: expected a dictionary of names, words of letters, digits and _, found {found}"
+            f"model: {name}: metrics: expected a dictionary of names, words of letters, digits and _, found {metrics}"
         )
-    wrong = next((one for one, value in found.items() if getattr(value, "shape", None) != (len(x),)), None)
+    wrong = next((one for one, value in metrics.items() if getattr(value, "shape", None) != (len(x),)), None)
     if wrong is not None:
         raise ScenarioError(
             f"model: {name}: metrics: {wrong}: expected one number for each example, f32[{len(x)}], found "
-            f"{described(found[wrong])}"
+            f"{described(metrics[wrong])}"
         )
-    return tuple(found)
+    return tuple(metrics)
 
 
 def described(value: Any) -> str:
@@ -457,10 +457,10 @@ def _trained(given: Any, tree: Any, name: str) -> tuple[bool, ...]:
         mask = mask(tree) if callable(mask) else mask
     try:
         whole = jax.tree.map(lambda own, branch: jax.tree.map(lambda _: own, branch), mask, tree)
-        found = jax.tree.leaves(whole)
-        wrong = next((own for own in found if not isinstance(own, bool | np.bool_)), None)
-        if wrong is None and len(found) == len(jax.tree.leaves(tree)):
-            return tuple(map(bool, found))
+        leaves = jax.tree.leaves(whole)
+        wrong = next((own for own in leaves if not isinstance(own, bool | np.bool_)), None)
+        if wrong is None and len(leaves) == len(jax.tree.leaves(tree)):
+            return tuple(map(bool, leaves))
         reason = f"found {wrong!r}"
     except (ValueError, TypeError, KeyError) as error:
         reason = f"found another tree ({' '.join(str(error).split())[:120]})"

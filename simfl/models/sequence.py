@@ -91,13 +91,13 @@ class AbstractSequenceModel(AbstractModel):
 
     def named(self, params: Array) -> dict[str, Array]:
         """Return the parts of parameters f32[d] by name, on the device."""
-        found: dict[str, Array] = {}
+        parts: dict[str, Array] = {}
         start = 0
         for name, shape in self.layout:
             end = start + math.prod(shape)
-            found[name] = params[start:end].reshape(shape)
+            parts[name] = params[start:end].reshape(shape)
             start = end
-        return found
+        return parts
 
     def next_tokens(self, x: Array, y: Array) -> Array:
         """Return the next token at every place, int32 [b, length]."""

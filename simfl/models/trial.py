@@ -78,13 +78,13 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
     """Return the losses, not compiled, if they have the right shape."""
     with in_one_line("model", f"{model.name}: losses"):
-        found = model.given.losses(model.own.tree(params), x, y)
-    if getattr(found, "shape", None) != (len(x),):
-        only = "; return a loss per example, and no mean over the batch" if np.ndim(found) == 0 else ""
-        raise _refused(model, f"losses: expected one for each example, f32[{len(x)}], found {described(found)}{only}")
-    if not jnp.issubdtype(found.dtype, jnp.floating):
-        raise _refused(model, f"losses: expected floats, found {found.dtype}")
-    return np.asarray(found, dtype=np.float32)
+        losses = model.given.losses(model.own.tree(params), x, y)
+    if getattr(losses, "shape", None) != (len(x),):
+        only = "; return a loss per example, and no mean over the batch" if np.ndim(losses) == 0 else ""
+        raise _refused(model, f"losses: expected one for each example, f32[{len(x)}], found {described(losses)}{only}")
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
+        raise _refused(model, f"losses: expected floats, found {losses.dtype}")
+    return np.asarray(losses, dtype=np.float32)
 
 
 class Look(NamedTuple):
@@ -153,10 +153,10 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
     if not model.predicts:
         return
     with in_one_line("model", f"{model.name}: predict"):
-        found = jax.eval_shape(lambda w, some: model.given.predict(model.own.tree(w), some), params, x)
-    shape: tuple[int, ...] = getattr(found, "shape", ())
+        outputs = jax.eval_shape(lambda w, some: model.given.predict(model.own.tree(w), some), params, x)
+    shape: tuple[int, ...] = getattr(outputs, "shape", ())
     if shape[:1] != (len(x),):
-        raise _refused(model, f"predict: expected [{len(x)}, ...] for {len(x)} examples, found {described(found)}")
+        raise _refused(model, f"predict: expected [{len(x)}, ...] for {len(x)} examples, found {described(outputs)}")
     if model.num_classes > 2 and len(shape) == 2 and shape[1] < model.num_classes:
         raise _refused(
             model, f"predict: expected {model.num_classes} outputs, one for each class, found {shape[1]}; widen it"
@@ -178,13 +178,13 @@ def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> No
     ours: Any = jax.jit(lambda *given: AbstractModel.clip_and_sum(model, *given))
     for norm in (0.5 * float(norms.min()), float(np.median(norms)), 2.0 * float(norms.max())):
         with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
-            found = np.asarray(theirs(params, x, y, weight, norm)[0])
+            clipped = np.asarray(theirs(params, x, y, weight, norm)[0])
         wanted = np.asarray(ours(params, x, y, weight, norm)[0])
-        if not _alike(wanted, found):
+        if not _alike(wanted, clipped):
             raise _refused(
                 model,
                 f"clipped_gradient_sum: with norm {norm:.4g} it differs from the sum of single clipped gradients by "
-                f"{np.abs(wanted - found).max():.3g}; leave it out, and simfl clips them one by one",
+                f"{np.abs(wanted - clipped).max():.3g}; leave it out, and simfl clips them one by one",
             )
 
 

@@ -94,8 +94,8 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
         ax = _axes(ax)
         for column, title in KINDS.items():
             color, line = _LINES[column]
-            found = finite[column].groupby(places)
-            middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
+            groups = finite[column].groupby(places)
+            middle, low, high = groups.median(), *(groups.quantile(share) for share in _QUANTILES)
             marker = "o" if column == "epsilon" else "s"
             ax.plot(middle.index, middle, line, color=color, marker=marker, ms=4.5, label=title, zorder=3)
             ax.fill_between(middle.index, low, high, color=color, alpha=0.2, linewidth=0)
@@ -212,8 +212,8 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8), sharey=True, layout="constrained")
         for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
             for number, (distance, shade) in enumerate(zip(distances, shades, strict=False)):
-                found = pairs[pairs["distance"] == distance].groupby("time_s")[column]
-                middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
+                groups = pairs[pairs["distance"] == distance].groupby("time_s")[column]
+                middle, low, high = groups.median(), *(groups.quantile(share) for share in _QUANTILES)
                 times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first nobody knows anything
                 marker = "osD^vP"[number]
                 ax.plot(times, np.append(0.0, middle), color=shade, marker=marker, ms=4, label=f"{distance:.0f}")

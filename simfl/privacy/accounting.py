@@ -369,10 +369,10 @@ def renyi_to_epsilon(
             (1 + e^epsilon) t)-private. A thousandth of delta is for it; where it takes more, epsilon is infinite.
     """
     if np.any(drift):
-        found = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
+        close = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
         with np.errstate(over="ignore"):
-            covered = (1.0 + np.exp(found)) * drift <= _ASIDE * delta
-        return np.where(covered, found, math.inf)
+            covered = (1.0 + np.exp(close)) * drift <= _ASIDE * delta
+        return np.where(covered, close, math.inf)
     usable = orders > 1.01  # below, the bound is numerically worthless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
@@ -486,8 +486,8 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
 def _log_expm1(eps: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln(e^eps - 1), also of large eps."""
     with np.errstate(divide="ignore"):
-        found: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
-    return found
+        values: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
+    return values
 
 
 def _noise(pair: Pair) -> float:
@@ -655,8 +655,8 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     interval, many = _interval(pairs, max(epsilon, _renyi_epsilon(pairs, 0.1))), sum(count for _, count in pairs)
     if interval > 1.0 or by_renyi == 0.0:
         return by_renyi
-    found = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
-    return min(by_renyi, found + _ROUNDING * many)
+    delta = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
+    return min(by_renyi, delta + _ROUNDING * many)
 
 
 def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:

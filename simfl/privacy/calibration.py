@@ -74,12 +74,12 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
     if low == high:
         return high
-    found = float(
+    log_noise = float(
         scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5)
     )
-    while excess(found, accountant) > 0:
-        found += 2e-5
-    return math.exp(found)
+    while excess(log_noise, accountant) > 0:
+        log_noise += 2e-5
+    return math.exp(log_noise)
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:

@@ -152,11 +152,11 @@ class Pairwise(Correlation):
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
         """Return the client's own noise and that of each of its edges."""
-        found = [NoiseTerm("own", client, draw, 1.0)]
+        noise = [NoiseTerm("own", client, draw, 1.0)]
         for place in range(self.degrees[client]):
             edge, coefficient = int(self.edges[client, place]), float(self.coefficients[client, place])
-            found.append(NoiseTerm("pair", edge, draw, coefficient))
-        return found
+            noise.append(NoiseTerm("pair", edge, draw, coefficient))
+        return noise
 
     def stretch(self, client: int) -> float:
         """sqrt(1 + the sum of squares of the coefficients)."""

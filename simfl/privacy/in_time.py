@@ -84,8 +84,8 @@ def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.
 
     impulse = np.zeros(count)
     impulse[0] = 1.0
-    found: NDArray[np.float64] = lfilter([1.0], noising, impulse)
-    return found
+    coefficients: NDArray[np.float64] = lfilter([1.0], noising, impulse)
+    return coefficients
 
 
 def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation) -> float:
@@ -164,18 +164,18 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
                         n=releases, error="max", min_sep=takes.separation, max_participations=takes.times
                     )
                 made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
-            found = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
+            coefficients = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
     except (ArithmeticError, RuntimeError, ValueError) as error:
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
             f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
         ) from error
-    if not np.isfinite(found).all():
+    if not np.isfinite(coefficients).all():
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: expected finite coefficients for {releases} releases, "
             "jax_privacy found others; use a smaller size, or strategy: square_root"
         )
-    return found
+    return coefficients
 
 
 class InTimeTally(Tally):
@@ -256,21 +256,21 @@ class InTimeLedger(Ledger):
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the one Gaussian release that all of a client's amount to."""
-        found: list[Composition] = []
+        costs: list[Composition] = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             made = releases.total(client)
             takes = participation(self.sampling, n, self.batch_size, made)
             whole = sensitivity(self.noising, made, takes)
-            found.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
-        return found
+            costs.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
+        return costs
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon, exact, float [K]; NaN if not certified."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
-        found = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
-        return np.array([found[kind] for kind in kinds])
+        epsilons = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
+        return np.array([epsilons[kind] for kind in kinds])
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return `epsilon`: there is nothing to tighten."""
@@ -287,10 +287,10 @@ class InTimeLedger(Ledger):
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the number of releases within each client's budget, at most `most`."""
         kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        found = {
+        limits = {
             (n, level, budget): releases_within(
                 functools.partial(self._spent, n, level), budget, min(most, MOST_RELEASES)
             )
             for n, level, budget in dict.fromkeys(kinds)
         }
-        return [found[kind] for kind in kinds]
+        return [limits[kind] for kind in kinds]

@@ -222,16 +222,16 @@ class Ledger:
         if self._hides(view):
             return self._hidden(releases)
         counts, others = releases.counts, releases.others
-        found: dict[tuple[int, float, int], Composition] = {}
+        cached: dict[tuple[int, float, int], Composition] = {}
         result = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             if client in others:
                 result.append(self._composition(n, self._kinds_of(client, releases)))
                 continue
             key = n, level, counts[client]
-            if key not in found:
-                found[key] = self._composition(n, {(self.batch_size, level): counts[client]})
-            result.append(found[key])
+            if key not in cached:
+                cached[key] = self._composition(n, {(self.batch_size, level): counts[client]})
+            result.append(cached[key])
         return result
 
     def _release(self, level: float, rate: float, sampling: str) -> Release:
@@ -292,10 +292,10 @@ class Ledger:
         """
         rows = []
         for client, tasks in enumerate(self.uses(releases) if self.by_passes else []):
-            found: Counter[int] = Counter()
+            most: Counter[int] = Counter()
             for uses in tasks:
-                found.update(uses.copies(self.pure))
-            rows += [(client, copies, count) for copies, count in sorted(found.items()) if count]
+                most.update(uses.copies(self.pure))
+            rows += [(client, copies, count) for copies, count in sorted(most.items()) if count]
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
@@ -359,8 +359,8 @@ class Ledger:
             tuple(part for client, kinds in view.items() for part in self._composition(int(self.sizes[client]), kinds))
             for view in views
         ]
-        found = other._renyi(compositions)
-        return np.array([found[composition] for composition in compositions])
+        epsilons = other._renyi(compositions)
+        return np.array([epsilons[composition] for composition in compositions])
 
     def epsilon_of_all(self, releases: Releases) -> float:
         """Return epsilon of an example that every client holds; NaN if not certified."""
@@ -411,10 +411,10 @@ class Ledger:
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         if self.terms.accountant == "pld":
-            found = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
+            epsilons = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
         else:
-            found = self._renyi(compositions)
-        epsilon = np.array([found[composition] for composition in compositions])
+            epsilons = self._renyi(compositions)
+        epsilon = np.array([epsilons[composition] for composition in compositions])
         return np.minimum(epsilon, self.epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
@@ -429,11 +429,11 @@ class Ledger:
         compositions = self.compositions(releases, view)
         distinct = list(dict.fromkeys(compositions))
         if self.terms.accountant == "renyi":
-            found = self._renyi(distinct)
+            epsilons = self._renyi(distinct)
         elif self.terms.accountant == "pld" or sum(map(len, distinct)) <= AFFORDABLE:
-            found = {composition: self._tight(composition) for composition in distinct}
+            epsilons = {composition: self._tight(composition) for composition in distinct}
         else:
-            found = self._renyi(distinct)
+            epsilons = self._renyi(distinct)
             by_kind: dict[Release, dict[int, list[Composition]]] = {}
             for composition in filter(None, distinct):
                 release, count = _dearest(composition)
@@ -441,12 +441,12 @@ class Ledger:
             if len(by_kind) <= AFFORDABLE:
                 affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
                 for release, alike in by_kind.items():
-                    self._tighten(found, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
-        epsilon = np.array([found[composition] for composition in compositions])
+                    self._tighten(epsilons, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
+        epsilon = np.array([epsilons[composition] for composition in compositions])
         return np.minimum(epsilon, self.final_epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def _tighten(
-        self, found: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
+        self, epsilons: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
     ) -> None:
         """Lower the epsilons of one kind of release, given some exact points."""
         counts = sorted(alike)
@@ -455,7 +455,7 @@ class Ledger:
         for count, compositions in alike.items():
             bound = bounds[int(np.searchsorted(chosen, count))]
             for composition in compositions:
-                found[composition] = min(found[composition], bound)
+                epsilons[composition] = min(epsilons[composition], bound)
 
     # -- before the run ------------------------------------------------------------------------
 

@@ -174,8 +174,8 @@ class View:
             squared = np.minimum(squared, held @ local)
         bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
         squared[holders[:, bare].any(axis=1)] = math.inf
-        found: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
-        return found
+        mus: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
+        return mus
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
         """Return d with M <= diag(d) for gradients, f64 [k]; inf without noise.
@@ -230,10 +230,10 @@ def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArra
     count, width = seen.shape
     basis, used = np.zeros((min(count, width), width)), np.zeros(count + 1, dtype=np.int64)
     for number, row in enumerate(seen):
-        found, size = basis[: used[number]], np.linalg.norm(row)
+        basis_of, size = basis[: used[number]], np.linalg.norm(row)
         rest = row / size if size else row
         for _ in range(2):
-            rest = rest - (found @ rest) @ found
+            rest = rest - (basis_of @ rest) @ basis_of
         left = np.linalg.norm(rest)
         used[number + 1] = used[number]
         if left > DEPENDENT and used[number] < len(basis):
@@ -252,8 +252,8 @@ def recovered(a: Matrix) -> NDArray[np.bool_]:
     Those whose unit vector is in the row space of A: El Mrini, Cyffers, Bellet 2024, https://arxiv.org/abs/2402.10001.
     """
     basis = row_space(_different(a, a[:, :0])[0])
-    found: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
-    return found
+    solved: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
+    return solved
 
 
 def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = None) -> Matrix:

@@ -320,8 +320,8 @@ def discrete_gaussian(
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
     words = [word for more in (2, 3) for word in threefry(key0, key1, counter, jnp.full_like(counter, more))]
-    found = _places(jnp.stack(words), tables, law * 2**LOOKUPS, deviation)
-    return jnp.where(words[3] & _U32(1) == 1, -found, found)
+    places = _places(jnp.stack(words), tables, law * 2**LOOKUPS, deviation)
+    return jnp.where(words[3] & _U32(1) == 1, -places, places)
 
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
@@ -346,17 +346,17 @@ def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: ja
     guess = jnp.round(deviation * _inverse(v / _SHARE, p / _SHARE)).astype(jnp.int32)
     first = jnp.clip(guess - 2, 0, 2**LOOKUPS - 4)
     near = [reached(first + i) for i in range(4)]
-    found = first + sum(one.astype(jnp.int32) for one in near)
+    row = first + sum(one.astype(jnp.int32) for one in near)
     missed = (~near[0] & (first > 0)) | near[3]
 
     def bisect(_: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        place = jnp.zeros(found.shape, jnp.int32)
+        place = jnp.zeros(row.shape, jnp.int32)
         for bit in reversed(range(LOOKUPS)):
             tried = place + 2**bit
             place = jnp.where(reached(tried - 1), tried, place)
         return place, jnp.bool_(False)
 
-    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (found, jnp.any(missed)))[0]
+    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (row, jnp.any(missed)))[0]
     return place
 
 

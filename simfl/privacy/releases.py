@@ -320,11 +320,11 @@ class Tally(Releases):
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)
         for (client, batch, level), count in seen.items():
-            found = said.get((client, batch, level), 0)
-            if found < count:
+            count_said = said.get((client, batch, level), 0)
+            if count_said < count:
                 self.refuse(
                     f"the algorithm's own account says too little: expected {count} releases of client {client} with "
-                    f"batch size {batch} and level {level:g}, as its gradients show, found {found}"
+                    f"batch size {batch} and level {level:g}, as its gradients show, found {count_said}"
                 )
                 break
         own.passes = self.passes  # where in the data they are only the tape knows

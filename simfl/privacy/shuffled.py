@@ -150,14 +150,14 @@ class Passes:
         longest = max((self._options(at)[0] for at in range(len(self._epochs))), default=1)
         if additive and longest > 2:
             return self._without_long()
-        found: Counter[int] = Counter()
+        most: Counter[int] = Counter()
         at, left = len(self._epochs), self.cost
         while at:
             copies = next((m for m in self._options(at - 1) if left == self._best[at - m] + m * m), 1)
             left -= copies * copies
-            found[copies] += 1
+            most[copies] += 1
             at -= copies
-        return found
+        return most
 
     def _without_long(self) -> Mapping[int, int]:
         last = dict(zip(self._since, self._epochs, strict=True))
@@ -183,7 +183,7 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
     """
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
-    found: Counter[int] = Counter()
+    worst: Counter[int] = Counter()
     only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
     if 0 < only <= n:
         chain = only // math.gcd(n, only)
@@ -194,13 +194,13 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
         most = {only: only // n}
     if additive:  # as in `Passes.copies`: the long ones in full, beside the others
         for size in [size for size in sizes if most[size] > 2]:
-            found[most[size]] += sizes.pop(size)
+            worst[most[size]] += sizes.pop(size)
         left = min(left, sum(most[size] * count for size, count in sizes.items()))
     for size in sorted(sizes, reverse=True):
         full = min(sizes[size], left // most[size])
-        found[most[size]] += full
+        worst[most[size]] += full
         left -= full * most[size]
         if full < sizes[size]:
-            found[left] += left > 0
+            worst[left] += left > 0
             left = 0
-    return +found
+    return +worst

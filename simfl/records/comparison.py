@@ -186,8 +186,8 @@ def ratio_of(values: Sequence[float]) -> Interval:
     So the speed-up of A over B is one over that of B over A.
     """
     logs = [math.log(value) if value > 0 else math.nan for value in values]
-    found = interval_of(logs)
-    return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+    interval = interval_of(logs)
+    return Interval(math.exp(interval.mean), math.exp(interval.low), math.exp(interval.high))
 
 
 def speed_up_of(row: pd.Series[Any]) -> Interval:
@@ -306,15 +306,15 @@ def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
             + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, valid[:8]))}")
         )
     axis = axes[0]
-    found = {}
+    baselines = {}
     for group in groups:
         like = _others(group.settings, axis)
         same = [
             other for other in groups if other.settings.get(axis) == baseline and _others(other.settings, axis) == like
         ]
         if same:
-            found[group.label] = same[0]
-    return found
+            baselines[group.label] = same[0]
+    return baselines
 
 
 def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
@@ -328,8 +328,8 @@ def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 
-def _put(row: dict[str, Any], name: str, found: Interval) -> None:
-    row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def _put(row: dict[str, Any], name: str, interval: Interval) -> None:
+    row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _put_pairs(

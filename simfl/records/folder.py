@@ -42,8 +42,8 @@ _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on."""
-    found = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
-    return {**found, "python": platform.python_version(), "platform": platform.platform()}
+    installed = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
+    return {**installed, "python": platform.python_version(), "platform": platform.platform()}
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
 
 def digest_parts(parts: Parts) -> str:
     """Return the SHA-256 of names, shapes and float32 values, in hexadecimal."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, part in parts.items():
-        found.update(f"{name}:{list(part.shape)};".encode())
-        found.update(np.ascontiguousarray(part, dtype="<f4").data)
-    return found.hexdigest()
+        digest.update(f"{name}:{list(part.shape)};".encode())
+        digest.update(np.ascontiguousarray(part, dtype="<f4").data)
+    return digest.hexdigest()

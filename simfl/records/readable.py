@@ -104,7 +104,7 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
         cells[name] = costs.pop(name)
     if "baseline" in table:
         speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
+        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in speed_ups]
         if has_accuracy:
             cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
     if table["epsilon"].notna().any():

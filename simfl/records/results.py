@@ -224,9 +224,9 @@ class Run:
     def noise(self) -> dict[str, tuple[float, float]]:
         """The least and largest noise of a client, by field."""
         privacy, written = self.privacy or {}, self.manifest.extra.get("noise")
-        found = {name: privacy.get(name) for name in NOISE}
-        found |= written if isinstance(written, dict) else {}  # what a budget amounts to
-        each = {name: np.asarray(value, dtype=float) for name, value in found.items() if value is not None}
+        used = {name: privacy.get(name) for name in NOISE}
+        used |= written if isinstance(written, dict) else {}  # what a budget amounts to
+        each = {name: np.asarray(value, dtype=float) for name, value in used.items() if value is not None}
         return {name: (float(values.min()), float(values.max())) for name, values in each.items()}
 
     def summary(self) -> pd.DataFrame:

@@ -285,7 +285,7 @@ def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warning
 
 def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
     """Return the readable runs with at least one evaluation, by folder."""
-    found: dict[Path, Run] = {}
+    readable: dict[Path, Run] = {}
     problems = []
     for folder in folders:
         try:
@@ -299,12 +299,12 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
             continue
         if run.status in UNFINISHED:
             tell(f"{folder}: {run.status}: {run.manifest.reason or 'under way'}; its last evaluation counts as its end")
-        found[folder] = run
-    if problems and not found:
+        readable[folder] = run
+    if problems and not readable:
         raise DataError("\n".join(problems))
     for problem in problems:
         tell(f"{problem} (left out)")
-    return found
+    return readable
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:

@@ -327,11 +327,11 @@ def _between(
         raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
 
 
-def _check_columns(path: Path, found: pa.Schema, schema: pa.Schema) -> None:
-    missing = [column for column in schema.names if found.names.count(column) != 1]
+def _check_columns(path: Path, schema_of: pa.Schema, schema: pa.Schema) -> None:
+    missing = [column for column in schema.names if schema_of.names.count(column) != 1]
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
-    for field in found:
+    for field in schema_of:
         own = schema if field.name in schema.names else DEVICE
         expected = own.field(field.name).type if field.name in own.names else pa.float64()
         if field.type != expected:

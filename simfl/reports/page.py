@@ -180,17 +180,17 @@ def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
     """Return each part's visible shares of time, and the same in words."""
-    found = []
+    rows = []
     for part in content.parts:
         shares = [(name, share) for name, share in part.times.items() if share > _LEAST_SHARE]
         if part.times:
-            found.append((part, shares, [f"{name} {share:.1%}" for name, share in shares]))
-    return found
+            rows.append((part, shares, [f"{name} {share:.1%}" for name, share in shares]))
+    return rows
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the versions and devices, all that were met where the runs differ."""
     names = dict.fromkeys(name for run in runs for name in run.manifest.versions)
-    found = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
-    found["device"] = [run.manifest.device for run in runs]
-    return {name: list(dict.fromkeys(met)) for name, met in found.items()}
+    versions = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
+    versions["device"] = [run.manifest.device for run in runs]
+    return {name: list(dict.fromkeys(met)) for name, met in versions.items()}

@@ -132,8 +132,8 @@ def _count(run: Run) -> int:
     if count := len(run.clients):
         return count
     clients = run.scenario.get("clients")
-    found = clients.get("count") if isinstance(clients, dict) else None
-    return found if isinstance(found, int) and 0 < found < 2**31 else 0
+    number = clients.get("count") if isinstance(clients, dict) else None
+    return number if isinstance(number, int) and 0 < number < 2**31 else 0
 
 
 class _Writer:

@@ -93,11 +93,11 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()
     own = source_digests(scenario)
-    found = versions()
+    inputs = versions()
     return {
-        **{f"version of {name}": found[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
+        **{f"version of {name}": inputs[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
         "version of simpy": importlib.metadata.version("simpy"),
-        "version of Python": found["python"].rpartition(".")[0],
+        "version of Python": inputs["python"].rpartition(".")[0],
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width) if devices == 1 else f"{width} on {devices} devices",
@@ -178,13 +178,13 @@ class Checkpoint:
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
     names: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def check(self, found: dict[str, str]) -> None:
+    def check(self, inputs: dict[str, str]) -> None:
         """Refuse to go on where the numbers would be others.
 
         Raises:
             DataError: something that they depend on has changed.
         """
-        for name, now in found.items():
+        for name, now in inputs.items():
             if (taken := self.print.get(name, UNKNOWN)) == now != UNKNOWN:
                 continue
             what = f"found {now}" if len(taken) < 64 else "it has changed"
@@ -246,10 +246,10 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def _measures(evaluation: Evaluation) -> dict[str, Any]:
     """Return all that an evaluation says, by name, as arrays of it are called."""
-    found = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
-    further = found.pop("measure/further")
-    found |= {f"further/{name}": value for name, value in further.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    arrays = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
+    further = arrays.pop("measure/further")
+    arrays |= {f"further/{name}": value for name, value in further.items()}
+    return {name: value for name, value in arrays.items() if value is not None}
 
 
 def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation]:
@@ -264,12 +264,12 @@ def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation
 
 def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> list[NDArray[Any]]:
     """Cut answers of any shape out of the bytes of all."""
-    found, at = [], 0
+    answers, at = [], 0
     for kind, shape in kinds:
         size = int(np.prod(shape, dtype=int)) * np.dtype(kind).itemsize
-        found.append(content[at : at + size].view(kind).reshape(shape))
+        answers.append(content[at : at + size].view(kind).reshape(shape))
         at += size
-    return found
+    return answers
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
@@ -457,10 +457,10 @@ class Keeper:
         names, numbers = self._living()
         known = np.searchsorted(since.names, names)
         there = (known < len(since.names)) & (since.names[np.minimum(known, len(since.names) - 1)] == names)
-        for key, found in asdict(self._position()).items():
+        for key, position in asdict(self._position()).items():
             expected = getattr(since.position, key)
-            if found != expected:
-                self._refuse(f"{key} {expected}, found {found}")
+            if position != expected:
+                self._refuse(f"{key} {expected}, found {position}")
         if not there.all():
             self._refuse(f"{len(since.names)} models, found {int((~there).sum())} others")
         run.tape.bury()

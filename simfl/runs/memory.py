@@ -30,7 +30,7 @@ def give_back() -> None:
 def _trim() -> Callable[[int], int] | None:
     """Return glibc's malloc_trim, or None."""
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        malloc_trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library; Windows has no CDLL(None)
         return None
-    return found
+    return malloc_trim

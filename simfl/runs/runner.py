@@ -132,20 +132,20 @@ def resume(
     # Who was killed when it had just begun to be resumed has no manifest.
     path = to_path(folder, "the folder of a run")
     begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
-    found = Run(path) if begun else read(path)
-    if not begun and found.status in FINISHED:
-        raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
-    since = read_checkpoint(found.folder / FILE)
+    earlier = Run(path) if begun else read(path)
+    if not begun and earlier.status in FINISHED:
+        raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {earlier.status}")
+    since = read_checkpoint(earlier.folder / FILE)
     chosen = choose_device(device or since.print["device"].split()[0])
     look_beside(Path(folder) / "module" for folder in since.beside)
-    asked = scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path))
+    asked = scenario or from_mapping(earlier.scenario, str(RunFolder(earlier.folder).scenario_path))
     choose_devices(chosen, asked.execution.devices)
     setup = assemble(asked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
         try:
             since.check(fingerprint(setup, chosen, simulation.width))
-            return simulation.run(RunFolder(found.folder))
+            return simulation.run(RunFolder(earlier.folder))
         finally:
             simulation.release()
 

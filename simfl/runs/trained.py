@@ -61,10 +61,10 @@ class Trained:
         if not self.model.predicts:
             raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
-        found = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
+        outputs = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
         if scores or not self.dataset.num_classes:
-            return found
-        chosen = (found > 0).astype(np.int64) if found.ndim == 1 else found.argmax(axis=1)
+            return outputs
+        chosen = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         labels: NDArray[Any] = np.asarray(self.dataset.class_labels)[chosen]
         return labels
 
@@ -82,10 +82,10 @@ class Trained:
                 raise ScenarioError(f"metrics: expected {expected}, found {name!r}{nearest(name, known)}")
         x, y = self._examples(data, label)
         loss, accuracy, own = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
-        found = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
+        values = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
         if metrics:
-            found |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
-        return found
+            values |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
+        return values
 
     def _examples(
         self, data: str | Path | tuple[ArrayLike, ArrayLike], label: str | None
@@ -128,9 +128,9 @@ class Trained:
         known = names[at] == y
         chosen = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
         if not known.all() and not (chosen and known.any()):
-            found = show_label(y[int(np.argmin(known))].item())
+            label = show_label(y[int(np.argmin(known))].item())
             shown = ", ".join(map(show_label, own.class_labels[:12])) + (", ..." if len(names) > 12 else "")
-            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {found}; remove such examples")
+            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {label}; remove such examples")
         return prepared[known], at[known].astype(np.int32)
 
     def _any_labels(self, count: int) -> NDArray[Any]:

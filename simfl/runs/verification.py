@@ -96,8 +96,8 @@ def _run(scenario: Scenario, folder: Path, device: str | None, ends_after: int |
     """Run a scenario, perhaps interrupted; also return the number of events."""
     simulation = Simulation(prepare(scenario, device), choose_device(device), every_s=NEVER_S)
     try:
-        found = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
-        return found, simulation.world.clock.events
+        run = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
+        return run, simulation.world.clock.events
     finally:
         simulation.release()
 

@@ -34,11 +34,11 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
         ScenarioError: an override is malformed, or the text is no scenario with them.
     """
     changes = list(overrides)
-    expected, found = loads(text, name, changes), text
+    expected, edited_text = loads(text, name, changes), text
     try:
         for change in map(parse_override, changes):
-            found = _edited(found, change.path, change.value)
-        return found if loads(found, name) == expected else None
+            edited_text = _edited(edited_text, change.path, change.value)
+        return edited_text if loads(edited_text, name) == expected else None
     except (_CannotEditError, ScenarioError):
         return None
 

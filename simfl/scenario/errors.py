@@ -31,8 +31,8 @@ def problems_of(error: ValidationError, root: type[Config], document: object) ->
     for entry in error.errors(include_url=False):
         spot = _Spot(root, entry["loc"])
         raised = entry.get("ctx", {}).get("error")
-        found = raised.problems if isinstance(raised, InvalidValueError) else (_translate(dict(entry), spot),)
-        problems += [problem.below(spot.path) for problem in found]
+        new = raised.problems if isinstance(raised, InvalidValueError) else (_translate(dict(entry), spot),)
+        problems += [problem.below(spot.path) for problem in new]
     return [_in_document(problem, document) for problem in problems]
 
 

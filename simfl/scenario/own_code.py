@@ -87,7 +87,7 @@ def load(name: str, where: str) -> Any:
             "itself where you trust it"
         )
     try:
-        found = _import(module)
+        imported = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
         looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
         raise ScenarioError(
@@ -101,9 +101,9 @@ def load(name: str, where: str) -> Any:
             f"{where}: cannot load {name!r}: importing the module {module!r} raised {raised(error)}; correct the module"
         ) from error
     try:
-        return getattr(found, wanted)
+        return getattr(imported, wanted)
     except AttributeError as error:
-        has = [one for one in vars(found) if not one.startswith("_")]
+        has = [one for one in vars(imported) if not one.startswith("_")]
         raise ScenarioError(
             f"{where}: cannot load {name!r} ({error}), expected module:name of an importable module"
             f"{nearest(wanted, has)}"
@@ -112,11 +112,11 @@ def load(name: str, where: str) -> Any:
 
 def load_class(name: str, base: T, where: str) -> T:
     """Import the class `module:Class`, which must be derived from `base`."""
-    found = load(name, where)
-    if not (isinstance(found, type) and issubclass(found, base)):
+    loaded = load(name, where)
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
         home = base.__module__.rpartition(".")[0]
         raise ScenarioError(f"{where}: {name!r} is not a subclass of {home}.{base.__name__}")
-    return cast(T, found)
+    return cast(T, loaded)
 
 
 def make(name: str, options: Mapping[str, Any], where: str) -> Any:
@@ -125,12 +125,12 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
     Raises:
         ScenarioError: as of `load`; it takes other options; or it raised.
     """
-    found = load(name, where)
-    if not callable(found):
+    loaded = load(name, where)
+    if not callable(loaded):
         raise ScenarioError(f"{where}: {name!r} cannot be called, expected a function or a class")
     section = where.rpartition(".")[0]
     try:
-        taken = inspect.signature(found)
+        taken = inspect.signature(loaded)
     except (TypeError, ValueError):  # some built-in ones have none
         taken = None
     if taken is not None:
@@ -144,7 +144,7 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
                 f"{nearest(unknown, takes)}"
             ) from None
     with in_one_line(where, repr(name)):
-        return found(**options)
+        return loaded(**options)
 
 
 @contextlib.contextmanager
@@ -198,21 +198,21 @@ def _named(scenario: Any) -> set[str]:
 
 def source_of(module: str) -> Path | None:
     """Return a module's file without importing it; None if it has none."""
-    path, found = None, None
+    path, spec = None, None
     for depth in range(module.count(".") + 1):
-        found = _spec(".".join(module.split(".")[: depth + 1]), path)
-        if found is None:
+        spec = _spec(".".join(module.split(".")[: depth + 1]), path)
+        if spec is None:
             return None
-        path = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
-    return Path(found.origin).absolute() if found is not None and found.has_location and found.origin else None
+        path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    return Path(spec.origin).absolute() if spec is not None and spec.has_location and spec.origin else None
 
 
 def _spec(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Ask every finder for a module, also those of editable installations."""
     for finder in sys.meta_path:
         with contextlib.suppress(ImportError, ValueError, AttributeError):
-            if (found := finder.find_spec(module, path)) is not None:
-                return found
+            if (spec := finder.find_spec(module, path)) is not None:
+                return spec
     return None
 
 

@@ -281,22 +281,22 @@ class _Planner:
             advice = "make several studies of it"
             problem = Problem(f"at most {MAX_RUNS:,} runs", f"{number * len(seeds):,}", advice)
             raise ScenarioError(f"{self.file}: grid: {problem}")
-        found: list[str] = []
+        lines: list[str] = []
         runs: dict[str, PlannedRun] = {}
         for seed in seeds:
             for chosen in itertools.product(*axes.values()):
                 try:
                     run = self._run(dict(zip(axes, chosen, strict=True)), seed)
                 except ScenarioError as error:
-                    found += [line for line in str(error).splitlines() if line not in found]
+                    lines += [line for line in str(error).splitlines() if line not in lines]
                 else:
                     runs.setdefault(run.key, run)
-            if found:
+            if lines:
                 break  # another seed would only repeat it
-        if found:
-            more = len(found) - MAX_LINES
+        if lines:
+            more = len(lines) - MAX_LINES
             rest = [f"{self.file}: expected no more problems, found {more} more; fix these first"] if more > 0 else []
-            raise ScenarioError("\n".join([*found[:MAX_LINES], *rest]))
+            raise ScenarioError("\n".join([*lines[:MAX_LINES], *rest]))
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
         beside = (self.file, *([self.base_file] if self.base_file is not None else []))
@@ -371,8 +371,8 @@ class _Planner:
         try:
             scenario = Scenario.model_validate(mapping)
         except ValidationError as error:
-            found = problems_of(error, Scenario, mapping)
-            raise ScenarioError("\n".join(self._trace(problem, changes) for problem in found)) from None
+            problems = problems_of(error, Scenario, mapping)
+            raise ScenarioError("\n".join(self._trace(problem, changes) for problem in problems)) from None
         label = ", ".join(choice.word for choice in chosen.values()) or self.study.name
         settings = {name: choice.label for name, choice in chosen.items()}
         told = {".".join(map(str, change.path)): change.value for change in own}

@@ -176,11 +176,11 @@ class _Builder:
         if id(node) not in self._values:
             self._values[id(node)] = 1  # for an alias to what contains it, which `build` refuses
             inner = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
-            found = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
-            if found > MAX_VALUES:
+            values = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
+            if values > MAX_VALUES:
                 expected = f"at most {MAX_VALUES:,} values with aliases expanded"
                 raise self._error(node, expected, "more", "use fewer aliases")
-            self._values[id(node)] = found
+            self._values[id(node)] = values
         return self._values[id(node)]
 
     def build(self, node: yaml.Node, path: Path) -> Any:

@@ -109,8 +109,8 @@ def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
         text: the values, in words.
         least: a lead that is no larger counts as none: not held if the whole interval is below `bar + least`.
     """
-    found = decisive(values)
-    return Part(_decide(found, found.low > bar, found.high < bar + least), text)
+    interval = decisive(values)
+    return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
 
 
 def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
@@ -120,8 +120,11 @@ def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
 
 def within(values: Sequence[float], bar: float, text: str) -> Part:
     """Return whether differences are at most `bar` either way."""
-    found = decisive(values)
-    return Part(_decide(found, -bar <= found.low and found.high <= bar, found.low > bar or found.high < -bar), text)
+    interval = decisive(values)
+    return Part(
+        _decide(interval, -bar <= interval.low and interval.high <= bar, interval.low > bar or interval.high < -bar),
+        text,
+    )
 
 
 def decisive(values: Sequence[float]) -> Interval:
@@ -135,8 +138,8 @@ def decisive(values: Sequence[float]) -> Interval:
     return median_of(values) if any(map(math.isinf, values)) else interval_of(values)
 
 
-def _decide(found: Interval, held: bool, failed: bool) -> bool | None:
-    if math.isnan(found.low) or math.isnan(found.high):
+def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
+    if math.isnan(interval.low) or math.isnan(interval.high):
         return None
     return True if held else False if failed else None
 
@@ -205,10 +208,10 @@ class Judged:
             return self.readings[0].evidence
         said = []
         for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
-            found = [reading for reading in self.readings if reading.held is held]
-            if found:
-                others = f" and {len(found) - 1} more" * (len(found) > 1)
-                said.append(f"{word} under {found[0].label}{others}: {found[0].evidence}")
+            readings = [reading for reading in self.readings if reading.held is held]
+            if readings:
+                others = f" and {len(readings) - 1} more" * (len(readings) > 1)
+                said.append(f"{word} under {readings[0].label}{others}: {readings[0].evidence}")
         return ". ".join(piece[:1].upper() + piece[1:] for piece in (*said, decides(self.readings)) if piece)
 
 
@@ -263,8 +266,8 @@ def measured(values: Sequence[float]) -> Interval:
     It is the mean over seeds, or the median where some runs diverged (NaN, or minus infinity) or never got there
     (infinity).
     """
-    found = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
-    return found if len(values) > 2 else Interval(found.mean, math.nan, math.nan)
+    interval = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
+    return interval if len(values) > 2 else Interval(interval.mean, math.nan, math.nan)
 
 
 def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
@@ -277,14 +280,14 @@ def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
         return show_fixed(value, half, digits, sign) if math.isfinite(value) else lost
 
     lost = "never" if math.inf in values else "diverged"
-    found, count = measured(values), sum(not math.isfinite(value) for value in values)
+    interval, count = measured(values), sum(not math.isfinite(value) for value in values)
     if count:
-        return write(found.mean) + (f" (median; {count} of {len(values)} {lost})" if count < len(values) else "")
+        return write(interval.mean) + (f" (median; {count} of {len(values)} {lost})" if count < len(values) else "")
     if len(set(values)) == 2 == len(values):
         return " and ".join(map(write, values))
-    if math.isnan(found.mean):
+    if math.isnan(interval.mean):
         return "-"
-    return write(found.mean, math.nan if len(set(values)) == 1 else found.half_width)
+    return write(interval.mean, math.nan if len(set(values)) == 1 else interval.half_width)
 
 
 def _choice(key: str, value: str) -> str:

@@ -137,7 +137,7 @@ def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
     finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
     groups = {}
     for experiment, own in keys.items():
-        found = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
-        if len(found) == len(own):  # half of the seeds would be another number than the one that is asked for
-            groups[experiment] = found
+        by_seed = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
+        if len(by_seed) == len(own):  # half of the seeds would be another number than the one that is asked for
+            groups[experiment] = by_seed
     return Runs(groups)

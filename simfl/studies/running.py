@@ -218,12 +218,12 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     is_same, runs = _Comparison(), []
     with shared_data():
         for run in plan.runs:
-            found = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
+            planned = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
             for name, was in there.get(run.key, ()):
                 if is_same(run.scenario, was):
-                    found = replace(found, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
+                    planned = replace(planned, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
                     break
-            runs.append(found)
+            runs.append(planned)
     axes = {name: list(labels) for name, labels in plan.axes.items()}
     resolved = study.model_dump(by_alias=True, mode="json")
     return Sweep(folder, study.name, study.description, __version__, resolved, axes, tuple(runs), study.baseline)
@@ -231,15 +231,15 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 
 def _runs_in(folder: Path, keys: Collection[str]) -> dict[str, list[tuple[str, Manifest]]]:
     """Return name and manifest of finished, undamaged runs, by key."""
-    found: dict[str, list[tuple[str, Manifest]]] = {}
+    by_key: dict[str, list[tuple[str, Manifest]]] = {}
     for path in sorted(folder.glob("*/manifest.json"), reverse=True):
         with contextlib.suppress(DataError):  # damaged: as good as missing
             there = RunFolder(path.parent)
             manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
             if key in keys and manifest.status in FINISHED and there.is_whole(manifest):
-                found.setdefault(key, []).append((path.parent.name, manifest))
-    return found
+                by_key.setdefault(key, []).append((path.parent.name, manifest))
+    return by_key
 
 
 class _Comparison:

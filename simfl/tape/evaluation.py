@@ -64,12 +64,12 @@ class Evaluator:
         self, params: Params, x: NDArray[Any], y: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the predictions, f32 [n, ...], and which are correct, f32 [n]."""
-        found = []
+        outputs = []
         for at in range(0, len(x), CHUNK_ANSWERS):
             part = slice(at, at + CHUNK_ANSWERS)
             some = self.examples(x[part], y[part])
             program = kernels.answers_program(some[2].shape, self.model, min(self.chunk, len(some[2])))
             scores, right = program(params, *some[:2])
             count = len(x[part])
-            found.append((np.asarray(scores)[:count], np.asarray(right)[:count]))
-        return np.concatenate([scores for scores, _ in found]), np.concatenate([right for _, right in found])
+            outputs.append((np.asarray(scores)[:count], np.asarray(right)[:count]))
+        return np.concatenate([scores for scores, _ in outputs]), np.concatenate([right for _, right in outputs])

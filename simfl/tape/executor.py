@@ -101,10 +101,10 @@ def choose_device(kind: str | None) -> jax.Device:
 
 def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
     """Return `count` devices of one kind; a CPU is divided into them."""
-    found = jax.devices(device.platform)
-    if count <= len(found):
-        return [device, *(other for other in found if other != device)][:count]
-    most = len(found) if device.platform != "cpu" else MOST_CPU_DEVICES
+    available = jax.devices(device.platform)
+    if count <= len(available):
+        return [device, *(other for other in available if other != device)][:count]
+    most = len(available) if device.platform != "cpu" else MOST_CPU_DEVICES
     if count > most:
         raise ScenarioError(
             f"execution.devices: expected at most {most} on the {device.platform} of this machine, found {count}"
@@ -496,16 +496,16 @@ class Executor:
     def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
         """Return the further measures; NaN if clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
-        found = {}
+        values = {}
         if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
-            found = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
+            values = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
             right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]
             own = right.astype(np.float64)[data.indices]
-            found["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
+            values["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
         if "worst_decile_models" in names and client_accuracy is not None:
-            found["worst_decile_models"] = measures.worst_decile(client_accuracy)
-        return {name: found.get(name, float("nan")) for name in names}
+            values["worst_decile_models"] = measures.worst_decile(client_accuracy)
+        return {name: values.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
         """Return the mean of models, f32 [d], and their consensus distance."""

@@ -433,8 +433,8 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             row = _linear(bank, _at(s_floats, i), ints[:reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (ints[forms.reads], 0), allow_negative_indices=False)
 
-        def alone(found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return found[0][None], found[1][None]
+        def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return terms[0][None], terms[1][None]
 
         def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Return the lanes' totals at the rows they read, f32 [own, d], and counts."""
@@ -465,10 +465,10 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         def gradients_if_any(
             bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
-            found: tuple[jax.Array, jax.Array] = jax.lax.cond(
+            gradients_of: tuple[jax.Array, jax.Array] = jax.lax.cond(
                 jnp.any(gi[:, each.reads] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
             )
-            return found
+            return gradients_of
 
         def together(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
             return jnp.stack(jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), axis=1)

@@ -174,20 +174,20 @@ class Knowledge:
         batch = self._known[key]
         if batch is None:
             return -1
-        found = self._batch_of.get(key)
-        if found is None:
-            found = self._batch_of[key] = len(self.batches)
+        column = self._batch_of.get(key)
+        if column is None:
+            column = self._batch_of[key] = len(self.batches)
             self.batches.append(batch)
-        return found
+        return column
 
     def noise(self, promise: Gradient) -> int:
         """Return the column of a promise's noise."""
         key = promise.client, promise.draw
-        found = self._noise_of.get(key)
-        if found is None:
-            found = self._noise_of[key] = len(self.noises)
+        column = self._noise_of.get(key)
+        if column is None:
+            column = self._noise_of[key] = len(self.noises)
             self.noises.append(key)
-        return found
+        return column
 
     def row_of(self, content: Model | Gradient) -> int:
         """Return the row that a message's content is."""
@@ -311,17 +311,17 @@ class Knowledge:
         if self.correlation is not None or np.any((batch < 0) & (noise >= 0)):
             return None
         used = np.flatnonzero((batch >= 0) & (gain != 0.0))
-        found = np.full(len(self.batches), np.nan)
+        stds = np.full(len(self.batches), np.nan)
         whose = np.full(len(self.noises), -1)
         for one, other, std in zip(batch[used], noise[used], share[used] / gain[used], strict=True):
-            if not math.isclose(found[one], std, rel_tol=1e-9) and not np.isnan(found[one]):
+            if not math.isclose(stds[one], std, rel_tol=1e-9) and not np.isnan(stds[one]):
                 return None
             if other >= 0 and whose[other] not in (-1, one):
                 return None
-            found[one] = std
+            stds[one] = std
             if other >= 0:
                 whose[other] = one
-        result: NDArray[np.float64] = np.nan_to_num(found)
+        result: NDArray[np.float64] = np.nan_to_num(stds)
         return result
 
     def _last_reads(self, count: int) -> NDArray[np.int64]:

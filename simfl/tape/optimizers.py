@@ -255,21 +255,21 @@ def _counters(rule: Rule, size: int, leaves: int) -> tuple[bool, ...]:
     probes = [jnp.linspace(-1.0, 1.0, size), jnp.zeros(size), jnp.full(size, jnp.nan)]
 
     def seen(params: jax.Array) -> list[list[Any]]:
-        found = []
+        leaves = []
         for gradient in probes:
             state = rule.init(params)
-            found.append(jax.tree.leaves(state))
+            leaves.append(jax.tree.leaves(state))
             for _ in range(3):
                 state = rule.update(gradient, state, params)[1]
-                found.append(jax.tree.leaves(state))
-        return found
+                leaves.append(jax.tree.leaves(state))
+        return leaves
 
     paths = jax.tree_util.tree_flatten_with_path(jax.eval_shape(rule.init, probes[0]))[0]
     named = [bool(path) and getattr(path[-1], "name", "") == "count" for path, _ in paths]
     if not any(named):
         return (False,) * leaves
-    found = jax.jit(seen)(probes[1])
-    return tuple(named[k] and all(_is(states[k], at % 4) for at, states in enumerate(found)) for k in range(leaves))
+    outputs = jax.jit(seen)(probes[1])
+    return tuple(named[k] and all(_is(states[k], at % 4) for at, states in enumerate(outputs)) for k in range(leaves))
 
 
 def _is(leaf: Any, value: int) -> bool:

@@ -955,7 +955,7 @@ def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number)
     Raises:
         ValueError: one of them is none, or below 0, or the noise has no size.
     """
-    found = []
+    numbers = []
     for name, value in (("client", client), ("draw", draw), ("size", size)):
         whose = "" if name == "client" else f"client {client}: "
         try:
@@ -964,7 +964,7 @@ def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number)
             number = -1
         if number < 0:
             raise ValueError(f"{whose}{name}: expected an integer >= 0, found {value}")
-        found.append(number)
+        numbers.append(number)
     if not 0.0 <= noise_scale < math.inf:
         raise ValueError(f"client {client}: noise_scale: expected a finite number >= 0, found {noise_scale}")
-    return found[0], found[1], found[2]
+    return numbers[0], numbers[1], numbers[2]

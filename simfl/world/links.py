@@ -543,14 +543,14 @@ class Network:
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return the mean of `transfers_s` without drawing or counting."""
-        none, values, now, found = [0.0] * len(pairs), self.values, self.clock.now, []
+        none, values, now, times = [0.0] * len(pairs), self.values, self.clock.now, []
         paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
         for (source, target), seconds in zip(pairs, paced, strict=True):
             loss = values.mean_loss(source, target, now)
             resends = loss / (1.0 - loss) if loss < 1.0 else math.inf
             resends_s = resends * (seconds + self.links.resend_timeout_s) if loss else 0.0
-            found.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
-        return found
+            times.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
+        return times
 
     @property
     def repeats(self) -> bool:

@@ -73,7 +73,10 @@ def command(
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
     exact = sampling_rate == 1.0 or sampling in ("none", "one_pass")
     by_renyi = epsilon_of(composition, delta, neighbors=neighbors, accountant="renyi")
-    rows += [(_BY[by], found, _how(by, found, exact, found == by_renyi)) for by, found in epsilons.items()]
+    rows += [
+        (_BY[by], epsilon_by, _how(by, epsilon_by, exact, epsilon_by == by_renyi))
+        for by, epsilon_by in epsilons.items()
+    ]
     if epsilon is not None:
         result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))

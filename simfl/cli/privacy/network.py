@@ -91,13 +91,13 @@ def command(
     exported = [f"messages: {path}" for path in played.write(out)] if messages and out is not None else []
     nodes = [node.strip() for node in coalition.split(",")] if coalition is not None else ()
     if reconstruct:
-        found = accounts.reconstruct(played, observers=observer, coalition=nodes, sees=view)
+        solved = accounts.reconstruct(played, observers=observer, coalition=nodes, sees=view)
         title = (
-            f"{found.scenario}: whose gradients {found.pairs['observer'].nunique():,} observers can solve for, of "
-            f"{found.gradients:,} in {found.messages:,} messages"
+            f"{solved.scenario}: whose gradients {solved.pairs['observer'].nunique():,} observers can solve for, of "
+            f"{solved.gradients:,} in {solved.messages:,} messages"
         )
-        notes = [*SOLVED, *_table(found.pairs, out, "reconstruction.csv"), *exported]
-        present(title, _solved(found.pairs), notes=notes, result=found, as_json=as_json)
+        notes = [*SOLVED, *_table(solved.pairs, out, "reconstruction.csv"), *exported]
+        present(title, _solved(solved.pairs), notes=notes, result=solved, as_json=as_json)
         return
     report = accounts.network(played, observers=observer, coalition=nodes, sees=view, times=times)
     written = _written(report, out)

@@ -127,7 +127,7 @@ class OptionsOf:
         function = pkgutil.resolve_name(self.function)
         helps = {**argument_helps(inspect.getdoc(function) or ""), **self.helps}
         types = get_type_hints(function)
-        found = {}
+        options = {}
         for argument, parameter in inspect.signature(function).parameters.items():
             if argument == "self" or argument in self.leave_out:
                 continue
@@ -139,13 +139,13 @@ class OptionsOf:
                 show_default=default is not None and default is not parameter.empty,
                 rich_help_panel=self.panel,
             )
-            found[argument] = inspect.Parameter(
+            options[argument] = inspect.Parameter(
                 self.rename.get(argument, argument),
                 inspect.Parameter.KEYWORD_ONLY,
                 default=default,
                 annotation=Annotated[kind, option],
             )
-        return found
+        return options
 
 
 def argument_helps(docstring: str) -> dict[str, str]:
@@ -209,8 +209,8 @@ def present(
     if as_json:
         if result is None:
             result = {row[0]: row[1] for row in rows if not isinstance(row, str)}
-        found = {"title": title, "result": to_json(result), "notes": list(notes)}
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        content = {"title": title, "result": to_json(result), "notes": list(notes)}
+        print(json.dumps(content, indent=2, ensure_ascii=False))
         return
     from rich.cells import cell_len
     from rich.padding import Padding

@@ -376,8 +376,8 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
         if case not in cases_of(runs, section):
             continue
         ratios = runs.pairs(section, (case, "sync"), (case, "adpsgd"), speed_up)
-        found, gap = ratio_of(ratios), lead(runs, section, case)
-        text = f"{found.mean:.2f} times faster ({found.low:.2f} to {found.high:.2f}; bar: {FASTER:g})"
+        speed, gap = ratio_of(ratios), lead(runs, section, case)
+        text = f"{speed.mean:.2f} times faster ({speed.low:.2f} to {speed.high:.2f}; bar: {FASTER:g})"
         parts = [above([math.log(ratio) for ratio in ratios], math.log(FASTER), text),
                  within(gap, BAR, f"{show(gap, sign=True)} points (bar: {BAR} either way)")]  # fmt: skip
         yield Reading({"network": NETWORKS.get(section, "LSTM"), "": short}, parts)
@@ -491,9 +491,9 @@ def theorem_holds(runs: Runs) -> Iterator[Reading]:
     for printed, seen in itertools.product((False, True), (True, False)):
         parts = []
         for setting, numbers in PRIVACY.items():
-            found = {own.epsilon: accounted(own, printed, seen) for own in claimed(*numbers)}
-            said = ", ".join(f"{epsilon:.3g} for {own:g}" for own, epsilon in found.items())
-            held = all(epsilon <= own for own, epsilon in found.items())
+            certified = {own.epsilon: accounted(own, printed, seen) for own in claimed(*numbers)}
+            said = ", ".join(f"{epsilon:.3g} for {own:g}" for own, epsilon in certified.items())
+            held = all(epsilon <= own for own, epsilon in certified.items())
             parts.append(exactly(held, f"{setting}: ε is {said} claimed"))
         choices = {
             "noise": "σ on the sum (as Algorithm 1 prints it)" if printed else "σ on the mean (as the proof has it)",
@@ -523,10 +523,10 @@ def runs_are_private(runs: Runs) -> Iterator[Reading]:
 
 def draw_slow(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> Figure:
     """Draw accuracy over time with one slow worker, in the first section with runs."""
-    found = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
-    if not found:
+    drawn = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
+    if not drawn:
         raise NotMeasuredError("slow learners: no finished run")
-    section, cases = found[0][0], [case for section, case in found if section == found[0][0]]
+    section, cases = drawn[0][0], [case for section, case in drawn if section == drawn[0][0]]
     figure, ((*axes,),) = panels(1, len(cases), (4.2 * len(cases) + 0.6, 3.6), sharey=True)
     for axis, case in zip(axes, cases, strict=True):
         groups = [runs.group(section, (case, kind), METHODS[kind]) for kind in ("adpsgd", "sync")]

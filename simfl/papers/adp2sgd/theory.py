@@ -361,7 +361,7 @@ class Theorem2:
         Batches are drawn without replacement, as in the proof, under replace_one; add_or_remove has an epsilon under
         Poisson sampling only.
         """
-        found = []
+        views = []
         neighbors: Neighbors
         sampling: Sampling
         for neighbors, sampling in (("replace_one", "without_replacement"), ("add_or_remove", "poisson")):
@@ -373,8 +373,8 @@ class Theorem2:
                 epsilon = epsilon_of([(release, steps)], self.delta, neighbors=neighbors, accountant=accountant)
                 certified = view == "local_transcript"
                 holds = epsilon <= self.epsilon
-                found.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
-        return tuple(found)
+                views.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
+        return tuple(views)
 
 
 @dataclass(frozen=True)
@@ -501,11 +501,11 @@ def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
     checks.open_unit(mu=mu)
     at = np.array([mu])
     zeta_squared = setting.zeta_squared(at, epsilon)
-    found, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
+    zeta, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
     largest = float(setting.largest_alpha(zeta_squared)[0])
-    if found < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
+    if zeta < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
         raise ConditionError(
-            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {found:.4g} at mu = {mu:g}; take a smaller mu"
+            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {zeta:.4g} at mu = {mu:g}; take a smaller mu"
         )
     if alpha > largest:
         raise ConditionError(
@@ -525,16 +525,16 @@ def _best_mu(setting: _Setting, epsilon: float) -> float | None:
         return int(np.argmin(np.where(fits, zeta_squared, np.inf))) if fits.any() else None
 
     grid = _GRID
-    found = best(grid)
-    if found is None:  # at the edge of what is admissible the feasible mu may lie between two points
+    best_mu = best(grid)
+    if best_mu is None:  # at the edge of what is admissible the feasible mu may lie between two points
         near = _closest(setting, epsilon)
         grid = np.linspace(_GRID[max(0, near - 1)], _GRID[min(len(_GRID) - 1, near + 1)], 4001)
-        found = best(grid)
-        if found is None:
+        best_mu = best(grid)
+        if best_mu is None:
             return None
-    refined = np.linspace(grid[max(0, found - 1)], grid[min(len(grid) - 1, found + 1)], 4001)
+    refined = np.linspace(grid[max(0, best_mu - 1)], grid[min(len(grid) - 1, best_mu + 1)], 4001)
     again = best(refined)
-    return float(grid[found] if again is None else refined[again])
+    return float(grid[best_mu] if again is None else refined[again])
 
 
 def _closest(setting: _Setting, epsilon: float) -> int:
@@ -574,14 +574,14 @@ def _smallest_epsilon(setting: _Setting) -> float:
         return np.where(possible & noisy, high, np.inf)
 
     grid = _GRID
-    found = smallest(grid)
+    epsilons = smallest(grid)
     for _ in range(2):
-        near = int(np.argmin(found))
-        if math.isinf(float(found[near])):
+        near = int(np.argmin(epsilons))
+        if math.isinf(float(epsilons[near])):
             return math.inf
         grid = np.linspace(grid[max(0, near - 1)], grid[min(len(grid) - 1, near + 1)], 1001)
-        found = smallest(grid)
-    return float(found.min())
+        epsilons = smallest(grid)
+    return float(epsilons.min())
 
 
 # -- privacy and convergence together --------------------------------------------------------

@@ -269,8 +269,8 @@ def epsilon_numbers(runs: Runs) -> Iterator[Number]:
     part = f"{ACCURACY}: noise of the published code, which is private for no ε"
     for cell in runs.cells(ACCURACY):
         row, column = (cell[:-1], f"ε = {cell[-1]:g}") if cell[1] in CLIPS else (cell, "no noise")
-        found = runs.accuracy(ACCURACY, cell)
-        yield Number(part, ACCURACY.label(*row), column, found, digits=1, unit="test accuracy, %")
+        accuracies = runs.accuracy(ACCURACY, cell)
+        yield Number(part, ACCURACY.label(*row), column, accuracies, digits=1, unit="test accuracy, %")
 
 
 def norm_numbers(runs: Runs) -> Iterator[Number]:
@@ -316,9 +316,9 @@ def updates_at_least(run: Run, loss: float) -> float:
     Of ASGD these are as many as it takes at the mean rate of the run: its steps are so short and free of noise that it
     follows the gradient flow of a convex function, whose value falls ever more slowly.
     """
-    found, metrics = updates_until(run, loss), run.metrics
-    if math.isfinite(found):
-        return found
+    updates, metrics = updates_until(run, loss), run.metrics
+    if math.isfinite(updates):
+        return updates
     losses, last = metrics["train_loss"], float(metrics["updates"].iloc[-1])
     fallen = float(losses.iloc[0] - losses.iloc[-1])
     if run.algorithm == KINDS["ASGD"] and fallen > 0.0:
@@ -332,10 +332,10 @@ def convergence_numbers(runs: Runs) -> Iterator[Number]:
         part = f"{CONVERGENCE}: updates until the training loss is below {loss:g} (inf: not within the run), ε = 0.1"
         for cell in runs.cells(CONVERGENCE):
             task, count, algorithm, sigma, *bound = cell
-            found = runs.each(CONVERGENCE, cell, functools.partial(updates_until, loss=loss))
+            updates = runs.each(CONVERGENCE, cell, functools.partial(updates_until, loss=loss))
             row = ", ".join([task, algorithm, f"σ = {sigma:g}", *bound])
             column = "one machine" if algorithm == "CSGD" else f"K = {count:,}"
-            yield Number(part, row, column, found, digits=0)
+            yield Number(part, row, column, updates, digits=0)
 
 
 def testbed_numbers(runs: Runs) -> Iterator[Number]:
@@ -352,8 +352,8 @@ def parameter_numbers(runs: Runs) -> Iterator[Number]:
 
 def _over_updates(runs: Runs, section: Section, about: str) -> Iterator[Number]:
     for cell, updates in itertools.product(runs.cells(section), BETWEEN):
-        found = runs.each(section, cell, functools.partial(accuracy_after, updates=updates))
-        yield Number(f"{section}: {about}", section.label(*cell), f"after {updates:,} updates", found, digits=1,
+        accuracies = runs.each(section, cell, functools.partial(accuracy_after, updates=updates))
+        yield Number(f"{section}: {about}", section.label(*cell), f"after {updates:,} updates", accuracies, digits=1,
                      unit="test accuracy, %")  # fmt: skip
 
 
@@ -423,10 +423,10 @@ def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's accuracy grows with epsilon."""
     for task, sigma in ran(runs):
-        found = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
-        if len(found) > 1:
-            cells = [(str(task), "MAPA", sigma, epsilon) for epsilon in found]
-            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in found.items())
+        accuracies = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
+        if len(accuracies) > 1:
+            cells = [(str(task), "MAPA", sigma, epsilon) for epsilon in accuracies]
+            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
             parts = [above(runs.ahead(ACCURACY, cells[-1], cells[0]), 0.0, f"{curve} %")]
             for one, other in itertools.pairwise(cells):
                 step = runs.ahead(ACCURACY, other, one)
@@ -496,8 +496,8 @@ def _sigmas(runs: Runs) -> list[int]:
 
 
 def _ends(runs: Runs, algorithm: str, sigma: int) -> str:
-    found = runs.accuracies(NORMS, algorithm, sigma)
-    return ", ".join(f"{show(values, 1)} % from C = {clip:g}" for clip, values in found.items())
+    accuracies = runs.accuracies(NORMS, algorithm, sigma)
+    return ", ".join(f"{show(values, 1)} % from C = {clip:g}" for clip, values in accuracies.items())
 
 
 def insensitive(runs: Runs) -> Iterator[Reading]:
@@ -564,9 +564,9 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     def orders(one: Run, other: Run) -> float:
         return math.log10(updates_at_least(one, loss) / updates_at_least(other, loss))
 
-    found = above(runs.pairs(CONVERGENCE, many, few, orders), math.log10(times), text)
+    evidence = above(runs.pairs(CONVERGENCE, many, few, orders), math.log10(times), text)
     open_ = {False: not _all_there(runs, many, loss), True: not _all_there(runs, few, loss)}
-    return Part(None, found.text) if found.held is not None and open_[found.held] else found
+    return Part(None, evidence.text) if evidence.held is not None and open_[evidence.held] else evidence
 
 
 def _of(task: Task, count: int, algorithm: str, sigma: int, bound: str = "") -> Cell:
@@ -673,8 +673,8 @@ def _tried(name: str) -> dict[float, Cell]:
 
 
 def _curve(runs: Runs, name: str, updates: int) -> str:
-    found = ", ".join(f"{_after(runs, PARAMETERS, cell, updates)} at {value:g}" for value, cell in _tried(name).items())
-    return f"{name}: {found} % after {updates:,} updates"
+    curve = ", ".join(f"{_after(runs, PARAMETERS, cell, updates)} at {value:g}" for value, cell in _tried(name).items())
+    return f"{name}: {curve} % after {updates:,} updates"
 
 
 def no_matter(runs: Runs, name: str) -> Iterator[Reading]:
@@ -735,10 +735,10 @@ def useful_and_private(runs: Runs) -> Iterator[Reading]:
     for cell in runs.cells(PRIVATE):
         if cell[0] != "AUDP":
             best = mean(runs.accuracy(ACCURACY, (str(TEN_WAY[0]), "ASGD", 30)))
-            found = runs.accuracy(PRIVATE, cell)
-            text = f"{show(found, 1)} %, ASGD without noise {best:.1f} % (bar: 10 points behind)"
+            accuracies = runs.accuracy(PRIVATE, cell)
+            text = f"{show(accuracies, 1)} %, ASGD without noise {best:.1f} % (bar: 10 points behind)"
             choices = {"ε": f"{cell[1]:g}", "stages": "one dimension" if cell[0] != "MAPA" else "all dimensions"}
-            yield Reading(choices, [above(found, best - 10.0, text)])
+            yield Reading(choices, [above(accuracies, best - 10.0, text)])
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -759,10 +759,10 @@ def draw_accuracy(runs: Runs) -> Figure:
                  zip(BOUNDS, ("--", "-.", ":"), strict=True)}}  # fmt: skip
         for label, (algorithm, line) in lines.items():
             start = (str(task), algorithm, sigma, *(label.split(", ", 1)[1:] if algorithm == "AUDP" else ()))
-            found = runs.accuracies(ACCURACY, *start)
-            if found:
+            accuracies = runs.accuracies(ACCURACY, *start)
+            if accuracies:
                 look = {"ls": line, "color": color_of(KINDS[algorithm]), "label": label}
-                with_bars(axis, list(found), list(found.values()), **look)
+                with_bars(axis, list(accuracies), list(accuracies.values()), **look)
         for algorithm, line in (("ASGD", "-."), ("CSGD", ":")):
             if runs.has(ACCURACY, (str(task), algorithm, sigma)):
                 height = mean(runs.accuracy(ACCURACY, (str(task), algorithm, sigma)))

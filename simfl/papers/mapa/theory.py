@@ -290,14 +290,14 @@ def stages(
         raise ValueError("stages: expected either steps or count")
     checks.whole(1, **{name: value for name, value in (("steps", steps), ("count", count)) if value is not None})
     checks.one_of(get_args(Rule), rule=rule)
-    found: list[Stage] = []
+    planned: list[Stage] = []
     sensitivity, first = initial, 1
-    while (len(found) < count) if count is not None else (first <= (steps or 0)):
+    while (len(planned) < count) if count is not None else (first <= (steps or 0)):
         variance = problem.variance(sensitivity, epsilon, second_moment)
         p = coefficient(problem, variance, initial if rule == "table2" else sensitivity, theta)
         gradient = math.sqrt(2.0 * variance / (p * (problem.staleness + 1.0)))
         stage = Stage(
-            number=len(found) + 1,
+            number=len(planned) + 1,
             first_step=first,
             sensitivity=sensitivity,
             clipping_norm=clipping_norm(sensitivity, problem.batch_size),
@@ -309,14 +309,14 @@ def stages(
             text_sensitivity=2.0 * gradient / problem.batch_size,
             table2_sensitivity=2.0 * math.sqrt(variance) / problem.batch_size,
         )
-        found.append(stage)
+        planned.append(stage)
         following = {
             "algorithm1": theta * sensitivity,
             "text": stage.text_sensitivity,
             "table2": stage.table2_sensitivity,
         }
         sensitivity, first = following[rule], first + stage.steps
-    return tuple(found)
+    return tuple(planned)
 
 
 # -- step sizes ------------------------------------------------------------------------------

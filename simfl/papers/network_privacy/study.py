@@ -79,10 +79,10 @@ def experiments(quick: bool) -> Sequence[Experiment]:
     """Return A(DP)²SGD, D-PSGD on four graphs, and SYNC, with slow learners."""
     cases = ["case II"] if quick else list(CASES)
     graphs = ("ring", "complete") if quick else GRAPHS
-    found = []
+    experiments_of = []
     for case, graph in itertools.product(cases, graphs):
-        found += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
-    found += [((case, SYNC, ALL), "sync", ()) for case in cases]
+        experiments_of += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
+    experiments_of += [((case, SYNC, ALL), "sync", ()) for case in cases]
     return [
         Experiment(
             WORKERS,
@@ -91,7 +91,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
             (*changes, *_BRIEF, *((f"topology={cell[2]}",) if cell[2] != ALL else ())),
             2 if quick else SEEDS,
         )
-        for cell, base, changes in found
+        for cell, base, changes in experiments_of
     ]
 
 
@@ -167,26 +167,26 @@ def _solved(graph: str, kind: str, steps: int, noise: bool, seed: int) -> dict[s
         topology = json.dumps({"kind": "edge_list", "path": str(folder / topology)})
     changes = [f"clients.count={count}", f"topology={topology}", f"stop.updates={count * steps}", f"seed={seed}"]
     changes += [f"privacy={{clipping_norm: 1, noise_multiplier: {NOISE}}}"] * noise
-    found = Network(load(folder / "solved.yaml", [f"algorithm.kind={kind}", *changes]))
-    everything = found.observer(["links"])
-    rows = found.seen(everything)
+    network = Network(load(folder / "solved.yaml", [f"algorithm.kind={kind}", *changes]))
+    everything = network.observer(["links"])
+    rows = network.seen(everything)
     place = {row: number for number, row in enumerate(rows)}
-    a, _ = found.matrices(rows, everything)
-    sums = a @ (found.owners[:, None] == np.arange(count))
+    a, _ = network.matrices(rows, everything)
+    sums = a @ (network.owners[:, None] == np.arange(count))
     shares: dict[str, list[float]] = {}
-    for observer in found.observers:
+    for observer in network.observers:
         others = [client for client in range(count) if client not in observer.nodes]
-        own = [place[row] for row in found.seen(observer)]
-        near = found.distances(observer)[others] == 1.0
+        own = [place[row] for row in network.seen(observer)]
+        near = network.distances(observer)[others] == 1.0
         possible = recovered(sums[own][:, others])
         says = {"neighbours": near, "slow": possible}
         if noise:
-            says["noise"] = found.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
+            says["noise"] = network.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
         else:
             says["32 bits"] = rounding_of(sums[own][:, others], possible) < CLOSE
         if steps == EACH:
-            columns = np.flatnonzero(np.isin(found.owners, others))
-            whose = found.owners[columns[recovered(a[own][:, columns])]]
+            columns = np.flatnonzero(np.isin(network.owners, others))
+            whose = network.owners[columns[recovered(a[own][:, columns])]]
             says["each"] = np.isin(others, whose)
             says["beyond"] = says["each"] & ~near
         for name, held in says.items():
@@ -238,9 +238,9 @@ def reconstructed(runs: Runs) -> Iterator[Number]:
                 yield Number(part, row, f"{words}, {steps}", solved(graph, kind, steps)[reading])
     part = f"The same with noise (z = {NOISE:g}): found with less error than one gradient has, after {NOISY} of each"
     for graph, (kind, name) in itertools.product(SMALL, SOLVERS.items()):
-        found = solved(graph, kind, NOISY, noise=True)
-        yield Number(part, f"{graph}, {name}", "neighbours", found["neighbours"])
-        yield Number(part, f"{graph}, {name}", "a client's gradients are one", found["noise"])
+        shares = solved(graph, kind, NOISY, noise=True)
+        yield Number(part, f"{graph}, {name}", "neighbours", shares["neighbours"])
+        yield Number(part, f"{graph}, {name}", "a client's gradients are one", shares["noise"])
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -283,11 +283,11 @@ def graphs_trade(runs: Runs) -> Iterator[Reading]:
 def graphs_cost(runs: Runs) -> Iterator[Reading]:
     """Judge whether a complete graph is more accurate than a ring."""
     complete, ring = (("case II", ASYNCHRONOUS, graph) for graph in ("complete", "ring"))
-    found = {
+    leads = {
         "the mean of all": runs.ahead(WORKERS, complete, ring),
         "the worst worker's own": runs.pairs(WORKERS, complete, ring, lambda one, other: worst(one) - worst(other)),
     }
-    for model, values in found.items():
+    for model, values in leads.items():
         text = f"A(DP)²SGD on a complete graph is {show(values, sign=True)} points ahead of a ring"
         yield Reading({"model": model}, [above(values, 0.0, text, least=LEAD)])
 
@@ -296,13 +296,13 @@ def reaches_beyond(runs: Runs) -> Iterator[Reading]:
     """Judge whether an attacker on D-PSGD solves for more clients than its neighbours."""
     runs.require(WORKERS)
     for graph in NETWORKS:
-        found, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
+        share, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
         text = (
-            f"after {STEPS[-1]} rounds solves for {_share(found['32 bits'])} of others from 32-bit messages, "
-            f"{_share(found['neighbours'])} are neighbours"
+            f"after {STEPS[-1]} rounds solves for {_share(share['32 bits'])} of others from 32-bit messages, "
+            f"{_share(share['neighbours'])} are neighbours"
         )
         yield Reading({"gradients": "one for each client", "graph": graph},
-                      [less(found["neighbours"], found["32 bits"], text)])  # fmt: skip
+                      [less(share["neighbours"], share["32 bits"], text)])  # fmt: skip
         text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others who are no neighbours"
         alone = Part(min(each["beyond"]) > 0, text)
         yield Reading({"gradients": "differ from round to round", "graph": graph}, [alone])
@@ -321,11 +321,11 @@ def noise_hides(runs: Runs) -> Iterator[Reading]:
     """Judge whether with noise only neighbors are estimated well."""
     runs.require(WORKERS)
     for (kind, name), graph in itertools.product(SOLVERS.items(), SMALL):
-        found = solved(graph, kind, NOISY, noise=True)
-        more = [all_ - near for all_, near in zip(found["noise"], found["neighbours"], strict=True)]
+        shares = solved(graph, kind, NOISY, noise=True)
+        more = [all_ - near for all_, near in zip(shares["noise"], shares["neighbours"], strict=True)]
         text = (
-            f"estimated with less error than one gradient's noise: {_share(found['noise'])} of others, "
-            f"{_share(found['neighbours'])} are neighbours (bar: a point)"
+            f"estimated with less error than one gradient's noise: {_share(shares['noise'])} of others, "
+            f"{_share(shares['neighbours'])} are neighbours (bar: a point)"
         )
         yield Reading({"algorithm": name, "graph": graph}, [below(more, 0.01, text)])
 
@@ -379,11 +379,11 @@ def draw_solved(runs: Runs) -> Figure:
     figure, axes = panels(1, len(NETWORKS), (11, 3.5), sharey=True)
     for axis, graph in zip(axes[0], NETWORKS, strict=True):
         for kind, name in SOLVERS.items():
-            found = [solved(graph, kind, steps) for steps in STEPS]
+            shares = [solved(graph, kind, steps) for steps in STEPS]
             for reading, line, words in (("32 bits", "-", ", 32-bit messages"), ("slow", ":", ", exact")):
                 look = {"color": color_of(kind), "marker": "o" if kind == "adpsgd" else "s", "ms": 4.5}
-                axis.plot(STEPS, [100 * mean(one[reading]) for one in found], line, label=name + words, **look)
-        near = 100 * mean(found[-1]["neighbours"])
+                axis.plot(STEPS, [100 * mean(one[reading]) for one in shares], line, label=name + words, **look)
+        near = 100 * mean(shares[-1]["neighbours"])
         axis.axhline(near, color="#555555", ls="--", lw=1.2, label="neighbours")
         log_axis(axis, STEPS)
         axis.set_title(graph)

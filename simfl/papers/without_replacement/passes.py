@@ -176,8 +176,8 @@ class OnePassLedger(Ledger):
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         passes = self._of_holders(releases)
-        found = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
-        return np.array([found[int(count)] for count in passes])
+        epsilons = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
+        return np.array([epsilons[int(count)] for count in passes])
 
     def _of_holders(self, releases: Releases) -> NDArray[np.int64]:
         passes = self.passes(releases)

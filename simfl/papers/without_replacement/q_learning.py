@@ -148,12 +148,12 @@ class QLearner:
 
     def numbers(self) -> dict[str, NDArray[np.float32]]:
         """Return the networks by name, f32 [networks, ...]; see `_layout`."""
-        rows, at, found = np.array(self._networks), 0, {}
+        rows, at, named = np.array(self._networks), 0, {}
         for name, shape in _layout(self.settings).items():
             size = math.prod(shape)
-            found[name] = rows[:, at : at + size].reshape(len(rows), *shape)
+            named[name] = rows[:, at : at + size].reshape(len(rows), *shape)
             at += size
-        return found
+        return named
 
 
 def _layout(settings: Settings) -> dict[str, tuple[int, ...]]:
@@ -167,11 +167,11 @@ def _layout(settings: Settings) -> dict[str, tuple[int, ...]]:
 def initial_networks(settings: Settings, networks: int, key: NDArray[np.uint32]) -> dict[str, NDArray[np.float32]]:
     """Draw the initial parameters, each f32 [networks, ...]."""
     generator = np.random.Generator(np.random.Philox(key=int(key[0]) | int(key[1]) << 32))
-    found = {}
+    initial = {}
     for name, shape in settings.shapes.items():
         bound = np.sqrt(6.0 / sum(shape)) if len(shape) == 2 else 0.0
-        found[name] = generator.uniform(-bound, bound, (networks, *shape)).astype(np.float32)
-    return found
+        initial[name] = generator.uniform(-bound, bound, (networks, *shape)).astype(np.float32)
+    return initial
 
 
 def uniforms(key: jax.Array, agent: jax.Array, number: jax.Array, count: int) -> jax.Array:
@@ -195,9 +195,9 @@ def _program(settings: Settings) -> Any:
     def gradients(network: Parts, states: jax.Array, actions: jax.Array, aims: jax.Array, weight: jax.Array) -> Parts:
         """Of the weighted mean of (aim - Q(state, action))^2."""
         hidden = states @ network["w1"] + network["b1"]
-        found = hidden @ network["w2"] + network["b2"]
+        values = hidden @ network["w2"] + network["b2"]
         chosen = (jnp.arange(ACTIONS) == actions[:, None]).astype(jnp.float32)
-        error = chosen * (2.0 * weight / weight.sum() * (jnp.sum(found * chosen, axis=1) - aims))[:, None]
+        error = chosen * (2.0 * weight / weight.sum() * (jnp.sum(values * chosen, axis=1) - aims))[:, None]
         back = error @ network["w2"].T
         return {"w1": states.T @ back, "b1": back.sum(0), "w2": hidden.T @ error, "b2": error.sum(0)}
 
@@ -218,7 +218,7 @@ def _program(settings: Settings) -> Any:
         network = {name: parts[f"q_{name}"] for name in names}
         target = {name: parts[f"target_{name}"] for name in names}
         aims = parts["reward"][order] + settings.discount * values(target, parts["after"][order]).max(axis=1)
-        found = gradients(network, parts["before"][order], parts["action"][order], aims, weight)
+        slopes = gradients(network, parts["before"][order], parts["action"][order], aims, weight)
         steps = parts["steps"] + learns
         power = jnp.maximum(steps, 1.0)
         unbiased = jnp.sqrt(1.0 - BETA2**power)
@@ -226,8 +226,8 @@ def _program(settings: Settings) -> Any:
         renew = learns & (steps % settings.reset_every == 0)
         new = {"steps": steps}
         for name in names:
-            mean = BETA1 * parts[f"mean_{name}"] + (1.0 - BETA1) * found[name]
-            square = BETA2 * parts[f"square_{name}"] + (1.0 - BETA2) * found[name] ** 2
+            mean = BETA1 * parts[f"mean_{name}"] + (1.0 - BETA1) * slopes[name]
+            square = BETA2 * parts[f"square_{name}"] + (1.0 - BETA2) * slopes[name] ** 2
             better = network[name] - rate * mean / (jnp.sqrt(square) + SMALL * unbiased)
             new[f"q_{name}"] = jnp.where(learns, better, network[name])
             new[f"target_{name}"] = jnp.where(renew, new[f"q_{name}"], target[name])

@@ -276,10 +276,10 @@ def pass_numbers(runs: Runs) -> Iterator[Number]:
     """Yield how many times faster a pass is with M nodes than with one."""
     part = f"{SPEED}: speed-up of one pass, ten tasks"
     for order, link in itertools.product((*ORDERS, "deep-Q"), LINKS):
-        for count, found in speed_ups(runs, order, link).items():
+        for count, factors in speed_ups(runs, order, link).items():
             # The claim is for as many nodes as there are tasks at most.
             claimed = float(count) if count <= TASKS and order != "deep-Q" else None
-            yield Number(part, SPEED.label(order, link), SPEED.label(count), found, claimed)
+            yield Number(part, SPEED.label(order, link), SPEED.label(count), factors, claimed)
 
 
 def speed_ups(runs: Runs, order: str, link: str) -> dict[int, tuple[float, ...]]:
@@ -302,31 +302,31 @@ def choice_numbers(runs: Runs) -> Iterator[Number]:
     part = f"{str(CHOICES).capitalize()}: what each moves at 3 nodes that hold everything"
     for choice, curve, case in runs.cells(CHOICES):
         if choice == AS_IT_IS:
-            found, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
+            measured_values, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
         else:
-            found, row = moved(runs, choice, curve, case), f"{choice}, points"
-        yield Number(part, row, CHOICES.label(curve, case), found, digits=1)
+            measured_values, row = moved(runs, choice, curve, case), f"{choice}, points"
+        yield Number(part, row, CHOICES.label(curve, case), measured_values, digits=1)
 
 
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def spelt(found: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
+def spelt(by_name: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
     """Write values with their names."""
-    return ", ".join(f"{show(values, 1, sign)} ({name})" for name, values in found.items())
+    return ", ".join(f"{show(values, 1, sign)} ({name})" for name, values in by_name.items())
 
 
-def all_above(found: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
+def all_above(by_name: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
     """Return whether all values lie above a bar, with the text of all."""
-    held = all_of(above(values, bar, "", least).held for values in found.values())
-    return Part(held, f"{text} {spelt(found)}")
+    held = all_of(above(values, bar, "", least).held for values in by_name.values())
+    return Part(held, f"{text} {spelt(by_name)}")
 
 
 def ahead_in_table(runs: Runs) -> Iterator[Reading]:
     """Judge whether Algorithm 2 beats Algorithm 1 in Table II."""
     for reading, (model, measure), case in itertools.product(READINGS, MODELS.items(), CASES):
         cells = runs.cells(TABLE, reading, "Algorithm 2", case)
-        found = {
+        leads = {
             TABLE.label(count): runs.pairs(
                 TABLE,
                 (reading, curve, own, count),
@@ -335,9 +335,9 @@ def ahead_in_table(runs: Runs) -> Iterator[Reading]:
             )
             for _, curve, own, count in cells
         }
-        if found:
+        if leads:
             chosen = {"setting": reading, "Algorithm 2's model": model, "task": case}
-            yield Reading(chosen, [all_above(found, 0.0, "ahead by")], afterwards=reading == SECOND)
+            yield Reading(chosen, [all_above(leads, 0.0, "ahead by")], afterwards=reading == SECOND)
 
 
 def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]:
@@ -367,13 +367,13 @@ def ordering(runs: Runs) -> Iterator[Reading]:
     for case in CASES:
         parts = []
         for better, worse in itertools.pairwise(order):
-            found = {}
+            leads = {}
             for epsilon in EPSILONS:
                 cells = [(FIRST, own, case, *([] if own == "Noiseless" else [epsilon])) for own in (better, worse)]
                 if runs.has(FIGURES, *cells):
-                    found[f"ε = {epsilon:g}"] = runs.ahead(FIGURES, *cells)
-            if found:
-                parts.append(all_above(found, 0.0, f"{better} before {worse} by"))
+                    leads[f"ε = {epsilon:g}"] = runs.ahead(FIGURES, *cells)
+            if leads:
+                parts.append(all_above(leads, 0.0, f"{better} before {worse} by"))
         if len(parts) == len(order) - 1:
             yield Reading({"task": case}, parts)
 
@@ -381,16 +381,16 @@ def ordering(runs: Runs) -> Iterator[Reading]:
 def up_to(better: str, worse: str, bar: float, runs: Runs) -> Iterator[Reading]:
     """Judge whether one curve is somewhere `bar` points above another."""
     for reading, case in itertools.product(IN_FIGURES, CASES):
-        found = {}
+        leads = {}
         for epsilon in EPSILONS:
             cells = [(reading, curve, case, epsilon) for curve in (better, worse)]
             if runs.has(FIGURES, *cells):
-                found[epsilon] = runs.ahead(FIGURES, *cells)
-        if found:
-            best = max(found, key=lambda epsilon: mean(found[epsilon]))
-            text = f"at most {show(found[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
+                leads[epsilon] = runs.ahead(FIGURES, *cells)
+        if leads:
+            best = max(leads, key=lambda epsilon: mean(leads[epsilon]))
+            text = f"at most {show(leads[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
             chosen = {"setting": reading, "task": case}
-            yield Reading(chosen, [above(found[best], bar, text)], afterwards=reading == SECOND)
+            yield Reading(chosen, [above(leads[best], bar, text)], afterwards=reading == SECOND)
 
 
 def near(values: Sequence[float], paper: float) -> bool | None:
@@ -410,16 +410,16 @@ def cells(curve: str, runs: Runs) -> Iterator[Reading]:
         parts = []
         for case in CASES:
             printed = dict(zip(NODES, PRINTED[curve, case], strict=True))
-            found = {
+            accuracies = {
                 cell[3]: runs.each(TABLE, cell, measure) for cell in runs.cells(TABLE, reading, curve, case)
             }  # fmt: skip
-            papers = {count: paper for count in found if (paper := printed[count]) is not None}
+            papers = {count: paper for count in accuracies if (paper := printed[count]) is not None}
             if papers:
-                off = {count: tuple(v - paper for v in found[count]) for count, paper in papers.items()}
+                off = {count: tuple(v - paper for v in accuracies[count]) for count, paper in papers.items()}
                 close = sum(abs(mean(values)) <= CELL_BAR for values in off.values())
                 words = spelt({TABLE.label(count): values for count, values in off.items()})
                 text = f"{case}: {close} of {len(off)} means within {CELL_BAR:g} points; off by {words}"
-                parts.append(Part(all_of(near(found[count], papers[count]) for count in papers), text))
+                parts.append(Part(all_of(near(accuracies[count], papers[count]) for count in papers), text))
         if parts:
             chosen = {"setting": reading, **({"Algorithm 2's model": model} if model else {})}
             yield Reading(chosen, parts, afterwards=reading == SECOND)
@@ -458,18 +458,18 @@ def larger_batches(epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator
 def linear(runs: Runs) -> Iterator[Reading]:
     """Judge whether M nodes and as many tasks are M times as fast."""
     for order, link in itertools.product(ORDERS, LINKS):
-        found = {
+        excess = {
             count: tuple(value / count - 1 for value in values)
             for count, values in speed_ups(runs, order, link).items()
             if 1 < count <= TASKS
         }
-        if not found:
+        if not excess:
             continue
         if order in DRAWN:
-            held = all_of(within(values, 0.05, "").held for values in found.values())
+            held = all_of(within(values, 0.05, "").held for values in excess.values())
         else:
-            held = all(abs(value) <= 0.05 for values in found.values() for value in values)
-        times = {f"M = {count}": tuple(count * (1 + value) for value in values) for count, values in found.items()}
+            held = all(abs(value) <= 0.05 for values in excess.values() for value in values)
+        times = {f"M = {count}": tuple(count * (1 + value) for value in values) for count, values in excess.items()}
         text = f"times as fast: {spelt(times, sign=False)} (bar: 5 % of M)"
         yield Reading({"order": order, "links": link}, [Part(held, text)])
 
@@ -502,9 +502,9 @@ def draw_epsilon(runs: Runs) -> Figure:
         )
         ticks: dict[float, None] = {}
         for (curve, kind), line in zip(KINDS.items(), ("-", "--", "-."), strict=True):
-            if found := runs.accuracies(FIGURES, FIRST, curve, case):
-                with_bars(axis, list(found), list(found.values()), color=color_of(kind), ls=line, label=curve)
-                ticks |= dict.fromkeys(found)
+            if accuracies := runs.accuracies(FIGURES, FIRST, curve, case):
+                with_bars(axis, list(accuracies), list(accuracies.values()), color=color_of(kind), ls=line, label=curve)
+                ticks |= dict.fromkeys(accuracies)
         log_axis(axis, list(ticks))
         axis.set(title=case, ylim=(0, 100))
     return labelled(figure, axes, "ε that the noise is made for, of one task", columns=4)
@@ -518,9 +518,9 @@ def draw_sizes(runs: Runs) -> Figure:
         sizes = list(dict.fromkeys(cell[2] for cell in runs.cells(SIZES, curve, case)))
         for index, (size, line) in enumerate(zip(sizes, (":", "-.", "--", "-")[-len(sizes) :], strict=True)):
             color = shade(color_of(KINDS[curve]), 0.4 + 0.6 * (index + 1) / len(sizes))
-            found = runs.accuracies(SIZES, curve, case, size)
-            with_bars(axis, list(found), list(found.values()), color=color, ls=line, label=f"b = {size}")
-        log_axis(axis, list(found))
+            accuracies = runs.accuracies(SIZES, curve, case, size)
+            with_bars(axis, list(accuracies), list(accuracies.values()), color=color, ls=line, label=f"b = {size}")
+        log_axis(axis, list(accuracies))
         axis.set_title(f"{curve}, {case}")
         axis.legend(loc="upper left")
     return labelled(figure, axes, "ε that the noise is made for, of one task")
@@ -533,9 +533,9 @@ def draw_passes(runs: Runs) -> Figure:
     for (link, line), (order, color) in itertools.product(
         zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, strict=False)
     ):
-        if found := speed_ups(runs, order, link):
-            counts = list(found)
-            with_bars(axis, counts, list(found.values()), color=color, ls=line, label=f"{order}, {link}")
+        if factors := speed_ups(runs, order, link):
+            counts = list(factors)
+            with_bars(axis, counts, list(factors.values()), color=color, ls=line, label=f"{order}, {link}")
     axis.plot((1, max(counts)), (1, max(counts)), color="#999999", lw=1, label="M times as fast")
     axis.set(yscale="log", xlabel="nodes M, for ten tasks", ylabel="speed-up of one pass")
     axis.set_yticks(counts, [str(count) for count in counts])
