@@ -30,7 +30,7 @@ def plot_membership(membership: Membership, score: str | None = None) -> Figure:
     Points are pairs of observer and client; lines are their means.
 
     Args:
-        found: from `simfl.attacks.membership`.
+        membership: from `simfl.attacks.membership`.
         score: a name in `SCORES`; by default the one whose areas are largest.
     """
     from matplotlib import pyplot as plt
@@ -75,7 +75,7 @@ def plot_inversion(attack: Inversion) -> Figure:
     Examples that are no images are drawn as rows of squares.
 
     Args:
-        found: from `simfl.attacks.inversion`, with a mini-batch or more.
+        attack: from `simfl.attacks.inversion`, with a mini-batch or more.
     """
     from matplotlib import pyplot as plt
 
