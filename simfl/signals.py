@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""What is asked for with; not every system has all of them."""
+"""The signals; not every system has all of them."""
 
 _last = 0
 _passed_on = 0

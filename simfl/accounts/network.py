@@ -1,6 +1,6 @@
 """Privacy accounts of a whole network: what each observer learns of each client.
 
-The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which leaves behind every message
+The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which records every message
 as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
 `simfl.privacy.network`; beside it stands the ledger's account of each client, of an observer who sees all that it ever
 sent. The smaller of the two is certified.
@@ -38,7 +38,7 @@ Sees = Literal["messages", "neighbour_sums"]
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
 Matrices = tuple[NDArray[Any], NDArray[Any]]
 
-#: Who sees everything that anybody sends.
+#: The observer of every message.
 LINKS = "links"
 #: Multiplications that the closures of all observers may cost together: half a minute.
 MOST_WORK = 2.0**37
@@ -184,7 +184,7 @@ class Network:
                 raise ScenarioError(f"observer: expected {there}, found {node!r}")
             members.add(number)
             if members >= set(range(self.count)):
-                raise ScenarioError("observer: expected somebody left to know something of, found all clients")
+                raise ScenarioError("observer: expected at least one client outside, found all clients")
             names.append("server" if [number] == self.servers[:1] else str(number))
         return Observer("+".join(names), frozenset(members))
 
@@ -521,7 +521,7 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
+            raise ScenarioError("privacy.quantise: expected false, found true: rounded releases are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
@@ -668,7 +668,7 @@ def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
     """Return each client's epsilon for an observer of all that clients send, [K].
 
     It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
-    all clients' releases together, which is no less.
+    all clients' releases together, which is at least as large.
     """
     ledger = setup.ledger
     assert ledger is not None, "there is an account"

@@ -21,7 +21,7 @@ class Replay:
         setup: of the scenario.
 
     Attributes:
-        knowledge: what everybody saw.
+        knowledge: the messages that each node saw.
         algorithm: as it was at the end.
         releases: what clients released, counted as in a run.
 
@@ -55,7 +55,7 @@ class Replay:
             )
         if setup.problem.radius is not None:
             raise ScenarioError(
-                "algorithm.projection: expected null, found a radius: projections are no linear forms of noisy "
+                "algorithm.projection: expected null, found a radius: projections are not linear forms of noisy "
                 "gradients; use --set algorithm.projection=null"
             )
         self.setup = setup

@@ -8,7 +8,7 @@ Faults, for all these algorithms: a lost message is sent again, and messages to 
 wait. A client that is unreachable when its model arrives requests another one; its next update is stale. The server
 forgets a crashed client at once (or when the server is back), and the client requests the model again. An offline
 server applies no updates; it keeps its model, and later takes the updates that arrived in order. Under `wait`, the
-others wait for a client behind a partition once the bound is reached.
+others wait for a client that a partition separates once the bound is reached.
 """
 
 from __future__ import annotations

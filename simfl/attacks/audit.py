@@ -95,12 +95,12 @@ class AuditReport:
         certified: epsilon that the accountant certifies for what the client released, NaN if it certifies none.
         confidence: 1 - beta of the lower bound and of each refutation.
         lower_bound: epsilon is not smaller than this.
-        p_value: chance of so many right guesses, at most, if all that is certified held; 1 if nothing is.
+        p_value: bound on the chance of this many correct guesses if the certified account holds; 1 if nothing is.
         refuted: whether that is below beta: there is an error in the proof, in the accounting or in the code.
         claimed, claimed_delta: what is claimed (privacy.claim of the scenario), NaN without a claim that can be tested.
         source: who claims it.
         claim_p_value, claim_refuted: the same for the claim.
-        ceiling: the lower bound, had all guesses been right: an audit of so many guesses cannot show more.
+        ceiling: the lower bound, had all guesses been right: an audit with this number of guesses cannot show more.
         decisive: whether all guesses right would have refuted what is certified (or claimed, if nothing is).
         noise_releases, noise_pairs: releases whose noise was tested, and pairs of them that were compared; some of
             another client's are among them.
@@ -303,10 +303,10 @@ class Audit:
             )
         if model.tokens and self.kind == "input":
             raise ScenarioError(
-                f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are no "
+                f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are not "
                 "text; use --canary gradient"
             )
-        # Where nothing is clipped there is no norm to measure a canary by: many times the noise shows what may happen.
+        # Where nothing is clipped there is no norm to measure a canary by: a multiple of the noise is used.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
         excess = OWN_EXCESS if find_algorithm(self.scenario.algorithm.kind).own_clipping else EXCESS

@@ -310,7 +310,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "
-            f"{setup.scenario.algorithm.kind}, whose clients train locally; an update of many steps is no gradient"
+            f"{setup.scenario.algorithm.kind}, whose clients train locally; an update of many steps is not a gradient"
         )
     if setup.tasks > 1 or not setup.dataset.num_classes or setup.model.tokens or setup.dataset.train_y.ndim != 1:
         raise ScenarioError(

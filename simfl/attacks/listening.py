@@ -168,7 +168,7 @@ class Values:
 
     Args:
         tape: of the run.
-        initial: the model that everybody began with, f32 [d].
+        initial: the initial model of all clients, f32 [d].
     """
 
     def __init__(self, tape: Tape, initial: NDArray[np.float32]) -> None:

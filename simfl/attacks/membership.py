@@ -2,7 +2,7 @@
 
 A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`):
 models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
-client (a member) is scored, and as many that nobody trained on, and how well the scores tell them apart is measured.
+client (a member) is scored, and as many that were not trained on, and the separation of their scores is measured.
 
 - `loss`: minus the example's loss under the models that were received, on average (Yeom, Giacomelli, Fredrikson and Jha
   2018, https://arxiv.org/abs/1709.01604);
@@ -68,7 +68,7 @@ class Account:
     Attributes:
         epsilon: NaN if nothing is.
         by: "local", the ledger's of all that the client releases, or "pairwise", of what came to the observer.
-        published: of what came to the observer, with gradients taken as fixed: not certified. NaN where nobody asked.
+        published: of what came to the observer, with gradients taken as fixed: not certified. NaN if not requested.
     """
 
     epsilon: float = math.nan
@@ -149,7 +149,7 @@ def infer_membership(
     finally:
         simulation.release()
     if not found:
-        raise ScenarioError("--observer: expected somebody to whom models or gradients were sent, found nobody")
+        raise ScenarioError("--observer: expected an observer that receives models or gradients, found none")
     return Membership(
         subject=scenario.name,
         inferences=[judged.against_account(one, len(found)) for one, _ in found],

@@ -61,7 +61,7 @@ SKETCH, SKETCHES = 64, 4096
 LAGS = 8
 #: Coordinates among which shifted noise is looked for, at most: the last ones.
 REACH = 2**17
-#: Numbers beyond so many standard deviations are cut in what noise is compared with: examples may add any number.
+#: Vectors that noise is compared with are clipped at this many standard deviations: examples may add any number.
 CUT = 6.0
 #: Points by which a mixture over radii is computed.
 RADII = (np.arange(500) + 0.5) / 500
@@ -307,7 +307,7 @@ class BlankCheck:
         """Compare each kept release's noise with all earlier ones and with itself.
 
         Each release is turned by any number of coordinates. Sums over pairs that are the same number of draws apart
-        keep draws on one side of the comparison: blocks of so many draws take turns.
+        keep draws on one side of the comparison: blocks of draws take turns.
         """
         kept = _rows(self._noise)
         unit = unit_std(self.law.sampler, self.law.size)
@@ -356,7 +356,7 @@ def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
 
     Args:
         dots: products of the vectors.
-        one, two: their squared lengths. Where one is 0 there is no cosine.
+        one, two: their squared lengths. If one is 0, the cosine is undefined.
         size: how many numbers each vector has.
     """
     product = np.asarray(one * two, dtype=np.float64)

@@ -67,7 +67,7 @@ class PairwiseReport:
             certified.
         confidence: 1 - beta of the lower bound and of the refutation.
         lower_bound: epsilon is not smaller than this.
-        p_value: chance of so many right guesses, at most, if what is certified held.
+        p_value: bound on the chance of this many correct guesses if the certified account holds.
         refuted: whether that is below beta.
         ceiling: the lower bound, had all guesses been right.
         sees: ways in which a mechanism may be broken, and whether this audit would have shown it.

@@ -14,7 +14,7 @@ Two tests of the same count v:
   https://arxiv.org/abs/2410.22235: a test of all (epsilon, delta) that are certified at once (`profile_p_value`).
   For a Gaussian it refutes noise that is half as large as claimed with ten times fewer canaries.
 
-Nobody may choose the number of guesses after looking at the result. It is fixed in advance (`default_guesses`), or
+The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or
 several are, and then each is tested at its share of the error (a union bound, in `judge`).
 """
 
@@ -38,7 +38,7 @@ class AuditVerdict:
 
     Attributes:
         lower_bound: the mechanism is not (epsilon, delta)-DP for any epsilon below this, at the confidence asked for.
-        p_value: chance of so many right guesses, at most, if the certified curve were true; 1 where there is none.
+        p_value: bound on the chance of this many correct guesses under the certified curve; 1 where there is none.
         correct: right guesses, v.
         guesses: guesses made, r.
         canaries: m.
@@ -61,7 +61,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     (Steinke et al. 2023, Theorem 5.2: the maximum is over how best to spend the mean 2 m delta of F, all of it on
     F = i with probability 2 m delta / i.) With delta = 0 it is the binomial tail.
 
-    A count that W reaches with probability above 1/2 is no evidence, and gets p = 1. There the formula would be no
+    A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would be no
     bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it says 0.9915, and the mechanism that shows two wrong
     guesses least often, found by linear programming over all of them, reaches 0.9991. Where it is evidence, no
     mechanism was found that exceeds it.
@@ -93,7 +93,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
     """Return the largest epsilon >= 0 that the guesses refute; 0 for none.
 
-    By bisection on `p_value` < 1 - confidence. Whoever is (epsilon', delta)-DP for a smaller epsilon' is
+    By bisection on `p_value` < 1 - confidence. A mechanism that is (epsilon', delta)-DP for a smaller epsilon' is
     (epsilon, delta)-DP too, so that all below the bound is refuted with it.
 
     Args:
@@ -109,7 +109,7 @@ def pair_lower_bound(
 ) -> float:
     """Return the largest epsilon that guesses about coin-flipped pairs refute.
 
-    To guess which of two was used is to tell two data sets apart in which one example is replaced. Whoever is
+    To guess which of two was used is to tell two data sets apart in which one example is replaced. A mechanism that is
     (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
 
     Args:

@@ -24,7 +24,7 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
     Args:
         name: of the case.
         updates: of its run; those of the case by default.
-        repeats: the best of so many counts.
+        repeats: number of repetitions, of which the best counts.
 
     Returns:
         An object with the keys case, parameters, first_s and next_s (host seconds for a checkpoint: the first one reads

@@ -25,7 +25,7 @@ def read_text(path: Path, where: str, expected: str) -> str:
         expected: what it should be.
 
     Raises:
-        DataError: there is none, or it is no text.
+        DataError: the file is missing, or is not text.
     """
     if is_endless(path):
         raise DataError(f"{where}: expected {expected}, found a device or a pipe: {path}")
@@ -45,7 +45,7 @@ class CsvFile:
         path: of the file.
         where: the key that names it, for messages.
         required: columns that it has.
-        optional: columns that it may have; others are refused, since nobody would read them.
+        optional: columns that it may have; others are rejected, since they would not be read.
         open_to_others: they are not: the file has other readers too.
 
     Raises:

@@ -223,7 +223,7 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
     sequences = MODELS[scenario.model.kind].tokens
     if dataset.tokens != sequences:
         kinds = [kind for kind, model in MODELS.items() if model.tokens == dataset.tokens]
-        held = "sequences of tokens" if dataset.tokens else "examples that are no sequences of tokens"
+        held = "sequences of tokens" if dataset.tokens else "examples that are not sequences of tokens"
         raise ScenarioError(
             f"model.kind: expected one of {', '.join(kinds)} for data set '{dataset.name}', which holds {held}, found "
             f"'{scenario.model.kind}'"

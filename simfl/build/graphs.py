@@ -23,7 +23,7 @@ def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing 
         ScenarioError, DataError: a graph that cannot be, or a file that makes no sense.
     """
     config, count = scenario.topology, scenario.clients.count
-    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
+    if count == 1:  # no neighbors: only algorithms without a topology get this far
         return Topology("single", ((),)), None
     if not config.changes:
         return _build(config, count, streams), None

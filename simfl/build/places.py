@@ -17,7 +17,7 @@ from simfl.streams import Streams
 class Places:
     """The nodes that a scenario selects: numbers, the server, regions, fractions.
 
-    Servers stand behind the clients: the server itself is node K, its aggregators are K + 1 and so on.
+    Servers are numbered after the clients: the server is node K, its aggregators are K + 1 and so on.
 
     Args:
         scenario: whose words they are.

@@ -75,7 +75,7 @@ def absences_from_file(
         if name not in read:
             raise ScenarioError(
                 f"{where}.path: {trace.path}: expected times of client {client}, found none; add them, name other "
-                "clients, or use draw: true, which gives each client the times of somebody in the file"
+                "clients, or use draw: true, which gives each client the times of a random client of the file"
             )
         if name not in made:
             outages, every_s = read[name].outages(), read[name].every_s

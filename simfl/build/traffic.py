@@ -55,7 +55,7 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
     values, size = links.values(setup.streams, graph.num_clients), setup.training.model_bytes + links.overhead
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     if isinstance(changing, Contacts):
-        return  # who meets nobody sends nothing
+        return  # a client without neighbors sends nothing
     if values.equal and setup.underlay is None:
         capacities = {"uplink": links.uplink, "bandwidth": links.bandwidth, "downlink": links.downlink}
         for name, most in _most_given(graph, size, links.loss, changing is None).items():

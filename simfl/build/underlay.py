@@ -30,7 +30,7 @@ def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
     """Return the underlay; None without one.
 
     Raises:
-        ScenarioError: the graph is not connected, or somebody is attached to no node of it.
+        ScenarioError: the graph is not connected, or a client is attached to a node outside it.
         DataError: a file that is missing or malformed.
     """
     config = scenario.underlay
@@ -107,6 +107,6 @@ def _by_attribute(graph: nx.Graph[Any], name: str, count: int) -> list[Any]:
         found = f"{len(attached)}" if len(attached) < count else "more"
         raise ScenarioError(
             f"{where}: expected nodes whose {name} add up to clients.count, which is {count}, found {found}; "
-            "a client that is attached to nothing reaches nobody"
+            "a client that is not attached cannot reach others"
         )
     return attached

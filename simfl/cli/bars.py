@@ -27,7 +27,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
     """Show a run's progress on the terminal while the block runs.
 
     Yields:
-        What the run reports to; None where nobody would see it: with `quiet`, and where stderr is no terminal.
+        The callback of progress reports; None with `quiet`, or if stderr is not a terminal.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -102,7 +102,7 @@ def _say_run(report: Report) -> None:
 
 @contextlib.contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Show a progress bar of downloads; yields None if stderr is no terminal."""
+    """Show a progress bar of downloads; yields None if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

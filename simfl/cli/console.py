@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from simfl.records import Run
 
-SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
+SIDE_BY_SIDE = 4  # up to this number, runs are columns if there is room; more runs are rows
 _LEAST_ROOM = 16
 _NARROW, _LEAST_NARROW = 14, 12  # names of measures that are folded, and what each run needs beside them
 _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow", "failed": "red"}

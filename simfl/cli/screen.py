@@ -12,7 +12,7 @@ from simfl.errors import printable
 
 
 def output() -> Console:
-    """Return a console for results, without wrapping if there is no terminal."""
+    """Return a console for results, without wrapping without a terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=240)
 

@@ -15,7 +15,7 @@ def verify(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, typer.Option("--updates", min=1, help="End after so many updates at the latest.")] = 5_000,
+    updates: Annotated[int, typer.Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:

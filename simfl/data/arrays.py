@@ -58,7 +58,7 @@ def from_object(
         test_fraction: share to set aside where there is no test part.
         scale: what integers among the features are multiplied by; None: 1.
         target, owner: columns of a table.
-        tokens: whether the model takes tokens, of which y is the next one; they are no labels to be numbered.
+        tokens: whether the model takes tokens, of which y is the next one; they are not labels.
 
     Raises:
         DataError: it is none of these, or its parts do not fit together.

@@ -97,7 +97,7 @@ def _read_archive(path: Path) -> dict[str, bytes]:
                 name = PurePosixPath(member.name).name
                 if member.isfile() and _BATCH.fullmatch(name):
                     stream = archive.extractfile(member)
-                    assert stream is not None  # only None for what is no regular file
+                    assert stream is not None  # None only for special files
                     batches[name] = stream.read()
     except (tarfile.TarError, ValueError, *BROKEN_STREAM) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends early"

@@ -278,7 +278,7 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
     """Give each client `per_client` labels, and divide each label's examples.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that each is held
-    by equally many clients up to one. Labels that nobody holds (K times labels per client below c) are not used.
+    by equally many clients up to one. Labels that no client holds (K times labels per client below c) are not used.
     """
     wanted.enough(len(y))
     labels, weights, per_client, generator = (

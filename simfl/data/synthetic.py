@@ -63,7 +63,7 @@ class Synthetic:
             return h.astype(np.float32).astype(np.float64)  # what the model will be given
         if self.dimension < 1:
             raise ScenarioError(f"data.dimension: expected at least 1, found {self.dimension}")
-        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is no float32
+        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is not a float32
             raise ScenarioError(f"data.condition_number: expected 1 to 1e30, found {self.condition_number:g}")
         h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
         return h.astype(np.float32).astype(np.float64)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_WORDS = 1000
 """Different words of a column beyond which they are more likely names than categories."""
 TARGETS = ("label", "target")
-"""What the column of labels is called where nobody says it."""
+"""The default name of the column of labels."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Columns:
                 if len(words[str(name)] or ()) > MOST_WORDS:
                     raise DataError(
                         f"{where}: {name}: expected at most {MOST_WORDS} different words, found "
-                        f"{len(words[str(name)] or ())}; these are no categories: add it to data.drop"
+                        f"{len(words[str(name)] or ())}; these are not categories: add it to data.drop"
                     )
         return cls(words)
 
@@ -221,7 +221,7 @@ def read_examples(
         path: of the file.
         root: the folder of data sets.
         label: the column of labels.
-        drop: columns that are no features; they need not be there.
+        drop: columns that are not features; they may be missing.
         columns: the features of the set that these examples are to be like; None: all other columns.
     """
     file, table = read(path, root, "data")

@@ -57,8 +57,8 @@ def load_text(
         root: the folder of data sets.
         streams: generates the text ("text"), where there is no file.
         path: the file, or a bare name below `root/text`; None generates one.
-        owners: "speaker": whoever is named by "NAME:" (every word with a capital letter) at the beginning of a line,
-            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": nobody.
+        owners: "speaker": the name in "NAME:" (every word with a capital letter) at the beginning of a line,
+            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": no owners.
         length: characters of a window.
         stride: characters from one window to the next; None: `length`.
         vocabulary: all characters that there may be; None: those of the text.

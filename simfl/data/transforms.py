@@ -2,7 +2,7 @@
 
 What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
 Fitting on what clients hold is outside of any epsilon. With `fit_on: {public: N}` it is fitted on N training examples
-that the seed draws and that nobody holds from then on: they stand for data that is no secret.
+that the seed draws and removes from the clients: they stand for public data.
 """
 
 from __future__ import annotations

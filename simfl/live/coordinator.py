@@ -2,7 +2,7 @@
 
 It is also the server of FedAsync.
 
-Marks are those of a simulated run: evaluations every so many updates, epochs or seconds, an end after so many. A mark
+Marks are those of a simulated run: evaluations every given number of updates, epochs or seconds, and an end. A mark
 that a count of updates sets is known a message later than in a simulated run, and so are the snapshots taken.
 """
 
@@ -23,7 +23,7 @@ from simfl.live.transport import Transport, Vector
 from simfl.live.workers import MODEL, REQUEST, ROW, SNAPSHOT, STOP, UPDATE
 from simfl.scenario import Scenario
 
-#: How often it is looked for somebody who wants the run to end.
+#: Polling interval for requests to end the run.
 LOOK_S = 0.2
 
 
@@ -58,7 +58,7 @@ class Coordinator:
         transport: its links; clients are 0..K-1.
         begin: when the run begins, by the transport's clock.
         together: updates that count as one: of a round of SYNC.
-        interrupted: whether somebody wants the run to end.
+        interrupted: whether the run is to end.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
         alive = os.open(path.with_suffix(ALIVE), os.O_RDWR)
         child = subprocess.Popen(
             [mpirun, *as_root, *options, "-n", str(processes), *program],
-            env={**os.environ, **ONE_THREAD, "TMPDIR": name},  # what mpirun leaves behind is deleted with the folder
+            env={**os.environ, **ONE_THREAD, "TMPDIR": name},  # mpirun's files are deleted with the folder
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

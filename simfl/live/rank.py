@@ -171,7 +171,7 @@ def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]
         snapshots = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
     else:
         per_client = np.empty((count, len(marks), size), np.float32)
-        # The initial model is that of the first mark: nobody took a snapshot of it.
+        # The initial model is that of the first mark: it has no snapshot.
         per_client[:, 0] = setup.training.initial
         for client in range(count):
             for number in range(1, len(marks)):

@@ -64,7 +64,7 @@ class Outcome:
 def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Path:
     """Write the folder of a live run and return its path.
 
-    Bytes and messages at a mark are the run's in proportion to its time: nobody counts them together meanwhile.
+    Bytes and messages at a mark are the run's in proportion to its time: there is no common counter.
     """
     scenario, model, training = setup.scenario, setup.model, setup.training
     folder = RunFolder.create(root, scenario.name)

@@ -1,11 +1,11 @@
 """Messages between MPI processes, served while a process computes or waits.
 
-A message is a buffer: a header of a few numbers, then the bytes of a vector. Nobody blocks in MPI: a process that waits
+A message is a buffer: a header of a few numbers, then the bytes of a vector. No process blocks in MPI: one that waits
 looks for messages every `poll_s` and sleeps in between, so that many more processes than cores disturb each other
 little (MPI's own waiting spins). What such a message takes is measured by `simfl calibrate --links`.
 
-The end. Messages of one sender arrive in order. So who ends sends everybody a last one (FIN), goes on receiving until
-it has everybody's, and its own have left: then nothing is under way that anybody could wait for.
+The end. Messages of one sender arrive in order. A process that ends sends each other one a last one
+(FIN), and receives until it has all their last messages and its own have left: then no message is in flight.
 """
 
 from __future__ import annotations

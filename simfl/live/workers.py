@@ -46,7 +46,7 @@ class Worker(ABC):
         world: that of the scenario; its clock and links are not used.
         training: the plain values of local training.
         arithmetic: computes its gradients.
-        transport: its links; the coordinator's rank is that behind the last client's.
+        transport: its links; the coordinator's rank follows the last client's.
         begin: when the run begins, by the transport's clock.
         mode: how long computing takes.
         options: of the algorithm, as its simulated twin takes them.
@@ -364,7 +364,7 @@ class PairWorker(Worker):
             if peer >= 0:
                 since = self.now
                 self.wait(lambda: self._answered is not None)
-                if not self._answered:  # nobody was there: known after a timeout only
+                if not self._answered:  # no neighbor answered before the timeout
                     self.wait(lambda: False, read_s + self.world.network.links.resend_timeout_s)
                     peer = -1
                 self.communicate_s += self.now - since

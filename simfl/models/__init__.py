@@ -22,7 +22,7 @@ def model_options(kind: str) -> tuple[str, ...]:
     """Return a model's options beside `input_shape`, `num_classes` and `l2`.
 
     Raises:
-        ValueError: if there is no such model.
+        ValueError: for an unknown model.
     """
     if kind not in MODELS:
         raise ValueError(f"model: kind: expected one of {', '.join(MODELS)}, found '{kind}'{nearest(kind, MODELS)}")

@@ -31,7 +31,7 @@ Array: TypeAlias = jax.Array
 """An array on the device (or a tracer of one)."""
 
 GRADIENTS_BYTES = 2**24
-"""The gradients of single examples take at most so many bytes at a time, 16 MiB, where there is no closed form.
+"""The most bytes that per-example gradients take at a time without a closed form, 16 MiB.
 
 For each of the operations that are computed side by side; one gradient may take more.
 """
@@ -52,7 +52,7 @@ class AbstractModel(ABC):
         num_classes: number of labels of the data; 0 for regression and for points.
         l2: lambda >= 0 of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss`
             and never to the gradient sums: it does not depend on the data, so it is neither
-            clipped nor noised. Whoever takes the step adds lambda * w after the mean.
+            clipped nor noised. The step adds lambda * w after the mean.
     """
 
     input_shape: tuple[int, ...]
@@ -306,7 +306,7 @@ def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | A
 
     g_i||), f32[b]; 0 for norms not finite.
 
-    Whoever multiplies by it selects as well: 0 times inf is NaN.
+    Select before multiplying by it: 0 times inf is NaN.
     """
     scale = weight * clipping_factor(squared_norms, clipping_norm)
     return jnp.where(squared_norms < jnp.inf, scale, 0.0)

@@ -78,7 +78,7 @@ class AbstractLayer(ABC):
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
         """Return sum_i scale_i g_i, f32[size]; cheapest after `squared_norms`.
 
-        An example of scale 0 adds exactly 0, also where its error, its gradient or, behind the first layer, its u is
+        An example of scale 0 adds exactly 0, also where its error, its gradient or, after the first layer, its u is
         not finite.
         """
 

@@ -127,7 +127,7 @@ def from_flax(
         _refuse_state("from_flax", sorted(kinds - {"RngKey", "RngCount"}))
         return graph, values, rest
 
-    # What is no parameter is the same whatever is drawn.
+    # Leaves that are not parameters do not depend on the draw.
     graph, shapes, rest = opened(jax.random.key(0))
 
     def call(params: Any, x: Any) -> Any:

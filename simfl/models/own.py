@@ -44,7 +44,7 @@ from simfl.models.base import (
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
-"""On a CPU, the gradients of single examples take at most so many bytes at a time (one may take more): they are read
+"""On a CPU, per-example gradients take at most this many bytes at a time (one may take more): they are read
 again at once, and more of them would have left the cache."""
 
 NEEDED = ("init", "losses")

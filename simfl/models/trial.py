@@ -21,7 +21,7 @@ from simfl.models.own import OwnModel, described
 from simfl.scenario.own_code import in_one_line
 
 EXAMPLES = 4
-"""So many examples are looked at."""
+"""Number of examples in a trial."""
 
 TOLERANCE = 1e-4
 """Losses that differ by less, relative to the largest, are rounded differently: compiled, or in another batch."""

@@ -72,7 +72,7 @@ def plot_membership(membership: Membership, score: str | None = None) -> Figure:
 def plot_inversion(attack: Inversion) -> Figure:
     """Plot examples above their reconstructions, with correlations.
 
-    Examples that are no images are drawn as rows of squares.
+    Examples that are not images are drawn as rows of squares.
 
     Args:
         attack: from `simfl.attacks.inversion`, with a mini-batch or more.

@@ -36,7 +36,7 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
     """Plot each client's share of time computing, communicating, waiting, offline.
 
     The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
-    belongs to none of these: a client that has left for good, for example.
+    belongs to none of these: a client that has left permanently, for example.
     With more than forty clients they are sorted by their computing time, and not named.
 
     Args:

@@ -28,9 +28,9 @@ KINDS = {"epsilon": "certified", "published": "as published, not certified"}
 _CMAP, _INFINITE, _OWN = "cividis_r", PALETTE[1], "#E4E4E4"
 _LINES = {"epsilon": (PALETTE[0], "-"), "published": (PALETTE[3], "--")}
 _QUANTILES = (0.1, 0.9)
-#: So many distances are told apart by colour.
+#: Number of distances with their own color.
 _MOST_LINES = 6
-#: So many numbers fit into the cells of a panel, and so many names into the nodes.
+#: The most numbers in the cells of a panel, and the most names in nodes.
 _MOST_CELLS, _MOST_NAMES = 12, 36
 
 
@@ -214,7 +214,7 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
             for number, (distance, shade) in enumerate(zip(distances, shades, strict=False)):
                 groups = pairs[pairs["distance"] == distance].groupby("time_s")[column]
                 middle, low, high = groups.median(), *(groups.quantile(share) for share in _QUANTILES)
-                times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first nobody knows anything
+                times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first no node knows anything
                 marker = "osD^vP"[number]
                 ax.plot(times, np.append(0.0, middle), color=shade, marker=marker, ms=4, label=f"{distance:.0f}")
                 ax.fill_between(times, np.append(0.0, low), np.append(0.0, high), color=shade, alpha=0.15, linewidth=0)

@@ -14,7 +14,7 @@ from simfl.records.display import scale_time, show_count, show_range
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: So many clients are told apart by colour; more are drawn as one bundle.
+#: Number of clients with their own color; more are drawn in one color.
 _FEW = 8
 _GROUPS = 5
 HATCHES = ("", "///", "...", "\\\\\\", "xxx")
@@ -58,7 +58,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax.set_ylim(bottom=0)
         ax.set_xlabel(f"virtual time ({scale.unit})")
         relation = RELATIONS.get(str(privacy.get("neighbors")), RELATIONS["replace_one"])
-        deltas = opened.clients["delta"].to_numpy()  # of a run that was killed nobody knows them
+        deltas = opened.clients["delta"].to_numpy()  # unknown for a killed run
         terms = ", ".join([*(f"δ = {delta:g}" for delta in deltas[:1]), relation])
         ax.set_ylabel(f"ε spent, before the end an upper bound\n({terms})")
         ax.legend(loc="best")

@@ -80,7 +80,7 @@ def draw_study(
         label = re.sub(r"[^\w.+=-]+", "-", group.label).strip("-.")[:60]
         keep(plot_time_shares(run), f"clients-{label}")
         if len(run.clients) == 1:
-            continue  # nobody to be linked with
+            continue  # no neighbors
         # Its graph may be too large to be kept; it may not have evaluated the clients' own models, or they share one.
         with contextlib.suppress(DataError, ScenarioError):
             keep(plot_topology(run), f"topology-{label}")

@@ -13,7 +13,7 @@ _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _ORANGE, _SKY, _PURPLE, _BLACK = "#E69F00", "#56B4E9", "#CC79A7", "#000000"
 
 PALETTE = (_BLUE, _VERMILION, _GREEN, _ORANGE, _SKY, _PURPLE, _BLACK)
-"""For what is no algorithm: clients, clipping norms."""
+"""For curves other than algorithms: clients, clipping norms."""
 
 COLORS = {
     "adpsgd": _BLUE,

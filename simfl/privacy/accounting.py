@@ -50,7 +50,7 @@ _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
 #: The share of delta that is set aside for noise on a grid that is not quite what it should be.
 _ASIDE = 1e-3
-#: So many kinds of releases are described by dp-accounting (27 ms each, fractional orders too), more in closed form.
+#: Number of kinds of releases described by dp-accounting (27 ms each, fractional orders too), more in closed form.
 _FEW_KINDS = 24
 
 
@@ -230,11 +230,11 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
     return divergences
 
 
-#: Panels of the quadrature have so many nodes, and are no wider than the noise and its square.
+#: Panels of the quadrature have this many nodes, and are no wider than the noise and its square.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 #: In standard deviations of the noise: beyond, there is nothing left to integrate.
 _FAR = 12.0
-#: Divergences of the Gaussian alone from which on nobody asks what sampling takes off them.
+#: Divergences of the Gaussian alone above which amplification by sampling is ignored.
 _HOPELESS = 5000.0
 
 
@@ -412,7 +412,7 @@ def _slope(pairs: list[tuple[Pair, int]]) -> float:
 _MOST_BINS = 2**18, 2**19
 #: Mass that the Fourier transform may put into the wrong place, a release.
 _ROUNDING = 1e-15
-#: Epsilon beyond which finer bins would cost memory without end, and nobody cares for the digits.
+#: Epsilon beyond which finer bins would cost memory without end, and digits do not matter.
 _MOST_EPSILON = 300.0
 
 

@@ -1,7 +1,7 @@
 """Checks of arguments: "name: expected ..., found ...". All reject NaN.
 
 They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. What a theorem asks of values
-that are possible is no argument's fault but a `ConditionError`, which names the condition.
+that are possible is not an argument's error but a `ConditionError`, which names the condition.
 """
 
 from __future__ import annotations

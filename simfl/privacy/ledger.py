@@ -12,10 +12,10 @@ Views:
 - `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
   client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
   max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which
-  nobody can check from a scenario. It is reported because papers assume it, and every statement says so; it is not
+  cannot be checked from a scenario. It is reported because papers assume it, and every statement says so; it is not
   certified. A client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
 
-Shuffled data is accounted by passes: in every pass an example is in one batch, and nobody counts on not knowing in
+Shuffled data is accounted by passes: in every pass an example is in one batch, and no account relies on not knowing in
 which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
 sensitivity (`simfl.privacy.shuffled`).
 """
@@ -53,7 +53,7 @@ Composition = tuple[tuple[Release, int], ...]
 NOT_CERTIFIED = "not certified: "
 #: How a statement ends: what a run may show and no epsilon covers.
 OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
-#: So many different compositions are looked at with privacy loss distributions at the end of a run.
+#: Number of different compositions evaluated by privacy loss distributions at the end of a run.
 AFFORDABLE = 8
 #: A share of a budget that is as good as all of it.
 ENOUGH = 0.998
@@ -156,7 +156,7 @@ class Ledger:
             }[terms.neighbors]
         view = {
             "local_transcript": "local view (all that the client ever sent)",
-            "global_hidden": "global view: holds only if nobody learns whose update is whose and all clients' data "
+            "global_hidden": "global view: holds only if the senders of updates stay hidden and all clients' data "
             "are alike",
         }[terms.view]
         if terms.by_server:
@@ -214,7 +214,7 @@ class Ledger:
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return each client's releases as the accountant composes them."""
-        if self.by_passes:  # whoever sees more than one pass may know whose order it is
+        if self.by_passes:  # an observer of more than one pass may know whose order it is
             return [
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
                 for client, (uses,) in enumerate(self.uses(releases))
@@ -274,7 +274,7 @@ class Ledger:
     def uses(self, releases: Releases) -> list[list[Uses]]:
         """Return the most releases that one example of each client is in; [K][tasks].
 
-        Where nobody noted which batches were released, they follow one another.
+        If the released batches were not recorded, they follow one another.
         """
         clients = range(len(self.sizes))
         if releases.passes is None:

@@ -33,7 +33,7 @@ Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
 #: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, so all of them with less than 1e-20.
 ATTEMPTS = 16
-#: Rounds of threefry behind the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
+#: Rounds of threefry for the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
 #: and the authors' Random123, which knows of no flaw from there on); three more, for the fourth injection of the key.
 ROUNDS = 16
 
@@ -172,7 +172,7 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
     difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
 
     The quotient comes last: XLA computes all that leads to one once, but would merge a product into the loops that use
-    it, with the words behind each of its factors computed anew (a fifth of a private step).
+    it, with the words of each of its factors computed anew (a fifth of a private step).
     """
     t = _bits(p * (np.float32(2.0**32) - p))
     return v * _SHARE * _polynomial(_ABOVE, t) / _polynomial(_BELOW, t)

@@ -197,7 +197,7 @@ class Tally(Releases):
             self.newest[promise.client] = promise.draw
         else:
             self.refuse(
-                f"client {promise.client} draws the noise of mini-batch {promise.draw} behind that of mini-batch "
+                f"client {promise.client} draws the noise of mini-batch {promise.draw} after that of mini-batch "
                 f"{newest}, perhaps a second time; number mini-batches in the order in which they are drawn"
             )
 

@@ -10,9 +10,9 @@ function of these integers and of earlier releases. `simfl.tape.kernels` compute
 that it is a function of the model and of the example alone: not of the place that the example has in a batch, nor of
 who else is there. So all that neighbors change is the sum of integers.
 
-Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an order that nobody knows. With x
+Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an unknown order. With x
 = d 2^-24 it loses at most x / (1 - x) of the square (Higham 2002, "Accuracy and stability of numerical algorithms",
-section 3.1), so that a clipped gradient is no longer than C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, up
+section 3.1), so that a clipped gradient is at most C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, up
 to the roundings of root, quotient, product and C, for which 16 2^-24 is more than enough. Rounding to the grid adds g
 sqrt(d) / 2 at most. An example more or less changes the sum by one n_i, an example replaced by two: in units of C,
 
@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 #: The noise has at least 2^FINENESS grid steps to a standard deviation.
 FINENESS = 14
-#: The table ends after so many standard deviations.
+#: Length of the table, standard deviations.
 TAIL = 15
 #: It has 2^LOOKUPS places, of four words each.
 LOOKUPS = 19
@@ -126,7 +126,7 @@ def cumulative(deviation: Fraction) -> NDArray[np.uint32]:
     """Return 2 floor(2^127 P[|N| <= j]) as four words each, uint32 [2^19, 4].
 
     By p_{j+1} = p_j r^(2j+1), r = exp(-1 / (2 s^2)), p_0 = 1, in integers of 320 binary places: each product loses less
-    than 2^-320, so that the sum of all of them is exact to 2^-260. Behind the last probability stand the largest words.
+    than 2^-320, so that the sum of all of them is exact to 2^-260. The largest words follow the last probability.
 
     Args:
         deviation: s of the discrete Gaussian; not an integer in general. 15 s is below 2^19.

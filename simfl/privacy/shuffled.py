@@ -1,7 +1,7 @@
 """How often an example is in the releases of shuffled data.
 
 A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
-(`simfl.tape.draws`). Orders are no secret, so that any example may be anywhere in any epoch: of every epoch that some
+(`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that some
 release touched it is in one of its releases, and of a release that reaches over several epochs it may be a part several
 times. What is m times in a release moves it m times as far: with Gaussian noise as dear as m^2 releases, exactly; with
 a pure mechanism m times its epsilon.

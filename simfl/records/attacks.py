@@ -34,7 +34,7 @@ class Inference:
         models: messages that were looked at.
         from_distance: of their senders from the client, 0 if the client sent them itself.
         score: a name in `SCORES`.
-        members: m, examples of the client, and as many that nobody trained on.
+        members: m, examples of the client, and as many that were not trained on.
         auc, auc_low, auc_high: area under the ROC curve, and its interval.
         tpr: true positive rate at a false positive rate of 1 %.
         correct, guesses: guesses about pairs of a member and another, how many there were and how many right.
@@ -151,7 +151,7 @@ class Inversion:
     Attributes:
         subject: name of the scenario.
         observer, client: who, of whom.
-        gradients: of the client that went into what somebody sent.
+        gradients: of the client that are in some message.
         solved: of these, how many the observer can solve for.
         small: of these, how many are of so few examples that inputs are looked for.
         image_shape: of examples that are images.

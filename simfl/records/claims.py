@@ -13,7 +13,7 @@ VIEWS = {"local_transcript": "certified", "global_hidden": "if senders were hidd
 """What an epsilon under each view is called: the second supposes more than a scenario can establish."""
 
 MOST_GROUPS = 6
-"""So many groups of clients are shown; further ones spent less."""
+"""Number of groups shown; further ones spent less."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Finding:
     """Claim and account of clients whose epsilons are within 5 % of each other.
 
     Attributes:
-        clients: who they are; the first one's numbers stand for all, nobody spent more.
+        clients: who they are; the first one's numbers stand for all, no client spent more.
         releases: the fewest and the most that one of them made.
         claimed: what is claimed, None without a claim.
         certified: (view, neighbors) -> epsilon that the accountant finds at the claim's delta, which is certified in

@@ -1,6 +1,6 @@
 """Numbers as text, the same on the terminal, in figures and on pages.
 
-Every `show_*` writes a mean with half of its interval behind it where half is known: `88.44 ± 0.21 %`.
+Every `show_*` writes a mean followed by half of its interval if known: `88.44 ± 0.21 %`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_wri
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
 KILLED = "its process ended without a word; what it had written until then is here"
-"""Why a run is called killed: its manifest says that it is running, and nobody is."""
+"""Why a run is called killed: its manifest says that it is running, and no process is."""
 
 ROOM_BYTES = 2**19
 """So much of the disk is kept for the end of a run: its manifest and small tables."""
@@ -52,7 +52,7 @@ class Manifest:
 
     Args:
         status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C, SIGTERM); failed; running until it
-            ends; killed where it says running and nobody is (never written, only read).
+            ends; killed where it says running and no process is (never written, only read).
         seed: of the scenario.
         device: what the models were computed on, such as "cpu".
         reason: why it ended, in words.
@@ -148,7 +148,7 @@ class RunFolder:
                 when several processes ask at the same time.
 
         Raises:
-            ScenarioError: a name that is no plain folder name, or a place that cannot be written to.
+            ScenarioError: a name that is not a plain folder name, or a place that cannot be written to.
         """
         for key, value in (("name", name), ("run id", run_id)):
             if value is not None and (
@@ -182,7 +182,7 @@ class RunFolder:
             What makes room on the disk for the last files.
 
         Raises:
-            ScenarioError: another process writes here, or nobody can.
+            ScenarioError: another process writes here, or the folder is not writable.
         """
         with contextlib.ExitStack() as stack:
             try:

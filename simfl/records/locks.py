@@ -3,7 +3,7 @@
 A file in the folder says who writes, and is locked (flock) for as long as it does: the system lets go of the lock when
 the process ends, however it ends, so that a lock is never stale. It also keeps some room on the disk, which is given
 back before the last files are written: a full disk then loses no small table. Where there are no such locks (Windows,
-some network disks) nobody is kept out, and nobody can tell.
+some network disks) other processes are not kept out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _BUSY = {errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN}
-_TRIES = 5  # somebody who only looks holds a lock for a moment
+_TRIES = 5  # a reader holds a lock for a moment
 
 
 class HeldError(Exception):
@@ -96,7 +96,7 @@ def _ours(file: int, path: Path) -> bool:
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False
-    except OSError:  # the disk knows no locks: nobody is kept out
+    except OSError:  # the disk knows no locks: other processes are not kept out
         return True
     return os.path.samestat(os.fstat(file), os.stat(path))
 

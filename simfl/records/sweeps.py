@@ -379,7 +379,7 @@ def _word(
         return f"no {last}" if value == NONE else "" if told else f"with {last}"
     there = {other[key] for other in like}
     if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in own):
-        there -= {ABSENT}  # whoever lacks it lacks the whole section, which says so
+        there -= {ABSENT}  # runs without it lack the whole section, which is shown
         if value == ABSENT:
             return ""
     if last in _KINDS:

@@ -137,13 +137,13 @@ activity is a position in ACTIVITIES. Intervals of one client do not overlap; ro
 """
 
 EDGES = _schema(source=_CLIENT, target=_CLIENT)
-"""One row per pair that talks with each other; a server has the number behind the last client's.
+"""One row per pair that talks with each other; a server is numbered after the last client.
 
 Of a graph that changes: all links of a sequence or a contact plan, and the first graph of those that are drawn anew.
 """
 
 MOST_EDGES = 100_000
-"""Larger graphs are not written: nobody draws them, and the scenario says what they are."""
+"""Larger graphs are not written: they are not drawn, and the scenario defines them."""
 
 SCHEMAS: dict[str, pa.Schema] = {
     "metrics": METRICS,

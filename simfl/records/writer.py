@@ -40,7 +40,7 @@ class TableWriter:
     Args:
         path: where the table will be once it is closed.
         schema: its columns.
-        rows_per_chunk: rows of a row group, and so many are kept in memory at most.
+        rows_per_chunk: rows of a row group, the most kept in memory.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:

@@ -158,7 +158,7 @@ def gather(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline.
     """
     groups, usual = open_groups(paths, tell)
@@ -407,7 +407,7 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
     epsilons = run.clients["epsilon"].dropna()
     spent = (float(epsilons.min()), float(epsilons.max())) if len(epsilons) else (math.nan, math.nan)
     statement = str(run.manifest.extra.get("privacy", ""))
-    checked, problem = None, "nobody was asked to"
+    checked, problem = None, "it was not requested"
     if check is not None:
         try:
             checked = check(run)

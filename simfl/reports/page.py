@@ -45,7 +45,7 @@ def write_report(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     place = to_path(out, "out: the path of an HTML file")

@@ -2,7 +2,7 @@
 
 SimPy's processes cannot be written to a file, and need not be. The world is deterministic, and looks at numbers only
 through the `Journal`: a run is resumed by playing its world again, without arithmetic, with the journal's answers, up
-to the event behind which the checkpoint was taken. There the living models are given the values that they had.
+to the event after which the checkpoint was taken. There the living models get their values back.
 
 A checkpoint holds the position, the journal's record, and the values of living models, each under the name of the
 operation that made it; so it is as large as these, and results do not depend on how often one is taken. It is a zip
@@ -54,7 +54,7 @@ FORMAT = 3
 UNKNOWN = "unknown"
 """Stands in a fingerprint for what cannot be compared: a run of it is never resumed."""
 REST = 32
-"""The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
+"""The least time between checkpoints, in units of the last one's time: at most 3 % of a run."""
 
 
 class ReplayError(RunError):

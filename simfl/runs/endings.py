@@ -52,7 +52,7 @@ def _stuck(algorithm: Algorithm) -> str:
         return ""
     source, target = (f"client {node}" if node < count else "the server" for node in pairs[0])
     more = f" (and over {len(pairs) - 1} more links)" if len(pairs) > 1 else ""
-    return f"; what {source} sent to {target}{more} never arrives: it is away, or cut off, for good"
+    return f"; what {source} sent to {target}{more} never arrives: it is offline, or cut off, permanently"
 
 
 def _standing(algorithm: Algorithm, client: int) -> str:

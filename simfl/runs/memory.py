@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from time import monotonic
 
-#: Giving back takes tens of milliseconds, and at most one part in so many of a process's time.
+#: Returning memory takes tens of milliseconds, and at most 1/REST of a process's time.
 REST = 20.0
 _next_s = 0.0
 

@@ -26,7 +26,7 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
 
     Args:
         folder: None for none.
-        for_good: whether that stays so behind the block, as in a process that serves one task after the other.
+        for_good: whether this persists after the block, as in a process that serves one task after the other.
     """
     if folder is None:
         yield
@@ -39,7 +39,7 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    # What a kill cut off is compiled anew each time, as all is where nothing can be written: nobody need hear of it.
+    # What a kill cut off is compiled anew each time, as all is where nothing can be written: this needs no message.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     before = {name: getattr(jax.config, name) for name in wanted}
     if before != wanted:

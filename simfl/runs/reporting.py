@@ -15,7 +15,7 @@ from simfl.runs.evaluations import Schedule
 from simfl.runs.recorder import Recorder
 from simfl.world.engine import Clock
 
-#: A second signal within so many host seconds belongs to the first: a key that bounced, or a whole group was told.
+#: A second signal within this many host seconds belongs to the first: a key that bounced, or a whole group was told.
 SAME_SIGNAL_S = 1.0
 #: Host seconds between two reports of progress, evaluations apart.
 REPORT_S = 0.1

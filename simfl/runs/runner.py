@@ -71,8 +71,8 @@ def run(
 
     Args:
         scenario: a scenario, the path of one, a mapping of what would stand in it, or what `prepare` returned.
-        model, data: objects of your own that take the place of the scenario's model, and of its data set. Whoever
-            resumes or verifies the run has to give them again: a module that makes them need not be given.
+        model, data: objects of your own that take the place of the scenario's model, and of its data set. They
+            must be given again to resume or verify the run, unless a module makes them.
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.

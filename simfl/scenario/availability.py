@@ -80,7 +80,7 @@ class PresenceTrace(Config):
     )
     draw: Flag = Field(
         default=False,
-        description="true: each client has the times of somebody in the file, drawn once; false: those of its number",
+        description="true: each client has the times of a random one in the file; false: those of its number",
     )
 
 

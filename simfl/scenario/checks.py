@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NUMBERED = "clients are numbered from 0"
 
-#: Evaluations of a run: a table of so many rows says what there is to say.
+#: The most evaluations of a run.
 MOST_EVALUATIONS = 1_000_000
 #: Evaluations between two updates: the models do not change meanwhile.
 MOST_EVALUATIONS_PER_UPDATE = 1_000
@@ -82,7 +82,7 @@ def warnings(scenario: Sections) -> Iterator[str]:
         yield "privacy.noise_multiplier: 0 clips and adds no noise; epsilon is infinite"
     if privacy.view == "global_hidden":
         yield (
-            "privacy.view: global_hidden holds only if nobody learns whose update is whose and all clients' data are "
+            "privacy.view: global_hidden holds only if the senders of updates stay hidden and all clients' data are "
             "alike; use local_transcript where neighbors or a server see who sends"
         )
     sampling = scenario.algorithm.sampling
@@ -134,7 +134,7 @@ def _faults(scenario: Sections) -> Iterator[Problem]:
         nodes = {node for group in rule.groups or () for node in group}
         everybody = len(nodes) == count + bool(served) and not nodes & {*_region_names(scenario)}
         if not wrong and rule.groups is not None and len(rule.groups) == 1 and everybody:
-            yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
+            yield Problem("a node that is cut off", "all nodes in one group", "leave some out, or add a group", at)
 
 
 def _execution(scenario: Sections) -> Iterator[Problem]:
@@ -235,7 +235,7 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
             advice = "the noise of the server is the same for all"
             yield Problem("one number", "a list", advice, ("privacy", name))
         if getattr(privacy, "view", None) == "global_hidden":
-            advice = "noise of the server protects its models, whoever sends: leave the view out"
+            advice = "the server's noise protects its models, whatever the senders: leave the view out"
             yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
     if isinstance(privacy, Gaussian) and privacy.noise is not None:
         if privacy.quantise:

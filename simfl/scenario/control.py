@@ -119,7 +119,7 @@ class Evaluate(Config):
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
     gradients: Index = Field(
         default=0,
-        description="measure the gradients of so many training examples, the first ones, at the average model, clipped "
+        description="measure the gradients of the first training examples, this number, at the average model, clipped "
         "as the run clips them and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
     )
     metrics: Annotated[tuple[Metric, ...], BeforeValidator(_metrics)] = Field(
@@ -164,7 +164,7 @@ class Execution(Config):
     width: AutoOrCount = Field(default="auto", description="operations executed side by side in one step")
     devices: Count = Field(
         default=1,
-        description="devices (GPUs, or a CPU divided into so many, a thread each) that share the operations of a step; "
+        description="devices (GPUs, or parts of a CPU with a thread each) that share the operations of a step; "
         "width is a multiple",
     )
 

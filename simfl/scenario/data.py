@@ -216,9 +216,9 @@ class Table(SplitData):
     )
     target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
     owner: Text | None = Field(
-        default=None, description="the column that says whose each example is, for partition natural; null: nobody's"
+        default=None, description="the column of each example's owner, for partition natural; null: no owners"
     )
-    drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
+    drop: tuple[Text, ...] = Field(default=(), description="columns that are not features")
 
     @property
     def has_owners(self) -> bool:
@@ -287,7 +287,7 @@ class TextData(DataConfig):
     owners: Literal["speaker", "paragraph", "none"] = Field(
         default="speaker",
         description="whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
-        "paragraph of its own, or nobody's",
+        "paragraph of its own, or no owner",
     )
     length: Count = Field(default=32, description="characters of a window")
     stride: Count | None = Field(default=None, description="characters from one window to the next; null: `length`")

@@ -1,6 +1,6 @@
 """Edits a scenario's text in place; comments, order and style are kept.
 
-PyYAML says where each value of a text stands, and nothing but that is replaced. What is new is written behind its
+PyYAML says where each value of a text stands, and nothing but that is replaced. New text is written after its
 neighbors, in the style of what it becomes part of.
 """
 
@@ -31,7 +31,7 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
         name: what messages call the text.
 
     Raises:
-        ScenarioError: an override is malformed, or the text is no scenario with them.
+        ScenarioError: an override is malformed, or the text is not a scenario with them.
     """
     changes = list(overrides)
     expected, edited_text = loads(text, name, changes), text
@@ -45,7 +45,7 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
 
 def _edited(text: str, path: Path, value: Any) -> str:
     holder: yaml.Node = yaml.compose(text, Loader=yaml.SafeLoader)  # type: ignore[assignment]
-    colon = 0  # behind the colon of the innermost key on the way
+    colon = 0  # after the colon of the innermost key on the way
     for depth, part in enumerate(path):
         if _is_nothing(holder) and depth:
             return _put(text, colon, holder, _nested(path[depth:], value))

@@ -174,7 +174,7 @@ class LinkRule(Config):
             problems.append(Problem("at least one, each once", found, "list them by name or number", ("clients",)))
         for i, side in enumerate(self.between or ()):
             if not side:
-                problems.append(Problem("somebody on either side", "[]", "name clients or a region", ("between", i)))
+                problems.append(Problem("nodes on either side", "[]", "name clients or a region", ("between", i)))
         problems += self._of_nodes(given)
         problems += self._times()
         if problems:

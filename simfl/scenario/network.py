@@ -298,7 +298,7 @@ class PeerSampling(ChangingTopology):
 
     kind: Literal["peer_sampling"] = variant("peer_sampling")
     peers: Count = Field(default=1, description="how many others each client draws; it may be drawn by more")
-    redraw_every: PositiveSeconds = Field(description="time after which everybody draws anew, and so on")
+    redraw_every: PositiveSeconds = Field(description="time after which all clients draw again, repeatedly")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield a problem unless `peers` is smaller than the number of clients."""

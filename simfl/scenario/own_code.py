@@ -2,7 +2,7 @@
 
 A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
 called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
-do: who validates or runs somebody's scenario trusts them and the folder. Results are data: whoever only looks at them
+do: to validate or run a scenario is to trust its author and its folder. Results are data: a reader of results
 loads nothing (`nothing_loaded`).
 
 Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
@@ -72,7 +72,7 @@ def load(name: str, where: str) -> Any:
         where: the key of the scenario that names it.
 
     Raises:
-        ScenarioError: there is no such thing, its module cannot be imported, or nothing may be loaded now.
+        ScenarioError: the object does not exist, its module cannot be imported, or nothing may be loaded now.
     """
     module, _, wanted = name.partition(":")
     if module == OBJECT:

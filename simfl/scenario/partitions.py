@@ -134,7 +134,7 @@ class Natural(Config):
     kind: Literal["natural"] = variant("natural")
     owners: Literal["all", "drawn"] = Field(
         default="all",
-        description="all: `clients.count` has to be the number of owners; drawn: the seed draws so many of them, and "
+        description="all: `clients.count` has to be the number of owners; drawn: the seed draws this many, and "
         "the others take no part",
     )
 

@@ -228,7 +228,7 @@ class InTimeNoise(Config):
     )
     window: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
         default=16,
-        description="over how many releases of a client noise reaches; it is drawn so many times. What is cut off of a "
+        description="number of a client's releases that noise reaches; it is drawn that often. What is cut off of a "
         "strategy's coefficients is accounted for",
     )
     horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = Field(
@@ -386,7 +386,7 @@ class OnePassGaussian(MechanismConfig):
         default=None,
         description="L, to which each example's gradient is clipped: the guarantee holds whatever the data; null: as "
         "the paper has it for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough: the gradient of the "
-        "penalty is no secret)",
+        "penalty is not secret)",
     )
     calibration: Literal["analytic", "classic"] = Field(
         default="analytic",

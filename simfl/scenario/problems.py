@@ -57,7 +57,7 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
     if isinstance(value, int | float):
-        # An integer of thousands of digits cannot even be printed; nobody wants to see one of fifty.
+        # An integer of thousands of digits cannot even be printed; one of fifty is unreadable.
         return repr(value) if isinstance(value, float) or abs(value) < 10**_WIDEST else "a very large number"
     if isinstance(value, list | tuple):
         text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"

@@ -67,7 +67,7 @@ class UnderlayConfig(Config):
     clients: Attachment = Field(default=RoundRobin(), description="the nodes to which clients are attached")
     servers: tuple[Router, ...] = Field(
         default=(),
-        description="nodes to which the server is attached, and aggregators behind it, round by round; []: the first "
+        description="nodes to which the server and then the aggregators are attached, round by round; []: the first "
         "node of the graph, which is a core of those that have one",
     )
 
@@ -75,7 +75,7 @@ class UnderlayConfig(Config):
         """Yield conflicts with a number of clients."""
         if isinstance(self.clients, Listed) and len(self.clients.nodes) != count:
             expected = f"a node for each of clients.count, which is {count}"
-            advice = "a client that is attached to nothing reaches nobody: name as many nodes as clients"
+            advice = "a client that is not attached cannot reach others: name as many nodes as clients"
             yield Problem(expected, f"{len(self.clients.nodes)} nodes", advice, ("clients", "nodes"))
 
 

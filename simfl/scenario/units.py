@@ -63,7 +63,7 @@ def parse_time(value: object) -> float:
     """Return seconds: "10 ms" is 0.01; a plain number counts seconds.
 
     Raises:
-        InvalidValueError: the value is no time, or its unit is unknown.
+        InvalidValueError: the value is not a time, or its unit is unknown.
     """
     expected = "a time like '10 ms'"
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -92,10 +92,10 @@ def format_time(seconds: float) -> str:
 def parse_bandwidth(value: object) -> float:
     """Return bytes per second: "100 Mbit/s" is 1.25e7; the unit is required.
 
-    A plain number is refused: bits or bytes is a factor of eight that nobody would notice.
+    A plain number is refused: bits or bytes is a factor of eight that is easily missed.
 
     Raises:
-        InvalidValueError: the value is no bandwidth, or its unit is missing or unknown.
+        InvalidValueError: the value is not a bandwidth, or its unit is missing or unknown.
     """
     expected = "a bandwidth like '100 Mbit/s'"
     advice = "write a number and a unit such as Mbit/s or MB/s"
@@ -116,7 +116,7 @@ def parse_bytes(value: object) -> int:
     """Return a number of bytes: "10 kB" is 10,000, "4 GiB" is 2**32, 10 is 10.
 
     Raises:
-        InvalidValueError: the value is no size, its unit is unknown, or it is not a whole number of bytes.
+        InvalidValueError: the value is not a size, its unit is unknown, or it is not a whole number of bytes.
     """
     expected = "a size like '10 kB'"
     advice = "write a number and one of the units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"

@@ -149,7 +149,7 @@ class Cluster:
         address: of its scheduler, such as tcp://10.0.0.1:8786.
 
     Raises:
-        ScenarioError: dask is not installed, nobody answers, or the workers have other versions.
+        ScenarioError: dask is not installed, the scheduler does not answer, or the workers have other versions.
     """
 
     def __init__(self, address: str) -> None:

@@ -1,7 +1,7 @@
 """Evidence for claims: results under every reading, and the verdict.
 
 A paper leaves settings open. A claim is judged under each defensible choice of them, a *reading*, so that no verdict
-hangs on a choice that somebody made in silence. What a reading rests on is at least `SEEDS` seeds and their interval;
+depends on a choice that was not stated. A reading is based on at least `SEEDS` seeds and their interval;
 where these do not decide, neither does the reading.
 """
 
@@ -107,7 +107,7 @@ def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
         values: one per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it.
         bar: held if the whole interval is above it.
         text: the values, in words.
-        least: a lead that is no larger counts as none: not held if the whole interval is below `bar + least`.
+        least: a lead up to this counts as none: not held if the whole interval is below `bar + least`.
     """
     interval = decisive(values)
     return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
@@ -152,7 +152,7 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
         short: how the runs fall short of the paper's budget: what does not hold may then hold there.
 
     Raises:
-        NotMeasuredError: there is no reading.
+        NotMeasuredError: without readings.
     """
     held = [reading.held for reading in readings]
     if not held:

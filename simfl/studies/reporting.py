@@ -31,7 +31,7 @@ def report(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check_run, tell=tell)

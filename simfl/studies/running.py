@@ -205,7 +205,7 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     """Return the sweep of a plan, with its existing runs.
 
     A run is there if its files are those that its manifest speaks of, and if code, data, files of the world and the
-    model that it began with have the digests that they had. A digest that cannot be computed is no match.
+    model that it began with have the digests that they had. A digest that cannot be computed does not match.
 
     Raises:
         ScenarioError, DataError: a user's own function, which has to be called to compare its data, fails.

@@ -80,7 +80,7 @@ def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine.
 
     Ctrl-C at the terminal, and SIGTERM to a whole job, are for the parent, which sets `stop`: a process waiting for
-    work would die of it. And nobody goes on computing when the parent is gone, killed perhaps: another sweep may be
+    work would die of it. And no worker goes on computing when the parent is gone, killed perhaps: another sweep may be
     about to write the same folder.
     """
     from simfl.build.data import shared_data

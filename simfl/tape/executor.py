@@ -287,7 +287,7 @@ class Executor:
     ) -> Future[Evaluation]:
         """Queue an evaluation of the mean of models given as forms.
 
-        With several tasks, a model is so many rows, one after the other.
+        With several tasks, a model is one row for each, in order.
 
         Args:
             rows: int32 [k, reads], -1 for none.
@@ -368,7 +368,7 @@ class Executor:
 
         def run() -> None:
             try:
-                self._check()  # after a failure nobody may wait for an answer that never comes
+                self._check()  # after a failure no caller may wait for an answer
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
@@ -535,8 +535,8 @@ def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
 
     The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
     as long as a window takes), and the garbage collector does not walk over everything that was
-    there before the run: nothing on the hot path needs it, references are counted. Where somebody
-    froze what was there already, it stays as it is: nobody can unfreeze a part.
+    there before the run: nothing on the hot path needs it, references are counted. If other code
+    has frozen objects already, they stay: a part cannot be unfrozen.
     """
     interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     if not frozen:

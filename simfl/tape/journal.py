@@ -45,7 +45,7 @@ class Journal:
 
     Args:
         executor: computes.
-        keeps: whether to write down what is asked; without it nothing can be played again, and no memory is used.
+        keeps: whether to record requests; without the record nothing can be replayed, and no memory is used.
     """
 
     def __init__(self, executor: Executor, keeps: bool = False) -> None:

@@ -8,10 +8,10 @@ https://arxiv.org/abs/2402.10001) takes what an observer v has received for
 a row for every message, in the order of their coming: g holds the sums of clipped gradients of mini-batches, xi
 standard normals, a column of A for every mini-batch, one of B for every noise. The entries depend on step sizes and on
 who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
-with a `KnowledgeTape` leaves them behind.
+with a `KnowledgeTape` records them.
 
 What depends on data in another way is refused: decisions by values or losses of models, and optimisers, whose steps
-are no linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
+are not linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Batch:
         draw: its number.
         begin: where it begins in the client's shuffled data: (draw of the nominal size, first example).
         examples: in it.
-        expected: so many were to be expected.
+        expected: the expected number.
         norm: C that its gradients were clipped to, where it has one of its own.
         read: the row of the model at which it was taken.
     """
@@ -353,7 +353,7 @@ class KnowledgeTape(Tape):
     def transform(self, *words: Any, **options: Any) -> Any:
         """Refuse: the result is not a linear form."""
         raise ScenarioError(
-            "algorithm.optimizer: expected none, found one, whose steps are no linear forms of noisy gradients: what "
+            "algorithm.optimizer: expected none, found one, whose steps are not linear forms of noisy gradients: what "
             "each one saw cannot be followed; use plain SGD"
         )
 
@@ -375,7 +375,7 @@ class KnowledgeTape(Tape):
     def gradient_in_pieces(self, *words: Any, **options: Any) -> Gradient:
         """The same of a batch in pieces: together they are one."""
         promise = super().gradient_in_pieces(*words, **options)
-        # Noise that has an operation of its own is no part of the data.
+        # Noise that has an operation of its own is not part of the data.
         parts = sorted(promise.pieces, key=lambda part: part.draw >= NOISE_DRAWS)
         self.knowledge.promised(promise, parts)
         return promise

@@ -70,7 +70,7 @@ class Layouts:
     Args:
         reads: rows of a linear form, at most.
         extra: numbers of a gradient's own: 1 for a clipping norm, 4 for a round, else 0.
-        states: rows of state of a transformation; None where there are no transformations.
+        states: rows of state of a transformation; None without transformations.
         serial: whether transformations are serial.
     """
 

@@ -6,7 +6,7 @@ and then scatters what they wrote. Levels come from data dependence alone; place
 given out afterwards, step by step and last-in first-out, so that the working set stays small and
 a row that dies in a step makes room for one that is born in it (the gather comes first).
 
-Serial operations take no lanes: those of a level run one after the other, in the order of recording, behind its last
+Serial operations take no lanes: those of a level run one after the other, in the order of recording, after its last
 step. Transformations that are not serial have as many lanes as gradients.
 """
 
@@ -61,7 +61,7 @@ class Bank:
     """Which place of the bank holds which row; places are given out last-in first-out.
 
     Args:
-        capacity: number of places, without the spare one behind them.
+        capacity: number of places, without the spare one after them.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -140,7 +140,7 @@ class Optimizing:
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
         applied: what the tape's transformations do; None where there are none.
-        serial: whether what makes a model of a gradient are serial operations, behind the gradients of a level.
+        serial: whether steps are serial operations, after the gradients of a level.
         pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
     """
 

@@ -1,7 +1,7 @@
 """The recording half of the tape: the world records operations on models.
 
 A model is an immutable value: a linear form sum_j c_j row_j over rows of the executor's bank.
-Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
+Averaging models is therefore free until the numbers are needed: `Tape.combine` merges forms,
 and only a gradient, or a form of too many terms, becomes an operation. One operation computes
 
     out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  noise_scale * noise )
@@ -9,15 +9,15 @@ and only a gradient, or a form of too many terms, becomes an operation. One oper
 so a gossip average, a stale read and a gradient step read a few rows and write one. A `Round` stands in the
 place of the gradient where clients train locally: many SGD steps that run as one operation.
 
-A server that applies what arrives makes a long chain of cheap sums, each of which somebody reads. `Tape.apply`
-records such a sum as a serial operation: those of a level run one after the other behind all else of that level, so
+A server that applies what arrives makes a long chain of cheap sums, each of which is read. `Tape.apply`
+records such a sum as a serial operation: those of a level run one after the other, after all else of that level, so
 that a thousand gradients side by side do not wait for a thousand levels of sums.
 
 An optimiser that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
 state, and writes the next model and state. It runs beside others of its level, or serially.
 
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
-row that nobody can mention any more is released at the next flush and its place used again.
+row without references is released at the next flush and its place used again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from simfl.privacy.releases import Tally
 from simfl.tape.layout import NO_ROW, Layout, Layouts, Operations
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
-"""What somebody makes of models f32 [k, d] and their losses f32 [k, m]; the world sees its answer alone."""
+"""A decision from models f32 [k, d] and their losses f32 [k, m]; the world sees only the decision."""
 
 DrawSize = Callable[[int, int, int], int]
 """Draws how many examples a Poisson batch has, given its client, its number, and how many it has on average."""
@@ -95,7 +95,7 @@ class Gradient:
             deviation where that is Gaussian.
         expected: number of examples that the batch has on average, where the tape drew `size`; else 0.
         released: whether the tape's tally has counted it.
-        heard: whether somebody who listens to the tape has heard it.
+        heard: whether a listener of the tape has heard it.
     """
 
     __slots__ = ("client", "draw", "expected", "first_or_steps", "heard", "model", "noise_scale", "released", "size")
@@ -695,7 +695,7 @@ class Tape:
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
         """The form of the models in `terms`, each made a single row first.
 
-        Settling the terms, not their sum, serves whoever else holds one of them: the partner of a
+        Settling the terms, not their sum, serves other holders of one of them: the partner of a
         gossip average, for example.
         """
         form: dict[Row, Number] = {}

@@ -470,7 +470,7 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
             graph.add_edge(words[0], words[1], **dict(zip(named, words[2:], strict=False)))
             columns = max(columns, len(words) - sum(name in OF_LINKS for name in named))
     _check_size(path, graph.number_of_nodes(), num_clients)
-    graph.graph[_UNREAD] = ("what is behind the first two columns",) if columns > 2 else ()
+    graph.graph[_UNREAD] = ("the columns after the first two",) if columns > 2 else ()
     return _numbered(graph)
 
 

@@ -4,7 +4,7 @@ Each peer is installed, in the versions that are written here, into an environme
 folder), and its script beside this module is run there: it imports the peer, never simfl. Peers and simfl take turns,
 several times; the best of each counts. Work is counted in updates, a mini-batch of one client each, with the messages
 that the peer's own way of running sends; starting, loading and the first round, in which things are compiled, do not
-count. Data are random numbers of the stated shape: nobody learns anything, everybody computes the same.
+count. Data are random numbers of the stated shape: nothing is learned, and all peers compute the same.
 """
 
 from __future__ import annotations

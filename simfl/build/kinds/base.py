@@ -21,7 +21,7 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
 
     They are the arguments of `set_up`, and those that an `__init__` adds to that of `Algorithm`. Where a class hands
     arguments on (`**options`), those of the class above count as well; what a user's own class does with what it
-    hands on nobody can know.
+    passes on is unknown.
 
     Returns:
         By name whether an option has to be given; and whether any other name may be an option.

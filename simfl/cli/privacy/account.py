@@ -91,7 +91,7 @@ def command(
             rows.append(("epsilon by central limit", limit, "not certified: an approximation, no bound"))
     notes = [
         f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}.",
-        "An epsilon holds for whoever sees every release, and no better than gradients are really clipped to C.",
+        "An epsilon holds for an observer of every release, if gradients are really clipped to C.",
     ]
     title = (
         f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}, sampling: {sampling}"

@@ -165,7 +165,7 @@ def _invert(
         written = write_tables(folder, {"inversion": inversion.frame})
         written.append(plots.save(plots.plot_inversion(inversion), folder / "inversion.png"))
     rows: list[Row | str] = [
-        ("gradients of the client", inversion.gradients, "that went into what somebody sent"),
+        ("gradients of the client", inversion.gradients, "that are in some message"),
         ("solved for", inversion.solved, f"by {inversion.observer}, from the messages that came to it"),
         ("small enough", inversion.small, f"of {MOST_EXAMPLES} examples or fewer"),
     ]
@@ -279,7 +279,7 @@ def _notes(membership: Membership) -> list[str]:
         f"{show_range(min(members), max(members), show_count)} examples of a client, and as many others. Intervals and "
         f"bounds hold at {sure}, each by itself; with all guesses right no bound would exceed "
         f"{membership.ceiling:.3g}.",
-        "Local is what the ledger certifies of all that a client releases, whoever sees it. A bound far below does not "
+        "Local is what the ledger certifies of all releases of a client, for any observer. A bound far below does not "
         "mean that less noise would do: it is one attack on one run.",
         membership.statement,
     ]

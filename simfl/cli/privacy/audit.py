@@ -196,7 +196,7 @@ def _notes(report: AuditReport) -> list[str]:
         )
     if report.view == "global_hidden":
         notes.append(
-            "The scenario counts on nobody knowing whose update is whose; the auditor knows, and what is certified "
+            "The scenario assumes that the senders of updates are hidden; the auditor knows, and what is certified "
             "here is for that view: local_transcript."
         )
     if report.claim_refuted:

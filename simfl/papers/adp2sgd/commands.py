@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """A(DP)²SGD: the noise of Theorem 2, and its certified epsilon.
 
-    Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
+    Xu, Zhang and Wang 2020. Theorem 2 assumes that the active worker is unknown.
     """
     from simfl.papers.adp2sgd.theory import DecentralizedProblem, smallest_admissible_epsilon, spectral_rho, theorem2
 
@@ -116,8 +116,8 @@ def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
 
 
 def _accounted_rows(views: tuple[AccountedView, ...]) -> list[Row | str]:
-    seen: list[Row | str] = ["Certified: everybody sees every update with its sender"]
-    hidden: list[Row | str] = ["Not certified: if nobody knew which worker was active"]
+    seen: list[Row | str] = ["Certified: every update is seen with its sender"]
+    hidden: list[Row | str] = ["Not certified: if the active worker were unknown"]
     for row in views:
         verdict = "within the claim" if row.claim_holds else "above the claim"
         drawn = "Poisson" if row.sampling == "poisson" else "batches of fixed size"

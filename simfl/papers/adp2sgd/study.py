@@ -74,7 +74,7 @@ COLLAPSE = {EDGE: 80.0, SOFTMAX: 80.0, LSTM: 20.0}
 """Accuracy in percent below which a run has collapsed: less than a linear model, or a guess, reaches."""
 CAREFUL = 8
 """Seeds at the edge of stability, where runs end in one of two ways; twice as many in the middle of the map, and of an
-LSTM with slow learners, whose accuracies differ from seed to seed by more than what is asked."""
+LSTM with slow learners, whose accuracies differ from seed to seed by more than the bar."""
 MIDDLE = (128, 0.8, 1.0)
 """Twice the batch and step size of the other cases, with small noise."""
 
@@ -467,7 +467,7 @@ def accounted(theorem: Theorem2, printed: bool, seen: bool) -> float:
     """Return the epsilon of Theorem 2's noise when replacing one example.
 
     Batches drawn without replacement, where one example is replaced, are dominated by Poisson sampled ones with twice
-    the sensitivity, and data whose other gradients all point the other way attains that: so the number is no bound
+    the sensitivity, and data whose other gradients all point the other way attains that: so the number is not a bound
     that is loose, and one above the claim refutes it. Who does not see whose an update is learns no more than who does,
     which is the smaller account where there is next to no noise.
 
@@ -497,7 +497,7 @@ def theorem_holds(runs: Runs) -> Iterator[Reading]:
             parts.append(exactly(held, f"{setting}: ε is {said} claimed"))
         choices = {
             "noise": "σ on the sum (as Algorithm 1 prints it)" if printed else "σ on the mean (as the proof has it)",
-            "whose an update is": "seen by neighbours" if seen else "hidden from everybody",
+            "whose an update is": "seen by neighbours" if seen else "hidden from all",
         }
         yield Reading(choices, parts)
 
@@ -597,7 +597,7 @@ PAPER = Paper(
     deviations=(
         "Softmax regression and an MLP on MNIST, LeNet-5 and a residual network of eight layers on 8x8 digits take the "
         "place of nine networks on CIFAR-10, 60 epochs or less that of 300.",
-        "The paper gives noise of standard deviation 1, 2 and 4 without a clipping norm, which protects nobody. On "
+        "The paper gives noise of standard deviation 1, 2 and 4 without a clipping norm, which gives no protection. On "
         "softmax regression they are noise multipliers at clipping norm 1. The MLP has them as they are, on the sum of "
         "64 gradients that are not clipped; the networks on digits, whose batches are a sixteenth of the paper's, have "
         "a sixteenth, so that the noise on the mean is the paper's.",

@@ -9,7 +9,7 @@ What one has to know before using a number from here:
 
 - Theorem 2's sigma is for the mean of a batch (sensitivity 2G/B). Algorithm 1 adds it to the sum, which is B times too
   little noise. The results below say both, and in the convergence bounds `noise_std` is the noise on the sum.
-- Theorem 2 counts on nobody knowing which worker was active, with sampling rate B / (K n). The exchange protocol shows
+- Theorem 2 assumes that the active worker is unknown, with sampling rate B / (K n). The exchange protocol shows
   it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
 - Remark 1 lacks a condition on the order, which `Theorem2.remark1_from_step` adds.
@@ -256,7 +256,7 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
     T_min = L² K² max{ 192 (tau (K-1)/K + rho-bar), 1024 K² rho-bar², 64 tau⁴/K²,
                        (K-1)^(1/2) K^(-1/6) (8 sqrt(6) tau^(2/3) + 8)² (tau + rho-bar K/(K-1))^(2/3) }
 
-    It is no run length: 2.2e14 for 16 workers, tau = 16 and L = 1. `largest_step_size` asks for much less.
+    It is not a practical run length: 2.2e14 for 16 workers, tau = 16 and L = 1. `largest_step_size` asks for much less.
 
     Args:
         problem: the problem and the network, of two workers at least: all terms but one vanish for K = 1.
@@ -283,7 +283,7 @@ class AccountedView:
     """The account of Theorem 2's noise in one view and neighboring relation.
 
     Attributes:
-        view: `local_transcript`, every update is seen with its sender; `global_hidden`, nobody knows who was active.
+        view: `local_transcript`, every update is seen with its sender; `global_hidden`, the active worker is unknown.
         neighbors: what neighboring data sets are.
         sampling: how batches are drawn: without replacement as in the paper, Poisson where that has no epsilon.
         sampling_rate: q of one release.
@@ -641,7 +641,7 @@ def proposition2(
 
     Raises:
         ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or there is no step to take.
-            That T is below Proposition 1's (it always is, in practice) is no error but `long_enough`.
+            That T is below Proposition 1's (it always is, in practice) is not an error; see `long_enough`.
     """
     K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
     checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)

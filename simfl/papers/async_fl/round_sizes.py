@@ -163,5 +163,5 @@ def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -
         allowed = gate.gradients(sizes, i, client, i)
         raise ConditionError(
             f"gate: tau allows client {client} {allowed} gradients of round {i} although its model contains all rounds "
-            f"before, and it needs {least}: nobody could go on; take a larger tau or smaller sizes"
+            f"before, and it needs {least}: no client could go on; take a larger tau or smaller sizes"
         )

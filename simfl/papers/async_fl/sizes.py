@@ -316,7 +316,7 @@ class StronglyConvexRecipe:
         s_i = ceil( (m + i + 1) / (16 (d + 1)^2 ln((m + i + 1) / (2 (d + 1)))) ),
         etabar_i = (12 / mu) / ( S_i + 2 M1 + sqrt(x_i / ln x_i) ),  x_i = (m + 1)^2 / 4 + S_i,
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
-    4 ln z is no gam of Lemma 1 below z = e^2, where it grows too fast and falls below 1. With m + 1 >= 2 e (d + 1) no
+    4 ln z is not a gam of Lemma 1 below z = e^2, where it grows too fast and is below 1. With m + 1 >= 2 e (d + 1) no
     smaller z occurs, and max(8, 4 ln z), which is one, gives the same sequence.
     Raises:
         ConditionError: m is too small.

@@ -801,7 +801,7 @@ PAPER = Paper(
         "sizes": ("accuracy over constant sizes, step size 0.0025, 20,000 gradients", draw_sizes),
     },
     untested=(
-        ("Table 3 and Figure 5 on covtype, Figures 7 and 9 on ijcnn1.", "the data sets were not at hand"),
+        ("Table 3 and Figure 5 on covtype, Figures 7 and 9 on ijcnn1.", "the data sets were not available"),
     ),
     deviations=(
         "Sum: the server takes every update whole, as the paper's listing has it. Mean: it takes it times p_c.",

@@ -194,7 +194,7 @@ def _audp(
 
 def _notes(stages: tuple[Stage, ...], steps: int, second_moment: str) -> list[str]:
     notes = [
-        "Whoever sees one client's releases sees all of them: epsilon per iteration says nothing about a run.",
+        "An observer of a client's releases sees all of them: epsilon per iteration does not describe a run.",
         "Noise that gives epsilon has E||eta||² = d (d + 1) (dS/epsilon)². The paper takes 2 (dS/epsilon)², "
         + (
             "and so do these stages; --second-moment exact does not."

@@ -15,7 +15,7 @@ What one has to know before using a number from here:
   epsilon: see `radius_only_delta`.
 - Algorithm 1 clips the averaged gradient to b dS/2, which leaves a sensitivity of up to b dS: its epsilon is b times
   the claimed one (`literal_epsilon`). Clip each example's gradient to b dS/2 instead.
-- Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is no differential
+- Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is not differential
   privacy. Clipping makes dS a bound for all data, and then delta = 0.
 - The claim is epsilon for each iteration, with respect to the examples in its batch. `total` says what a run costs.
 - Three rules for the next dS are printed, see `Rule`. Table 2's makes dS grow if its Delta_s is Delta_b; if it is the

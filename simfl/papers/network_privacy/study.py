@@ -152,7 +152,7 @@ def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, 
     Returns:
         "neighbours" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
         the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
-        of them who are no neighbours; with noise "noise": found as "slow", with less error than a gradient has noise.
+        of them that are not neighbors; with noise "noise": found as "slow", with less error than a gradient has noise.
         Each with one value per seed.
     """
     worlds = [_solved(graph, kind, steps, noise, seed) for seed in range(1, SEEDS + 1)]
@@ -227,7 +227,9 @@ def trades(runs: Runs) -> Iterator[Number]:
 def reconstructed(runs: Runs) -> Iterator[Number]:
     """Yield whom an attacker solves for."""
     runs.require(WORKERS)
-    part = "Share of other clients that one attacker solves for (mean over attackers), after so many gradients of each"
+    part = (
+        "Share of other clients that one attacker solves for (mean over attackers), by the number of gradients of each"
+    )
     for graph, (kind, name) in itertools.product(NETWORKS, SOLVERS.items()):
         row, first = f"{graph}, {name}", solved(graph, kind, EACH)
         yield Number(part, row, "neighbours", first["neighbours"])
@@ -303,7 +305,7 @@ def reaches_beyond(runs: Runs) -> Iterator[Reading]:
         )
         yield Reading({"gradients": "one for each client", "graph": graph},
                       [less(share["neighbours"], share["32 bits"], text)])  # fmt: skip
-        text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others who are no neighbours"
+        text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others that are not neighbors"
         alone = Part(min(each["beyond"]) > 0, text)
         yield Reading({"gradients": "differ from round to round", "graph": graph}, [alone])
 
@@ -422,7 +424,7 @@ PAPER = Paper(
         "Distances are over links that carried a message. What a neighbour and the farthest learn leaves out the slow "
         "worker.",
         "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "
-        "were taken; as published takes gradients as fixed, and is no bound where they react to what was sent.",
+        "were taken; as published takes gradients as fixed, and is not a bound where they depend on earlier messages.",
         "Reconstruction is of worlds of their own (`scenarios/network_privacy/solved.yaml`): gradients that do not "
         "change are what El Mrini and others suppose for D-GD; where they change, each is an unknown of its own.",
     ),

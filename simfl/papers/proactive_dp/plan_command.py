@@ -142,7 +142,7 @@ def _show(
         )
     if planned.algorithm.kind not in _SYNCHRONOUS:
         notes.append(
-            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; nobody exceeds the claimed epsilon"
+            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; no client exceeds the claimed epsilon"
         )
     notes.append(f"written: {out}; next: simfl run {out}")
     result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}

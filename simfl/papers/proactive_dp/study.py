@@ -406,7 +406,7 @@ PAPER = Paper(
     },
     untested=(
         ("Figures 10 and 14: AlexNet on CIFAR-10.",
-         "per-example gradients of 1.75 million images take too long on two cores; of the data a part was at hand"),
+         "per-example gradients of 1.75 million images take too long on two cores; the data was incomplete"),
     ),
     deviations=(
         "phishing has 8,404 of its 11,055 examples: N = 7,500 instead of 10,000, and each of five clients draws its "
@@ -415,7 +415,7 @@ PAPER = Paper(
         "for each problem, and every one of them is a reading; figures have 0.1 (0.3 for the strongly convex problem "
         "where t counts the gradients of all clients), chosen at seed 1 by test accuracy, which no ε counts.",
         "LeNet-5: two passes of each client instead of six, one choice of step, and none of Figure 9's other sizes.",
-        "Actual ε is the paper's central limit for batches of a fixed size, which is no bound; certified ε is exact, "
+        "Actual ε is the paper's central limit for batches of fixed size, which is not a bound; certified ε is exact, "
         "for Poisson batches.",
         "The second column of the tables has the sizes of γ = 1/2 and the ε of γ = 1/4.",
         "Utility graphs (Figures 1 to 6) need no run: `simfl privacy utility-graph`.",

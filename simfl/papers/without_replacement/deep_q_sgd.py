@@ -24,7 +24,7 @@ covers: that the network's choices depend on private losses and are visible; the
 
 Numbers: a decision needs the pair's local model, so the tape is emptied. It is emptied rarely, because a decision
 depends on the pair's own state alone: as soon as one pair needs one, all that have begun their last batch decide. What
-comes of a batch is settled when it begins: nobody else changes a local model, or a global one that was fetched.
+comes of a batch is settled when it begins: no other node changes a local model, or a global one that was fetched.
 
 Faults: those of `passing`; a node that is cut off works on its own model until it chooses the global
 one.

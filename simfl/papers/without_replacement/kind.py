@@ -133,7 +133,7 @@ def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
     config, l2 = cast(DeepQSgd, scenario.algorithm), scenario.model.l2
     if config.explore_to < 1.0 or config.explore_from < 1.0:
         return (
-            "the network decides by private losses and models, and everybody sees when it decides for the global "
+            "the network decides by private losses and models, and all nodes see when it decides for the global "
             "model; explore_from: 1 with explore_to: 1 decides by coin and is covered"
         )
     if scenario.model.kind not in CONVEX:

@@ -3,7 +3,7 @@
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", section III.
 
 There is a global model for every task (one-vs-all classification has a task per class, other models are one task). It
-is at its *holder*, the node that updated it last; after an update the holder tells everybody, with two integers, that
+is at its *holder*, the node that updated it last; after an update the holder broadcasts, with two integers, that
 it has version t. Who wants to update asks the holder and gets the model. A node is one processor: it works on the
 models that have come in the order in which they came, and while it waits for one task it works on another.
 
@@ -16,20 +16,20 @@ batches.
 
 What the paper leaves open is an option:
 
-- `order`, who of those that wait for a task is next: at random, or round robin by number. Whoever has data left waits.
+- `order`, the next of the nodes that wait for a task: random, or round robin by number. Nodes with data left wait.
 - `contention`, what happens when two nodes want one version. "token": there is a right to update, and who has fetched
   the model has it until the update is made; the models are a chain. "race": nodes fetch whenever they have nothing to
   do, so that several compute at one version; each adds its step to the newest version, which it takes over from the
   holder if it is another than the one it knows. Its gradient is then stale, by as many updates of the task as were made
   meanwhile.
 
-A broadcast counts in full in the traffic, but travels only to who waits for it. Whoever is away when its turn comes is
-passed over; who leaves for good hands on what it has. A holder that is away still gives away its model, after a
+A broadcast counts in full in the traffic, but travels only to nodes that wait. A node that is offline at its turn is
+passed over; one that leaves permanently passes on what it has. An offline holder still sends its model, after a
 timeout.
 
-Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. Nobody gets the right to
+Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. No node gets the right to
 update who is away or out of reach of the holder: on the holder's side of a partition the model goes on, on the other
-side nobody works. Who crashes with the right keeps it, and computes again when it is back.
+side no node works. A node that crashes with the right keeps it, and computes again when it is back.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class PassedModels(Algorithm):
         self.used = [0] * pairs
         self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
         own, constant = self.training.tasks_initial, self.tape.constant
-        #: The global model of each task, its version, and the node that has it (-1: everybody, at the beginning).
+        #: The global model of each task, its version, and the node that has it (-1: all, at the start).
         self.globals: list[Model] = (
             [constant(self.training.initial)] * self.num_tasks if own is None else [constant(values) for values in own]
         )
         self.version = [0] * self.num_tasks
         self.holder = [-1] * self.num_tasks
-        #: Nodes that wait for the right to update a task; whether somebody has it.
+        #: Nodes that wait for the right to update a task; whether a node has it.
         self._waiting: list[list[int]] = [[] for _ in range(self.num_tasks)]
         self._taken = [False] * self.num_tasks
         self._parked: list[_Parked | None] = [None] * self.num_tasks
@@ -178,7 +178,7 @@ class PassedModels(Algorithm):
         if holder in (-1, node):
             arrive(-1)
         elif not self._connected and (joined_s := network.joined_s((node, holder), now)) > now:
-            if not math.isinf(joined_s):  # by then, somebody else may have it
+            if not math.isinf(joined_s):  # by then, another node may have it
                 self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
             network.hand_over(node, holder, INTEGERS_BYTES)
@@ -287,7 +287,7 @@ class PassedModels(Algorithm):
 
     @property
     def ending(self) -> str:
-        """Nobody has data left that may be used."""
+        """Say that no node has usable data left."""
         pairs = enumerate(self.used)
         spent = all(used >= self._batches[pair // self.num_tasks] for pair, used in pairs)
         return f"every client has used its data {self.visits} time{'s' * (self.visits > 1)}" if spent else ""

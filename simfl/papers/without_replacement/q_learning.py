@@ -5,7 +5,7 @@ Jin, He, Dai use it (Algorithm 3):
 
     store (s_{t-1}, a_{t-1}, r_{t-1}, s_t) in the replay memory
     draw some transitions from it;  y_j = r_j + discount * max_a Qtarget(s_{j+1}, a)
-    one step of Adam on the mean of (y_j - Q(s_j, a_j))^2;  every so many steps Qtarget <- Q
+    one step of Adam on the mean of (y_j - Q(s_j, a_j))^2;  periodically Qtarget <- Q
     with probability p a random action, else argmax_a Q(s_t, a)
 
     Q(s) = W2 (W1 s + b1) + b2
@@ -15,7 +15,7 @@ it learns. Adam is Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, with its
 uniform within sqrt(6 / (inputs + outputs)), biases begin at 0.
 
 What the papers leave open: as long as the memory holds fewer transitions than are drawn, all of them are used; draws
-are without replacement. The paper's terminal case, y_j = r_j, does not occur: after an agent's last batch nobody
+are without replacement. The paper's terminal case, y_j = r_j, does not occur: after an agent's last batch no agent
 decides.
 """
 
@@ -254,7 +254,7 @@ def _program(settings: Settings) -> Any:
             now, last = states[i], own[agent]
             draws = uniforms(key, agent, numbers[i], memory + 2)
             parts = split(networks[n])
-            # Remember the transition; an agent's first decision has none behind it.
+            # Remember the transition; an agent's first decision has no transition before it.
             seen = last[-1] >= 0
             here = (jnp.arange(memory) == parts["stored"] % memory) & seen
             parts["before"] = jnp.where(here[:, None], last[:-1], parts["before"])

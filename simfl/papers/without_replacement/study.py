@@ -582,7 +582,7 @@ PAPER = Paper(
         "passes": ("speed-up of one pass over the number of nodes", draw_passes),
     },
     untested=(
-        ("Table I and Figures 1 and 2: Covertype.", "the data set is not among those at hand; "
+        ("Table I and Figures 1 and 2: Covertype.", "the data set was not available; "
          "`scenarios/without_replacement/covertype-algorithm1-convex.yaml` runs where it is"),
     ),
     deviations=(

@@ -6,7 +6,7 @@ Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochast
         fetches the global model w_t from the node that updated it last          (takes time)
         takes its next batch D_m(t) of b examples, none of which was used before
         w_{t+1} <- w_t - eta_t (gradient of the mean loss on D_m(t) at w_t + N_t)  (takes time)
-        tells everybody that it has version t + 1
+        broadcasts that it has version t + 1
 
 `passing` says how a model finds its way, and what several tasks mean. eta_t counts the updates of one
 task. The noise N_t of mechanism `one_pass_gaussian` is that of Lemma 4, and all releases together are as private as

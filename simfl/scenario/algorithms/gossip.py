@@ -94,7 +94,7 @@ class Sgp(AlgorithmConfig):
         description="who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
-    overlap: Index = Field(default=0, description="rounds that a message may take before anybody waits for it")
+    overlap: Index = Field(default=0, description="rounds that a message may take before its receiver waits for it")
 
     @property
     def follows_topology(self) -> bool:

@@ -92,7 +92,7 @@ class FedAvg(LocalRoundsConfig):
     )
     deadline: PositiveSeconds | None = Field(
         default=None,
-        description="time that a round takes at most, as long as somebody is done by then: who is late is dropped, or "
+        description="largest time of a round, if some client is done by then: late clients are dropped, or "
         "with fedprox stops in time; null: none",
     )
 
