@@ -251,10 +251,10 @@ class Audit:
                 "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update, which protects "
                 "whole clients: canaries among one client's examples say nothing of it; audit mechanism: gaussian"
             )
-        if getattr(privacy, "quantise", False):
+        if getattr(privacy, "quantize", False):
             raise ScenarioError(
-                "privacy.quantise: expected false, found true; an audit knows the law of noise on real numbers: audit "
-                "the same scenario without quantise"
+                "privacy.quantize: expected false, found true; an audit knows the law of noise on real numbers: audit "
+                "the same scenario without quantize"
             )
         if privacy.correlated is not None:
             raise ScenarioError(

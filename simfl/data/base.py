@@ -96,7 +96,7 @@ class Dataset:
         test_y: as `train_y`, [m].
         num_classes: number of labels; 0 for a regression and for the points of a quadratic.
         image_shape: height, width (and channels) where the examples are images, also when they are stored flat.
-        optimum: the minimiser of the training loss, f32 [d] in the order of the model's flat parameters, where known.
+        optimum: the minimizer of the training loss, f32 [d] in the order of the model's flat parameters, where known.
         optimal_loss: the training loss there, l2 part included.
         curvature: the diagonal of H, f32 [d], of a quadratic problem.
         labels: what the classes are called where the set comes from, by their numbers; None: as they are numbered.

@@ -45,7 +45,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
             f"{source}: expected data_batch_1.bin ... and test_batch.bin (the binary version of CIFAR-10), found "
             f"{found}; {_REPLACE}"
         )
-    mean, deviation = _colour_statistics(training)
+    mean, deviation = _color_statistics(training)
     files = (source,) if source.is_file() else tuple(source / name for name in batches)
     train = np.concatenate(training)
     test = records["test_batch.bin"]
@@ -123,12 +123,12 @@ def _number(name: str) -> int:
     return int("".join(filter(str.isdigit, name)) or 0)
 
 
-def _colour_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArray, DoubleArray]:
+def _color_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArray, DoubleArray]:
     """Return mean and deviation of each color in [0, 1], [3] each, exact."""
     counts = np.zeros((3, 256))
     for batch in batches:
-        for colour, pixels in enumerate(np.split(batch[:, 1:], 3, axis=1)):
-            counts[colour] += np.bincount(pixels.ravel(), minlength=256)
+        for color, pixels in enumerate(np.split(batch[:, 1:], 3, axis=1)):
+            counts[color] += np.bincount(pixels.ravel(), minlength=256)
     share = counts / counts.sum(axis=1, keepdims=True)
     values = np.arange(256) / 255.0
     mean = share @ values
@@ -141,4 +141,4 @@ def _images(records: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-LOADER = Loader("cifar10", "colour images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)
+LOADER = Loader("cifar10", "color images, 32x32, 10 classes; the binary archive in cifar10/", load_cifar10)

@@ -102,9 +102,9 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
     h = spec.spectrum()
     n, m = spec.counts(len(h))
     noise = spec.noise_of("quadratic")
-    centre = streams.generator("synthetic").standard_normal(len(h))
+    center = streams.generator("synthetic").standard_normal(len(h))
     train, test = (
-        (centre + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
+        (center + noise * streams.generator("synthetic", count=part).standard_normal((size, len(h)))).astype(np.float32)
         for part, size in ((1, n), (2, m))
     )
     points = train.astype(np.float64)
@@ -126,7 +126,7 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
 def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
     """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), w ~ N(0, I).
 
-    The optimum minimises 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
+    The optimum minimizes 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
     shortest one where there are several).
     """
     spec = Synthetic(**options)
@@ -157,7 +157,7 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
 
     The features are x ~ N(0, diag(h)).
 
-    w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimises
+    w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimizes
     1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by scikit-learn's Newton, to a
     gradient of at most 1e-8.
     """
@@ -221,7 +221,7 @@ def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) 
 LOADERS = (
     Loader(
         "quadratic",
-        "synthetic: points around a centre, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
+        "synthetic: points around a center, f_i(w) = 1/2 (w - a_i)' H (w - a_i); optimum known",
         load_quadratic,
         Synthetic,
         transforms=False,

@@ -31,7 +31,7 @@ def transform(
     fit_on: Mapping[str, int] | None = None,
     streams: Streams | None = None,
 ) -> Dataset:
-    """Keep some classes, apply PCA, then the normalisation.
+    """Keep some classes, apply PCA, then the normalization.
 
     Args:
         data: the set as loaded.
@@ -137,7 +137,7 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
             f"data.pca: expected 1 to {min(n, p)} components ({n} examples, {p} features), found {components}"
         )
     if not center:
-        axes = _uncentred(flat.astype(np.float64), components)
+        axes = _uncentered(flat.astype(np.float64), components)
         return lambda x: (x.reshape(len(x), -1) @ axes).astype(np.float32)
     # Both solvers are exact and draw nothing; scikit-learn's own choice would be random for large sets.
     solver = PCA(n_components=components, whiten=False, svd_solver="covariance_eigh" if n >= p else "full")
@@ -145,7 +145,7 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
     return lambda x: solver.transform(x.reshape(len(x), -1)).astype(np.float32)
 
 
-def _uncentred(flat: NDArray[np.float64], components: int) -> NDArray[np.float64]:
+def _uncentered(flat: NDArray[np.float64], components: int) -> NDArray[np.float64]:
     """Return the right singular vectors of the largest singular values, [p, k]."""
     n, p = flat.shape
     axes = np.linalg.eigh(flat.T @ flat)[1][:, ::-1] if n >= p else np.linalg.svd(flat, full_matrices=False)[2].T

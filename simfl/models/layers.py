@@ -262,7 +262,7 @@ class GroupNorm(AbstractLayer):
     """Group normalization: z = gain * u + bias, u normalized within each example.
 
     u = (h - mean) / sqrt(variance + 1e-5), over the channels of a group and all places.
-    Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalisation would mix the examples of
+    Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalization would mix the examples of
     a batch, and per-example gradients would have no meaning.
 
     Args:
@@ -290,11 +290,11 @@ class GroupNorm(AbstractLayer):
         return (self.channels, self.side, self.side, batch)
 
     def lift(self, h: Array) -> Array:
-        """Normalise."""
+        """Normalize."""
         grouped = h.reshape(self.groups, -1, h.shape[-1])
-        centred = grouped - grouped.mean(axis=1, keepdims=True)
-        variance = jnp.mean(centred * centred, axis=1, keepdims=True)
-        return (centred * lax.rsqrt(variance + 1e-5)).reshape(h.shape)
+        centered = grouped - grouped.mean(axis=1, keepdims=True)
+        variance = jnp.mean(centered * centered, axis=1, keepdims=True)
+        return (centered * lax.rsqrt(variance + 1e-5)).reshape(h.shape)
 
     def outputs(self, params: Array, u: Array) -> Array:
         """Scale and shift."""
@@ -323,7 +323,7 @@ class GroupNorm(AbstractLayer):
 def average_pool(h: Array) -> Array:
     """Average 2 x 2 places: [channels, side, side, b] to half of an even side."""
     channels, side, _, b = h.shape
-    # Rows first, then columns as halves of the last axis: XLA vectorises this, a mean over two axes it does not.
+    # Rows first, then columns as halves of the last axis: XLA vectorizes this, a mean over two axes it does not.
     h = h.reshape(channels, side // 2, 2, side // 2, 2 * b)
     h = h[:, :, 0] + h[:, :, 1]
     return 0.25 * (h[..., :b] + h[..., b:])

@@ -23,7 +23,7 @@ SIDE = 32
 
 @dataclass(frozen=True)
 class LeNet5(AbstractClassifier):
-    """LeNet-5, 61,706 parameters for 28 x 28 grey images and 10 classes.
+    """LeNet-5, 61,706 parameters for 28 x 28 gray images and 10 classes.
 
     Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), 8 <= side <= 32.
     Layout: convolution 6 x channels x 5 x 5, convolution 16 x 6 x 5 x 5, dense 120 x 400, 84 x 120,

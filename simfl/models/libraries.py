@@ -4,7 +4,7 @@
 
 A loss belongs to each example and is the same in every call, so a network has neither state nor draws of its own:
 dropout is off (Linen and Haiku: as the network's own arguments say; NNX and Equinox: switched to evaluation), and batch
-normalisation, which mixes examples and keeps means, is refused. No library is imported before its adapter is called.
+normalization, which mixes examples and keeps means, is refused. No library is imported before its adapter is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 from simfl.errors import ScenarioError
 from simfl.models.losses import LOSSES, METRICS, USUAL, OfOutputs, named
 
-NORMALISE = "use GroupNorm or LayerNorm in place of batch normalisation, and no other state"
+NORMALIZE = "use GroupNorm or LayerNorm in place of batch normalization, and no other state"
 
 Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 """Names of `simfl.models.losses.METRICS`, or names with functions (outputs, y) -> f32 [b]."""
@@ -100,7 +100,7 @@ def from_flax(
         arguments: passed with every call, such as train=False or deterministic=True.
 
     Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
+        ScenarioError: the network has state, such as that of batch normalization.
     """
     from flax import linen, nnx
 
@@ -162,7 +162,7 @@ def from_equinox(
         loss, metrics, trained, tokens: as of `from_flax`; of `trained`, the pytree is the network's own.
 
     Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
+        ScenarioError: the network has state, such as that of batch normalization.
     """
     import equinox as eqx
 
@@ -198,7 +198,7 @@ def from_haiku(
         loss, metrics, trained, tokens, params, arguments: as of `from_flax`.
 
     Raises:
-        ScenarioError: the network has state, such as that of batch normalisation.
+        ScenarioError: the network has state, such as that of batch normalization.
     """
     import haiku as hk
 
@@ -219,4 +219,4 @@ def from_haiku(
 
 def _refuse_state(adapter: str, names: Sequence[str]) -> None:
     if names:
-        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(names)}; {NORMALISE}")
+        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(names)}; {NORMALIZE}")

@@ -25,7 +25,7 @@ class OneVsAll(AbstractModel):
     """A `Logistic` for every class; layout: the tasks in order, each w, then b.
 
     Args:
-        intercept: whether each task has a b. It is penalised by `l2` like the rest.
+        intercept: whether each task has a b. It is penalized by `l2` like the rest.
     """
 
     intercept: bool = True

@@ -1,6 +1,6 @@
 """A small transformer that reads from left to right.
 
-Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as a decoder alone with the normalisation before each block
+Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, as a decoder alone with the normalization before each block
 (Xiong et al. 2020, https://arxiv.org/abs/2002.04745): with h the embedding of the token plus that of its place,
 
     h <- h + O softmax(Q K^T / sqrt(width / heads) + mask) V,   h <- h + D gelu(U norm(h) + b) + c,
@@ -90,10 +90,10 @@ class Transformer(AbstractSequenceModel):
         h = named["tokens"][x] + named["places"]
         for layer in range(1, self.layers + 1):
             own = {name.partition(".")[2]: part for name, part in named.items() if name.startswith(f"layer{layer}.")}
-            h = h + self._attention(own, _normalised(own, "norm1", h))
-            up = _linear(own["up.weights"], _normalised(own, "norm2", h)) + own["up.bias"]
+            h = h + self._attention(own, _normalized(own, "norm1", h))
+            up = _linear(own["up.weights"], _normalized(own, "norm2", h)) + own["up.bias"]
             h = h + _linear(own["down.weights"], jax.nn.gelu(up)) + own["down.bias"]
-        return _linear(named["output.weights"], _normalised(named, "norm", h)) + named["output.bias"]
+        return _linear(named["output.weights"], _normalized(named, "norm", h)) + named["output.bias"]
 
     def _attention(self, own: dict[str, Array], h: Array) -> Array:
         """Return causal attention, f32 [b, length, width]."""
@@ -112,8 +112,8 @@ def _linear(weights: Array, h: Array) -> Array:
     return jnp.einsum("bli,oi->blo", h, weights, precision=PRECISION)
 
 
-def _normalised(named: dict[str, Array], name: str, h: Array) -> Array:
+def _normalized(named: dict[str, Array], name: str, h: Array) -> Array:
     """Return h normalized at every place, scaled and shifted (Ba et al. 2016)."""
-    centred = h - h.mean(axis=-1, keepdims=True)
-    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
-    return named[f"{name}.gain"] * centred * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]
+    centered = h - h.mean(axis=-1, keepdims=True)
+    variance = jnp.mean(centered * centered, axis=-1, keepdims=True)
+    return named[f"{name}.gain"] * centered * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]

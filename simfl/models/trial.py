@@ -131,7 +131,7 @@ def _check_independence(model: OwnModel, look: Look) -> None:
     """Check that each loss depends on its example alone."""
     advice = (
         "every example has to count by itself, for clipping and for batches that are filled up; use GroupNorm or "
-        "LayerNorm in place of batch normalisation"
+        "LayerNorm in place of batch normalization"
     )
     together, alone = look.together, look.alone
     if not _alike(together, alone):

@@ -27,7 +27,7 @@ ACTIVITIES = {
     "wait_s": ("waits", "#CC79A7", ".."),
     "offline_s": ("is offline", "#999999", "xx"),
 }
-"""Column of clients -> word, colour, hatching; told apart in grey by the hatching."""
+"""Column of clients -> word, color, hatching; told apart in gray by the hatching."""
 
 _MANY = 40
 

@@ -36,7 +36,7 @@ def plot(
 ) -> Axes:
     """Draw one curve per run.
 
-    An algorithm has the same colour in every figure; the curves of a figure differ in the style of the line.
+    An algorithm has the same color in every figure; the curves of a figure differ in the style of the line.
 
     Args:
         runs: one or several runs, or their folders; with a sweep among them, the means of groups of runs are drawn, as

@@ -249,7 +249,7 @@ def _short(value: float) -> str:
 
 
 def _norm(pairs: pd.DataFrame) -> Any:
-    """Return the scale of colours, from 0 to the largest finite epsilon."""
+    """Return the scale of colors, from 0 to the largest finite epsilon."""
     from matplotlib.colors import Normalize
 
     values = pairs[list(KINDS)].to_numpy(float)

@@ -34,7 +34,7 @@ COLORS = {
     "audp": "#C51B7D",
     "mapa": "#117733",
 }
-"""Fixed colours. Those of algorithms that papers compare are far apart for the colour-blind too (`FAMILIES`); all
+"""Fixed colors. Those of algorithms that papers compare are far apart for the color-blind too (`FAMILIES`); all
 others can be told apart side by side. An algorithm that is not here takes one of the others by its name, always the
 same."""
 
@@ -76,7 +76,7 @@ SERVER_STEPS = ("fedbuff", "async_fl")
 """Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients."""
 
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))
-"""The curves of one figure differ in these, so that it can be read in grey."""
+"""The curves of one figure differ in these, so that it can be read in gray."""
 
 MARKERS = (None, "o", "s", "^", "D", "v")
 """More curves than there are line styles differ in these."""
@@ -112,7 +112,7 @@ _RC = {
 
 
 def color_of(algorithm: str) -> str:
-    """Return the colour of an algorithm, the same in every figure."""
+    """Return the color of an algorithm, the same in every figure."""
     if algorithm in COLORS:
         return COLORS[algorithm]
     return _OTHERS[hashlib.blake2b(algorithm.encode(), digest_size=1).digest()[0] % len(_OTHERS)]
@@ -140,7 +140,7 @@ def percent(decimals: int | None = None) -> Any:
 
 
 def shade(color: str, strength: float) -> str:
-    """Return a colour mixed with white: strength 1 leaves it as it is, 0 is white."""
+    """Return a color mixed with white: strength 1 leaves it as it is, 0 is white."""
     parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 - strength * (255 - part)):02X}" for part in parts)
 

@@ -41,13 +41,13 @@ _COUNTERS = {
     "epsilon": "largest epsilon over clients (before the end an upper bound)",
     "consensus_distance": "consensus distance",
 }
-# Names out of the reserved colours of chrome://tracing; Perfetto chooses its own by the slice's name.
+# Names out of the reserved colors of chrome://tracing; Perfetto chooses its own by the slice's name.
 _COLORS = {
     "compute": "thread_state_running",
     "lost": "terrible",
     "wait": "thread_state_runnable",
     "communicate": "thread_state_iowait",
-    "offline": "grey",
+    "offline": "gray",
 }
 
 

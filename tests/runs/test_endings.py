@@ -85,5 +85,5 @@ def test_a_run_to_a_time_says_that_nothing_happened_any_more(every, tmp_path):
     assert made.manifest.reason.startswith(
         "time; nothing was left to happen before it: every client waits for the server; what client "
     )
-    assert made.manifest.reason.endswith("never arrives: it is away, or cut off, for good")
+    assert made.manifest.reason.endswith("never arrives: it is offline, or cut off, permanently")
     assert run(tmp_path, stop={"time": "300 ms"}, evaluate={"every": every}).manifest.reason == "time"

@@ -201,7 +201,7 @@ def present(
         title: what was computed, with the paper or theorem it comes from.
         rows: (label with symbol, value, note) each; a plain string begins a section. Values may be numbers, truth
             values, words, or None for what does not exist here. Notes say units and conventions, and whether a number
-            is a paper's claim ("claim") or proven by an accountant ("certified"); these words are coloured.
+            is a paper's claim ("claim") or proven by an accountant ("certified"); these words are colored.
         notes: sentences below the table: assumptions, warnings, what to do.
         result: what --json prints.
         as_json: whether to print JSON.
@@ -278,7 +278,7 @@ def show(value: Any) -> str:
 
 
 def _toned(note: str) -> Any:
-    """Colour the words that say how far a number can be trusted."""
+    """Color the words that say how far a number can be trusted."""
     from rich.text import Text
 
     text = Text(note)

@@ -62,7 +62,7 @@ def test_who_sends_what_is_no_secret_to_the_auditor(simfl_, written):
     code, out, _ = simfl_("privacy", "audit", path, "--canaries", 1438, "--in-place")
     assert code == 0
     assert re.search(r"certified +4\.37\d+ ", out)
-    assert "The scenario counts on nobody knowing whose update is whose" in " ".join(out.split())
+    assert "The scenario assumes that the senders of updates are hidden" in " ".join(out.split())
 
 
 def test_too_few_canaries_are_said_so(simfl_, written):
