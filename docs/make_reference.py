@@ -7,6 +7,7 @@ A test compares the pages with what this script writes, so they always describe 
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -183,7 +184,7 @@ def _tag(member: type[Config], key: str) -> str:
 
 
 def _summary(section: type[Config]) -> str:
-    return (section.__doc__ or "").strip().splitlines()[0]
+    return " ".join(inspect.getdoc(section).split()) if section.__doc__ else ""
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""simfl: a discrete-event simulator of asynchronous, decentralised and federated learning with differential privacy.
+"""simfl: a simulator of asynchronous, decentralized and federated DP learning.
 
 The front door for Python: `load` a scenario, `run` it, look at the tables of the `Run`, `plot` it.
 
@@ -85,7 +85,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its room when it is first asked for (PEP 562)."""
+    """Import a public name on first use (PEP 562)."""
     if name == "callbacks":
         return importlib.import_module("simfl.callbacks")
     if name not in _HOMES:

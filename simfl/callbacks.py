@@ -1,4 +1,4 @@
-"""What a run tells while it is under way: a protocol for one's own code, and adapters for TensorBoard and W&B.
+"""Callbacks of runs: a protocol, and adapters for TensorBoard and W&B.
 
     class Print(simfl.callbacks.Callback):
         def on_evaluation(self, metrics):
@@ -29,7 +29,7 @@ STEP, NO_CURVES = "updates", ("updates", "wall_s")
 
 
 class Callback:
-    """Is told what happens in a run; a subclass says what it does with it."""
+    """Receives the events of a run; subclasses override the methods."""
 
     def on_start(self, scenario: Mapping[str, Any], folder: Path) -> None:
         """The run begins.
@@ -40,7 +40,7 @@ class Callback:
         """
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """An evaluation has been measured; a run that is resumed tells those before once more.
+        """Handle an evaluation; a resumed run repeats the earlier ones.
 
         Args:
             metrics: a row of the table `metrics` by column. Epsilons in the course of a run are upper bounds.
@@ -55,7 +55,7 @@ class Callback:
 
 
 class TensorBoard(Callback):
-    """Writes every measure as a curve over updates, for TensorBoard (through tensorboardX).
+    """Writes every measure as a curve over updates (through tensorboardX).
 
     Args:
         logdir: the folder of all logs; a run writes to `<logdir>/<name>/<run>`.
@@ -82,7 +82,7 @@ class TensorBoard(Callback):
 
 
 class WandB(Callback):
-    """Logs every measure over updates to Weights & Biases, with the scenario as its configuration.
+    """Logs every measure over updates to Weights & Biases.
 
     Args:
         options: of `wandb.init`, such as project, entity and mode; the name is the run's unless it is given.
@@ -93,14 +93,14 @@ class WandB(Callback):
         self._library = _library("wandb", "wandb")
 
     def on_start(self, scenario: Mapping[str, Any], folder: Path) -> None:
-        """Begin a run there."""
+        """Start a run of Weights & Biases."""
         usual = {"name": f"{folder.parent.name}-{folder.name}", "config": dict(scenario)}
         self._run = self._library.init(**{**usual, **self.options})
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Log what has a value."""
-        found = {name: value for name, value in metrics.items() if name not in NO_CURVES and value == value}
-        self._run.log(found, step=int(metrics[STEP]))
+        """Log the values that are not NaN."""
+        values = {name: value for name, value in metrics.items() if name not in NO_CURVES and value == value}
+        self._run.log(values, step=int(metrics[STEP]))
 
     def on_end(self, run: Run) -> None:
         """Say how it ended."""
@@ -109,7 +109,7 @@ class WandB(Callback):
 
 
 class Audience:
-    """Callbacks that are told; one that raises is told nothing more.
+    """The callbacks of a run; one that raises is not called again.
 
     Args:
         callbacks: with the methods of `Callback`.

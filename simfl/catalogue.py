@@ -1,4 +1,4 @@
-"""Catalogues: what the files of a folder define, and what plugins add."""
+"""Catalogues: the definitions in a folder's files, and those of plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def classes_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> Iterator[type[T]]:
-    """Yield the subclasses of `base` in the modules of a package, then those in modules of plugins.
+    """Yield the subclasses of `base` in a package's modules, then in plugins'.
 
     The modules of the package come in alphabetical order. Call it when both are imported, never at the top of a
     module: a module of a plugin imports from the package.
@@ -40,12 +40,12 @@ def classes_of(module: ModuleType, base: type[T]) -> Iterator[type[T]]:
 
 
 def items_in(package: str, base: type[T], catalogue: plugins.Catalogue) -> dict[str, type[T]]:
-    """Return the subclasses of `base` that have a `kind`, by their kind; see `classes_in`."""
+    """Return the subclasses of `base` by their `kind`; see `classes_in`."""
     return {vars(one)["kind"]: one for one in classes_in(package, base, catalogue) if "kind" in vars(one)}
 
 
 class Catalogue(Mapping[str, T]):
-    """A mapping that is read on first use, when all modules that it names can be imported.
+    """A mapping that is read on first use.
 
     Args:
         read: returns the items.

@@ -1,4 +1,4 @@
-"""Whether the modules that run for every event are compiled, and whether that is what their sources say.
+"""Whether the modules that run for every event are compiled and current.
 
 Wheels hold them compiled by mypyc (`setup.py`), beside their sources; Python imports the compiled one of the two, so
 that an edited source would do nothing without a word. `compiled.json` says what was compiled.
@@ -41,7 +41,7 @@ def is_compiled() -> bool:
 
 
 def check_compiled(modules: dict[str, Path], package: Path) -> bool:
-    """Return whether some modules are compiled, and refuse those whose sources are others now.
+    """Return whether modules are compiled; reject them if their sources changed.
 
     Args:
         modules: files of modules, by name.

@@ -22,15 +22,15 @@ class SimflError(Exception):
 
 
 class ScenarioError(SimflError):
-    """Bad input: a scenario, an override or an argument that cannot be run (exit code 2)."""
+    """A scenario, override or argument that cannot be run (exit code 2)."""
 
 
 class ConditionError(ScenarioError):
-    """A theorem was asked for what its conditions do not cover; the message names the condition (exit code 2)."""
+    """A theorem's condition that is not met; the message names it (exit code 2)."""
 
 
 class DataError(SimflError):
-    """A data file that is missing, truncated or not in the format it claims (exit code 2)."""
+    """A data file that is missing, truncated or malformed (exit code 2)."""
 
 
 class RunError(SimflError):
@@ -38,7 +38,7 @@ class RunError(SimflError):
 
 
 def nearest(word: object, valid: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the valid word closest to `word`, or an empty string."""
+    """Return `"; did you mean 'x'?"` for the closest valid word, or ""."""
     close = difflib.get_close_matches(str(word), list(valid), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
@@ -62,7 +62,7 @@ def to_path(value: object, expected: str) -> Path:
 
 
 def printable(text: str) -> str:
-    """Return a text with what a terminal would obey, such as escape sequences, written as escapes; lines stay."""
+    """Return a text with a terminal's control characters escaped."""
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode("ascii")
         for letter in text
@@ -70,7 +70,7 @@ def printable(text: str) -> str:
 
 
 def damaged_archive() -> tuple[type[Exception], ...]:
-    """Return what NumPy and zipfile raise for .npz files that are cut off, forged, encrypted or not archives."""
+    """Return the errors of NumPy and zipfile for damaged .npz files."""
     import tokenize
     import zipfile  # which takes longer to import than all commands that need no archive
     import zlib
@@ -82,13 +82,13 @@ def damaged_archive() -> tuple[type[Exception], ...]:
 
 
 def raised(error: BaseException) -> str:
-    """Return on one line what was raised, and where in the user's own code."""
+    """Return an error in one line, with its place in the user's code."""
     reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
     return f"{reason if len(reason) <= _LONGEST else f'{reason[:_LONGEST]}…'}{place_of(error)}"
 
 
 def place_of(error: BaseException) -> str:
-    """Return where in the user's own code an error arose, nothing where it did not get that far.
+    """Return the place in the user's code where an error arose, or "".
 
     Not where a library that they call noticed it.
     """
@@ -108,7 +108,7 @@ def place_of(error: BaseException) -> str:
 
 
 def libraries() -> tuple[str, ...]:
-    """Return the folders of Python's own modules and of what is installed."""
+    """Return the folders of Python's modules and of installed packages."""
     import sysconfig
 
     return tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

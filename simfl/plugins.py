@@ -38,7 +38,7 @@ Named = Literal["commands", "claims", "studies"]
 
 @dataclass(frozen=True)
 class Plugin:
-    """What a package adds to simfl.
+    """The additions of one package.
 
     A module is written as "package.module", an object as "package.module:name".
 
@@ -72,7 +72,7 @@ class Plugin:
 
 @functools.cache
 def plugins() -> dict[str, Plugin]:
-    """Return the plugins that are installed, by the name of their entry point, in alphabetical order.
+    """Return the installed plugins by entry point, in alphabetical order.
 
     Raises:
         ScenarioError: an entry point cannot be imported, or does not name a `Plugin`.
@@ -110,19 +110,19 @@ def names(catalogue: Named) -> dict[str, str]:
     Raises:
         ScenarioError: two plugins add the same name.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for plugin_name, plugin in plugins().items():
         for name in getattr(plugin, catalogue):
-            if name in found:
+            if name in values:
                 raise ScenarioError(
-                    f"plugin {plugin_name}: {catalogue}: {name!r} is taken by plugin {found[name]}; uninstall one"
+                    f"plugin {plugin_name}: {catalogue}: {name!r} is taken by plugin {values[name]}; uninstall one"
                 )
-            found[name] = plugin_name
-    return found
+            values[name] = plugin_name
+    return values
 
 
 def load(catalogue: Named, name: str) -> Any:
-    """Import what a plugin adds under a name of `names(catalogue)`."""
+    """Import a plugin's addition of that name."""
     plugin = plugins()[names(catalogue)[name]]
     return pkgutil.resolve_name(getattr(plugin, catalogue)[name])
 

@@ -1,4 +1,4 @@
-"""Signals that ask a program to end: Ctrl-C, SIGTERM (`kill`, `docker stop`, `scancel`), a terminal that is closed."""
+"""Signals that end a program: Ctrl-C, SIGTERM, a closed terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""What is asked for with; not every system has all of them."""
+"""The signals; not every system has all of them."""
 
 _last = 0
 _passed_on = 0
@@ -17,7 +17,7 @@ _passed_on = 0
 
 @contextlib.contextmanager
 def handled(handle: Callable[[int], None]) -> Iterator[None]:
-    """Call something with the number of such a signal instead of dying of it, within a block.
+    """Call `handle` with such a signal's number within a block.
 
     Only the main thread can; elsewhere the block runs as it is. A signal that the program was started to ignore
     (`nohup`) stays ignored; SIGINT does not, which those who pass it on to processes without a terminal count on.
@@ -44,17 +44,17 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 def pass_on(number: int) -> None:
-    """Do as if this process had got a signal itself, which it may ignore: a worker, whose parent got it."""
+    """Handle a signal that the parent process received."""
     global _passed_on
     _passed_on = number
     signal.raise_signal(signal.SIGINT)
 
 
 def exit_code() -> int:
-    """Return what a shell calls the end of a program by the last of these signals: 130 for Ctrl-C, 143 for SIGTERM."""
+    """Return the shell's exit code for the last signal: 130 for Ctrl-C, 143 SIGTERM."""
     return 128 + (_last or signal.SIGINT)
 
 
 def describe(number: int) -> str:
-    """Return in words who ended a run."""
+    """Return in words what ended a run."""
     return "interrupted by the user" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

@@ -18,7 +18,7 @@ import numpy as np
 
 @functools.cache
 def _code(purpose: str) -> int:
-    """A stable 64-bit number for the name of a stream (Python's own hash changes per process)."""
+    """Return a stable 64-bit number for the name of a stream."""
     return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
 
 
@@ -54,7 +54,7 @@ class Streams:
         return np.random.Generator(np.random.Philox(key=_key(self.seed, purpose), counter=counter))
 
     def reseat(self, generator: np.random.Generator, purpose: str, client: int = 0, count: int = 0) -> None:
-        """Put an existing generator at the beginning of another stream, as `generator` would make it.
+        """Move a generator to the beginning of another stream, as `generator` does.
 
         Many times cheaper than a new generator, which counts where thousands of clients draw in turn.
         """
@@ -63,6 +63,6 @@ class Streams:
         generator.bit_generator.state = {"bit_generator": "Philox", "state": at, **_NOTHING_LEFT}
 
     def key(self, purpose: str, client: int = 0) -> np.ndarray:
-        """Return a raw threefry key, uint32 [2], for draws on the device; see `jax.random.wrap_key_data`."""
+        """Return a raw threefry key, uint32 [2]; see `jax.random.wrap_key_data`."""
         text = f"{self.seed}/{purpose}/{client}".encode()
         return np.frombuffer(hashlib.blake2b(text, digest_size=8).digest(), dtype=np.uint32).copy()

@@ -1,4 +1,4 @@
-"""What is claimed about privacy, held against what the accountant certifies: `simfl privacy check`.
+"""`simfl privacy check`: privacy claims compared with the accountant.
 
 A claim is what a paper (or a report) says that a run spends; the account is what its releases cost under a view and a
 neighboring relation. Both are computed from the same releases: those that a run recorded, or those that a scenario
@@ -34,7 +34,7 @@ VIEWS: tuple[View, ...] = ("local_transcript", "global_hidden")
 
 
 def check_run(run: Run) -> Check:
-    """Hold what is claimed about a run against what is certified for the releases that it recorded.
+    """Compare the claims of a run with the account of its recorded releases.
 
     A run is data: nothing of a user's own code is loaded for it.
 
@@ -52,7 +52,7 @@ def check_run(run: Run) -> Check:
 
 
 def check(setup: Setup, run: Run | None = None) -> Check:
-    """Hold what is claimed against what is certified.
+    """Compare the claims with the account.
 
     Args:
         setup: the scenario, made ready.
@@ -93,14 +93,14 @@ def check(setup: Setup, run: Run | None = None) -> Check:
 
 
 def _same(one: Claimed, other: Claimed) -> bool:
-    """Whether the same is claimed of two clients, within what makes them alike."""
+    """Whether two clients have equal claims and equal inputs of the account."""
     if math.isnan(one.epsilon) or math.isnan(other.epsilon):
         return math.isnan(one.epsilon) and math.isnan(other.epsilon)
     return abs(one.epsilon - other.epsilon) <= ALIKE * max(one.epsilon, other.epsilon)
 
 
 def recorded(ledger: Ledger, run: Run) -> Releases:
-    """Return what a run recorded, and why nothing of it can be certified, if so."""
+    """Return a run's recorded releases, and why they cannot be certified, if so."""
     releases = Releases([0] * len(ledger.sizes))
     stated = str(run.manifest.extra.get("privacy", ""))
     if ledger.accounted and stated.startswith(NOT_CERTIFIED):
@@ -128,7 +128,7 @@ def recorded(ledger: Ledger, run: Run) -> Releases:
 
 
 def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
-    """Return how often an example of each client is in a release; None where an old run does not say."""
+    """Return the uses of an example of each client; None for old runs."""
     if not RunFolder(run.folder).table_path("uses").exists():
         return None
     known: list[dict[int, int]] = [{} for _ in ledger.sizes]
@@ -143,16 +143,16 @@ def _uses(ledger: Ledger, run: Run) -> list[KnownUses] | None:
 def _accounts(
     ledger: Ledger, releases: Releases, delta: float, relations: set[str]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return each client's epsilon under both views, and under the relations that are asked for."""
-    found: dict[tuple[str, str], np.ndarray] = {}
+    """Return each client's epsilon under both views and the given relations."""
+    epsilons: dict[tuple[str, str], np.ndarray] = {}
     own = ledger.terms.neighbors
     for neighbors in sorted({own, *relations}, key=lambda relation: relation != own):
         if neighbors != own and ledger.pure:
             continue  # the epsilon of one release is that of the scenario's relation
         book = ledger.with_terms(neighbors=neighbors, delta=delta)
         for view in VIEWS if not book.terms.by_server else (book.terms.view,):
-            found[view, neighbors] = book.final_epsilon(releases, view)
-    return found
+            epsilons[view, neighbors] = book.final_epsilon(releases, view)
+    return epsilons
 
 
 # -- claims ----------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ ClaimFunction = Callable[[MechanismConfig, Ledger, Releases], list[Claimed]]
 
 
 def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return what is claimed for every client; nothing where the scenario names no claim."""
+    """Return the claim for every client; empty without a claim in the scenario."""
     if privacy.claim is None:
         return []
     kind = privacy.claim.kind
@@ -172,7 +172,7 @@ def claims_of(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> l
 
 
 def _stated(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """What the scenario says itself."""
+    """Return the claim that the scenario states itself."""
     claim = cast(StatedClaim, privacy.claim)
     delta = ledger.delta if claim.delta is None else claim.delta
     stated = Claimed(claim.epsilon, delta, claim.neighbors or ledger.terms.neighbors, claim.source or "stated")
@@ -191,7 +191,7 @@ def _per_release(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -
 
 
 def check_gaussian(privacy: MechanismConfig, ledger: Ledger) -> None:
-    """Reject a claim about Gaussian noise on clipped gradients where the noise is of another kind.
+    """Reject a claim about Gaussian noise on clipped gradients for other noise.
 
     Raises:
         ScenarioError: the mechanism has no Gaussian noise on clipped gradients.

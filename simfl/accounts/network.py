@@ -1,6 +1,6 @@
-"""Who learned how much about whom: accounts of a whole network, from what everybody saw.
+"""Privacy accounts of a whole network: what each observer learns of each client.
 
-The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which leaves behind every message
+The world of a scenario is played without arithmetic (`simfl.accounts.replay`), which records every message
 as a linear form of noisy gradients. What an observer can make of those that reached it is the matter of
 `simfl.privacy.network`; beside it stands the ledger's account of each client, of an observer who sees all that it ever
 sent. The smaller of the two is certified.
@@ -38,7 +38,7 @@ Sees = Literal["messages", "neighbour_sums"]
 Target = Scenario | Setup | Mapping[str, Any] | str | Path
 Matrices = tuple[NDArray[Any], NDArray[Any]]
 
-#: Who sees everything that anybody sends.
+#: The observer of every message.
 LINKS = "links"
 #: Multiplications that the closures of all observers may cost together: half a minute.
 MOST_WORK = 2.0**37
@@ -52,7 +52,7 @@ MOST_LEVEL = 500.0
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """What every observer knows of every client.
+    """The knowledge of every observer about every client.
 
     Attributes:
         scenario: its name.
@@ -104,7 +104,7 @@ class ReconstructionReport:
 
 @dataclass(frozen=True)
 class Observer:
-    """Nodes that put together what they saw; none: who listens to all links.
+    """Nodes that combine what they saw; without nodes: a wiretap on all links.
 
     Attributes:
         name: how tables call it.
@@ -115,12 +115,12 @@ class Observer:
     nodes: frozenset[int]
 
     def saw(self, sight: Sight) -> bool:
-        """Whether a message is among what it saw in the end."""
+        """Whether the observer saw a message by the end."""
         return not self.nodes or (sight.target in self.nodes and sight.came_s < math.inf)
 
 
 def opened_target(target: Scenario | Mapping[str, Any] | str | Path, own: Own = NOTHING_OWN) -> Scenario:
-    """Return a scenario, that of a file, or that of the folder of a run that ended as its scenario says.
+    """Return the scenario of a file, or of the folder of a completed run.
 
     Raises:
         ScenarioError: a run ended otherwise.
@@ -162,16 +162,16 @@ class Network:
 
     @property
     def servers(self) -> list[int]:
-        """Nodes that are no clients: the server first, aggregators behind it."""
+        """Return the nodes that are not clients: the server, then aggregators."""
         return list(range(self.count, len(self.replay.algorithm.world.network.traffic)))
 
     def observer(self, nodes: Iterable[int | str]) -> Observer:
-        """Return the observer that some nodes are together: clients by number, "server", or "links".
+        """Return the observer of nodes: clients by number, "server", or "links".
 
         Raises:
             ScenarioError: there is no such node.
         """
-        found, names = set(), []
+        members, names = set(), []
         for node in nodes:
             if node == LINKS:
                 return Observer(LINKS, frozenset())
@@ -182,11 +182,11 @@ class Network:
             else:
                 there = f"a client, 0 to {self.count - 1}" + (', "server"' if self.servers else "") + f', or "{LINKS}"'
                 raise ScenarioError(f"observer: expected {there}, found {node!r}")
-            found.add(number)
-            if found >= set(range(self.count)):
-                raise ScenarioError("observer: expected somebody left to know something of, found all clients")
+            members.add(number)
+            if members >= set(range(self.count)):
+                raise ScenarioError("observer: expected at least one client outside, found all clients")
             names.append("server" if [number] == self.servers[:1] else str(number))
-        return Observer("+".join(names), frozenset(found))
+        return Observer("+".join(names), frozenset(members))
 
     @functools.cached_property
     def observers(self) -> list[Observer]:
@@ -195,13 +195,13 @@ class Network:
         return [self.observer([node]) for node in sorted(heard)]
 
     def asked(self, nodes: Sequence[int | str] | None, coalition: Sequence[int | str]) -> list[Observer]:
-        """Return observers by their nodes, and a coalition; every node where neither is named."""
+        """Return observers by their nodes, and a coalition; every node by default."""
         asked = list(self.observers) if nodes is None and not coalition else []
         asked += [self.observer([node]) for node in nodes or ()]
         return asked + ([self.observer(coalition)] if coalition else [])
 
     def distances(self, observer: Observer) -> NDArray[np.float64]:
-        """Return the hops from each client to an observer over links that carried something, [K]; infinite if none."""
+        """Return the hops from each client to an observer over used links, [K]."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -210,13 +210,13 @@ class Network:
         if not observer.nodes or not len(ends):
             return np.full(self.count, 0.0 if not observer.nodes else math.inf)
         graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-        found = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
-        result: NDArray[np.float64] = found[: self.count]
+        hops = dijkstra(graph, directed=False, unweighted=True, indices=sorted(observer.nodes), min_only=True)
+        result: NDArray[np.float64] = hops[: self.count]
         return result
 
     @property
     def edges(self) -> pd.DataFrame:
-        """The links that carried something, from `source` to `target`, and how many `messages`."""
+        """The used links, from `source` to `target`, with their `messages`."""
         carried = Counter((sight.source, sight.target) for sight in self.knowledge.messages)
         names = {node: self.observer([node]).name for ends in carried for node in ends}
         rows = [(names[source], names[target], count) for (source, target), count in sorted(carried.items())]
@@ -237,7 +237,7 @@ class Network:
         return list(dict.fromkeys(row for time, row in sorted(when) if time <= until))
 
     def _sights(self, observer: Observer, sees: Sees) -> list[Sight]:
-        """Return what may be seen; where sums are secure, the single messages of a sum may not."""
+        """Return the visible messages; secure sums hide the single messages."""
         sights = self.knowledge.messages
         if sees == "neighbour_sums":
             if not self.knowledge.merged:
@@ -252,7 +252,7 @@ class Network:
         return sights
 
     def check(self, observer: Observer, sees: Sees = "messages") -> bool:
-        """Check that an observer's nodes computed with, and sent, only what follows from what they saw and computed.
+        """Check that the nodes used and sent only what follows from their inputs.
 
         A node that has another state got it by no message: an account of the messages says too little then.
 
@@ -284,7 +284,7 @@ class Network:
         return feasible
 
     def _seen_and_made(self, observer: Observer, sees: Sees) -> tuple[dict[int, int], list[tuple[int, int]]]:
-        """Return row -> when it first came, and (row, when) of what a node sent and took gradients at."""
+        """Return row -> time of arrival, and the (row, time) of a node's own outputs."""
         known, came = self.knowledge, dict[int, int]()
         for one in sorted(self._sights(observer, sees), key=lambda one: one.came):
             if observer.saw(one):
@@ -303,11 +303,11 @@ class Network:
         return self.knowledge.own_noise()
 
     def matrices(self, rows: Sequence[int], observer: Observer) -> Matrices:
-        """Return A and B of rows, without what the observer's own nodes put in."""
+        """Return A and B of rows, without the contributions of the observer's nodes."""
         return self._without(self._found(rows), observer)
 
     def _found(self, rows: Sequence[int]) -> Matrices:
-        """Return A, and B where it says more, of rows; those that were prepared need not be made again."""
+        """Return A, and B if it adds information; prepared rows are cached."""
         if self._prepared is None or not all(row in self._prepared[0] for row in rows):
             return self.knowledge.matrices(rows, noises=self._own_noise is None)
         places, a, b = self._prepared
@@ -315,7 +315,7 @@ class Network:
         return a[chosen], b[chosen]
 
     def prepare(self, observers: Iterable[Observer], sees: Sees) -> None:
-        """Make the matrices of rows that will be asked for, all at once."""
+        """Make the matrices of all rows that will be needed, together."""
         views, checks = set[int](), set[int]()
         for observer in observers:
             views.update(self.seen(observer, sees))
@@ -328,8 +328,8 @@ class Network:
     def _fits(self, rows: Collection[int]) -> bool:
         return len(rows) * self.knowledge.width(self._own_noise is None) <= MOST_ENTRIES
 
-    def _without(self, found: Matrices, observer: Observer) -> Matrices:
-        (a, b), nodes = found, sorted(observer.nodes)
+    def _without(self, matrices: Matrices, observer: Observer) -> Matrices:
+        (a, b), nodes = matrices, sorted(observer.nodes)
         a[:, np.isin(self.owners, nodes)] = 0.0
         if b.shape[1]:
             by_server = self.setup.scenario.algorithm.noise_of_server and bool(observer.nodes & set(self.servers))
@@ -338,7 +338,7 @@ class Network:
         return a, b
 
     def view(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> View:
-        """Return what can be known of gradients from A and B."""
+        """Return the view of gradients given A and B."""
         std = self._own_noise
         heard = np.any(a != 0.0, axis=0)
         if std is not None and np.all(std[heard] > 0.0):
@@ -357,7 +357,7 @@ class Network:
         return held
 
     def needed(self, a: NDArray[np.float64], observer: Observer) -> NDArray[np.int64]:
-        """Return the gradients in A, those in the models at which these were taken, and so on."""
+        """Return the gradients in A, and recursively in the models they were taken at."""
         others = ~np.isin(self.owners, sorted(observer.nodes))
         known = np.zeros(len(others), dtype=bool)
         new = np.any(a != 0.0, axis=0) & others
@@ -367,7 +367,7 @@ class Network:
         return np.flatnonzero(known)
 
     def resolved(self, rows: Sequence[int], observer: Observer, view: View) -> bool:
-        """Whether a view of some rows has all their directions, by exact arithmetic on the recorded coefficients.
+        """Whether a view has all directions of its rows, by exact arithmetic.
 
         Rounding cannot tell a row that others make up from one that they nearly make up, whose small rest may tell a
         gradient by itself.
@@ -379,8 +379,8 @@ class Network:
         if self._residues is None or not all(row in self._residues[0] for row in distinct):
             many = {*distinct, *(self._prepared[0] if self._prepared else ())}
             many.update(one.read for one in self.knowledge.batches)
-            found, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
-            self._residues = {row: place for place, row in enumerate(found)}, a, b
+            columns, a, b = self.knowledge.residues(many if self._fits(many) else distinct, std is None)
+            self._residues = {row: place for place, row in enumerate(columns)}, a, b
         places, a, b = self._residues
         chosen = [places[row] for row in distinct]
         a, b = self._without((a[chosen], b[chosen]), observer)
@@ -396,7 +396,7 @@ class Network:
         observer: Observer,
         needed: NDArray[np.int64] | None = None,
     ) -> View | None:
-        """Return the view of the closure of rows; None where rounding may hide a part of it (see `resolved`).
+        """Return the view of the closure of rows; None if rounding may hide a part.
 
         Args:
             rows: what the observer saw.
@@ -414,14 +414,14 @@ class Network:
         observer: Observer,
         needed: NDArray[np.int64] | None = None,
     ) -> Matrices:
-        """Return A and B with the models at which all gradients that it takes (see `needed`) were taken."""
+        """Return A and B with the models at which the needed gradients were taken."""
         reads, noises = self._reads
         needed = self.needed(a, observer) if needed is None else needed
         more = self._without((reads[needed], noises[needed]), observer)
         return np.concatenate((a, more[0])), np.concatenate((b, more[1]))
 
     def write(self, folder: Path) -> list[Path]:
-        """Write every message with its coefficients over the gradients as made, noise included; see `write_knowledge`.
+        """Write every message with its coefficients over gradients; see `write_knowledge`.
 
         Rows are in the order in which their contents were made. Noise that does not belong to one gradient, such as a
         server's, is not in the coefficients.
@@ -450,7 +450,7 @@ class Network:
     def reconstruction(
         self, observer: Observer, slow: bool = False, sees: Sees = "messages", until: float = math.inf
     ) -> pd.DataFrame:
-        """Return which gradients of others an observer can solve for, knowing who averaged with whom when.
+        """Return the gradients of others that an observer can solve for.
 
         Args:
             observer: who.
@@ -470,7 +470,7 @@ class Network:
         groups = (whose[:, None] == np.array(others)).astype(np.float64) if slow else None
         seen = a if groups is None else a @ groups
         possible = recovered(seen)
-        found = pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "client": whose if groups is None else others,
                 "gradient": 0,
@@ -479,8 +479,8 @@ class Network:
                 "rounding": rounding_of(seen, possible),
             }
         )
-        found["gradient"] = found.groupby("client").cumcount()
-        return found[found["client"].isin(others)].reset_index(drop=True)
+        table["gradient"] = table.groupby("client").cumcount()
+        return table[table["client"].isin(others)].reset_index(drop=True)
 
     def reconstructions(self, observers: Sequence[Observer], sees: Sees = "messages") -> Iterator[pd.DataFrame]:
         """Yield the table of pairs of `ReconstructionReport`, of one observer at a time."""
@@ -506,7 +506,7 @@ class Network:
 
     @functools.cached_property
     def changes(self) -> NDArray[np.float64]:
-        """Delta: by how much one example, or one client, changes each gradient at most, f64 [n].
+        """Delta, the most that an example or client changes each gradient, f64 [n].
 
         Raises:
             ScenarioError: there is no bound, or the noise is not Gaussian.
@@ -521,7 +521,7 @@ class Network:
                 f"{privacy.mechanism!r}: accounts of whole networks are known for these only; use gaussian"
             )
         if ledger.terms.rounding is not None:
-            raise ScenarioError("privacy.quantise: expected false, found true: what is rounded is no linear form")
+            raise ScenarioError("privacy.quantise: expected false, found true: rounded releases are not linear forms")
         if not ledger.accounts_for(self.replay.releases):
             raise ScenarioError(f"privacy: {ledger.statement_of(self.replay.releases)}")
         factor = 2.0 if ledger.terms.neighbors == "replace_one" else 1.0
@@ -534,28 +534,28 @@ class Network:
         )
 
     def passes(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
-        """Return which of a client's gradients, by place, may hold an example in each pass over its shuffled data."""
+        """Return the gradients, by pass, that may hold one example of shuffled data."""
         ledger = self.setup.ledger
         if ledger is None or ledger.sampling != "shuffle" or ledger.terms.unit != "example":
             return None
-        found: dict[tuple[int, int], list[int]] = {}
+        gradients_of: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
             one = self.knowledge.batches[column]
             first = one.begin[0] * ledger.batch_size + one.begin[1]
             n = int(ledger.sizes[self.owners[column]])
             for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
-                found.setdefault((one.client, number), []).append(place)
-        return [np.array(places) for _, places in sorted(found.items())]
+                gradients_of.setdefault((one.client, number), []).append(place)
+        return [np.array(places) for _, places in sorted(gradients_of.items())]
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
-        """Which clients hold one example, where accounts of examples have to count several; see `Setup.holders`."""
+        """The sets of clients that hold one example; see `Setup.holders`."""
         ledger = self.setup.ledger
         return self.setup.holders if ledger is not None and ledger.terms.unit == "example" else None
 
     @functools.cached_property
     def _local(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """mu and the ledger's epsilon of each client, for who sees every gradient of its, [K] each.
+        """mu and epsilon of each client for an observer of all its gradients, [K] each.
 
         Where several clients hold an example: of all of these together.
         """
@@ -580,7 +580,7 @@ class Network:
         return np.array([view.mu(own := self._columns[k], changes[own], self._passes[k]) for k in clients])
 
     def _bare(self, observer: Observer) -> bool:
-        """Whether it sees what clients send before the server adds noise to it."""
+        """Whether an observer sees updates before the server adds noise."""
         by_server = self.setup.scenario.algorithm.noise_of_server
         return by_server and (not observer.nodes or bool(observer.nodes & set(self.servers)))
 
@@ -593,7 +593,7 @@ class Network:
         return [self.passes(own) for own in self._columns]
 
     def spent(self, view: View, clients: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mu, and epsilon with what sampling amplifies, of some clients in a view, [k] each."""
+        """Return mu, and epsilon with amplification, of clients in a view, [k] each."""
         ledger, mus = self.setup.ledger, self._mus(view, clients)
         assert ledger is not None, "changes would have said so"
         epsilons = np.array([gaussian_epsilon(ledger.delta, mu) for mu in mus.tolist()])
@@ -607,21 +607,21 @@ class Network:
         return mus, epsilons
 
     def _kinds(self, view: View, columns: NDArray[np.int64]) -> dict[int, dict[tuple[int, float], int]]:
-        """Return (batch size, noise multiplier) -> count of releases that tell no less of gradients than a view.
+        """Return (batch size, noise multiplier) -> count of releases above a view.
 
         They are those of each client of these gradients.
         """
         assert self.setup.ledger is not None
         replaced = 2.0 if self.setup.ledger.terms.neighbors == "replace_one" else 1.0
         step = LEVEL_STEP if self.setup.ledger.sampling == "poisson" else FIXED_LEVEL_STEP
-        found: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
+        counts: dict[int, Counter[tuple[int, float]]] = {client: Counter() for client in range(self.count)}
         for column, d in zip(columns.tolist(), view.precisions(columns).tolist(), strict=True):
             if d > 0.0:
                 level = replaced / (self.changes[column] * math.sqrt(d))
                 if 0.0 < level < math.inf:  # rounded down: less noise tells more
                     level = min(step ** math.floor(math.log(level, step)), MOST_LEVEL)
-                found[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
-        return {client: dict(kinds) for client, kinds in found.items()}
+                counts[int(self.owners[column])][self.knowledge.batches[column].expected, level] += 1
+        return {client: dict(kinds) for client, kinds in counts.items()}
 
     def pairs(
         self, observers: Sequence[Observer], sees: Sees = "messages", times: Sequence[float] = (math.inf,)
@@ -665,10 +665,10 @@ class Network:
 
 
 def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
-    """Return the epsilon of each client's examples for an observer who sees all that clients send, [K].
+    """Return each client's epsilon for an observer of all that clients send, [K].
 
     It is the ledger's. Where several clients hold an example, and the ledger counts the releases of one, it is that of
-    all clients' releases together, which is no less.
+    all clients' releases together, which is at least as large.
     """
     ledger = setup.ledger
     assert ledger is not None, "there is an account"
@@ -680,7 +680,7 @@ def local_epsilons(setup: Setup, releases: Releases) -> NDArray[np.float64]:
 
 
 def statement_of(setup: Setup, releases: Releases) -> str:
-    """Return what `local_epsilons` mean."""
+    """Return the meaning of `local_epsilons`."""
     ledger = setup.ledger
     assert ledger is not None, "there is an account"
     counted = setup.holders is not None and ledger.terms.unit == "example" and not ledger.counts_holders
@@ -698,7 +698,7 @@ def network(
     times: int = 1,
     own: Own = NOTHING_OWN,
 ) -> NetworkReport:
-    """Account for what every observer of a network knows of every client.
+    """Account for every observer's knowledge of every client.
 
     Args:
         target: a scenario, the path of one, the folder of a run, or a network that was played.
@@ -711,24 +711,24 @@ def network(
     Raises:
         ScenarioError: no account of this kind is known; one line says why.
     """
-    found = target if isinstance(target, Network) else Network(target, own)
-    asked = found.asked(observers, coalition)
+    messages_of = target if isinstance(target, Network) else Network(target, own)
+    asked = messages_of.asked(observers, coalition)
     if times < 1:
         raise ScenarioError(f"times: expected an integer >= 1, found {times}")
-    ended_s = found.replay.algorithm.clock.now
+    ended_s = messages_of.replay.algorithm.clock.now
     moments = [ended_s * (number + 1) / times for number in range(times - 1)] + [math.inf]
-    pairs = pd.concat(found.pairs(asked, sees, moments), ignore_index=True)
-    ledger = found.setup.ledger
+    pairs = pd.concat(messages_of.pairs(asked, sees, moments), ignore_index=True)
+    ledger = messages_of.setup.ledger
     assert ledger is not None
     return NetworkReport(
-        scenario=found.setup.scenario.name,
+        scenario=messages_of.setup.scenario.name,
         delta=ledger.delta,
         sees=sees,
-        statement=statement_of(found.setup, found.replay.releases),
-        gradients=len(found.knowledge.batches),
-        messages=len(found.knowledge.messages),
+        statement=statement_of(messages_of.setup, messages_of.replay.releases),
+        gradients=len(messages_of.knowledge.batches),
+        messages=len(messages_of.knowledge.messages),
         pairs=pairs,
-        edges=found.edges,
+        edges=messages_of.edges,
     )
 
 
@@ -741,7 +741,7 @@ def reconstruct(
     sees: Sees = "messages",
     own: Own = NOTHING_OWN,
 ) -> ReconstructionReport:
-    """Find whose gradients every observer of a network can solve for: El Mrini, Cyffers and Bellet's attack.
+    """Find the gradients that each observer can solve for (El Mrini et al.).
 
     It needs no section privacy; without noise what is recovered is exact, to rounding.
     https://arxiv.org/abs/2402.10001
@@ -752,11 +752,11 @@ def reconstruct(
     Raises:
         ScenarioError: what happens depends on data.
     """
-    found = target if isinstance(target, Network) else Network(target, own)
-    pairs = pd.concat(found.reconstructions(found.asked(observers, coalition), sees), ignore_index=True)
+    messages_of = target if isinstance(target, Network) else Network(target, own)
+    pairs = pd.concat(messages_of.reconstructions(messages_of.asked(observers, coalition), sees), ignore_index=True)
     return ReconstructionReport(
-        scenario=found.setup.scenario.name,
-        gradients=len(found.knowledge.batches),
-        messages=len(found.knowledge.messages),
+        scenario=messages_of.setup.scenario.name,
+        gradients=len(messages_of.knowledge.batches),
+        messages=len(messages_of.knowledge.messages),
         pairs=pairs,
     )

@@ -1,4 +1,4 @@
-"""Play a scenario's world without arithmetic, and keep what everybody saw."""
+"""Replays a scenario's world without arithmetic, and keeps all messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 
 class Replay:
-    """A world that was played to its end: the messages are those of a run of the scenario, which is deterministic.
+    """A replayed world; its messages are those of the run, which is deterministic.
 
     Args:
         setup: of the scenario.
 
     Attributes:
-        knowledge: what everybody saw.
+        knowledge: the messages that each node saw.
         algorithm: as it was at the end.
         releases: what clients released, counted as in a run.
 
@@ -55,7 +55,7 @@ class Replay:
             )
         if setup.problem.radius is not None:
             raise ScenarioError(
-                "algorithm.projection: expected null, found a radius: projections are no linear forms of noisy "
+                "algorithm.projection: expected null, found a radius: projections are not linear forms of noisy "
                 "gradients; use --set algorithm.projection=null"
             )
         self.setup = setup

@@ -1,4 +1,4 @@
-"""The algorithms. The files are the catalogue: a class that gives itself a `kind` is one that scenarios may name."""
+"""The algorithms: each class with a `kind` is one that scenarios may name."""
 
 from __future__ import annotations
 

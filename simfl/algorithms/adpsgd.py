@@ -3,23 +3,23 @@
 Lian et al. 2018, https://arxiv.org/abs/1710.06952; Xu, Zhang, Wang, "A(DP)^2SGD: Asynchronous
 Decentralized Parallel SGD with Differential Privacy", Algorithm 1 and Appendix A.
 
-    repeat, each worker k on its own:
+    each worker k repeats independently:
         read w-hat = w_k
         compute the gradient of a mini-batch at w-hat          (takes time)
         meanwhile: average with a random neighbor j            w_k, w_j <- (w_k + w_j) / 2
         w_k <- w_k - step * gradient
 
-Staleness is counted as in the paper: mini-batches that all workers together applied between the
-read and the update. A bound on it, which the paper assumes, is kept as `simfl.algorithms.staleness` says; an exchange
-takes place whatever becomes of the gradient.
+Staleness is the paper's: the number of mini-batches that all workers applied between the read and the update.
+`simfl.algorithms.staleness` enforces a bound on it, which the paper assumes. An exchange completes even if the
+gradient is dropped.
 
-Faults. A lost message is sent again, so that an exchange takes longer; messages that overtake each other do no harm.
-A worker that crashes loses its gradient, not an exchange: the difference is subtracted when it is back. An exchange
-with somebody who is away or out of reach is given up before anything changed; an answer that a partition holds up is
-waited for by who asked, for good if it does not end, and the others go on, each side for itself. `atomic` exchanges
-find only those who are there and in reach. Where the graph changes, an exchange is begun with a neighbor of now, and
-who has none goes on without. Under a bound with the policy `wait` the others wait for who waits for an answer, unless
-that can never come.
+Faults. A lost message is sent again, which delays the exchange. Messages may overtake each other. A worker that crashes
+loses its gradient but not an exchange: it subtracts the difference when it is back. An exchange with a neighbor that is
+offline or unreachable is abandoned before any model changes. If a partition delays an answer, the asking worker
+waits for it, forever if the partition does not end; the others go on, each side by itself. `atomic` exchanges choose
+among reachable online neighbors only. If the graph changes, an exchange starts with a current neighbor; a worker
+without neighbors skips it. Under a staleness bound with the policy `wait`, the others wait for a worker that waits for
+an answer, unless that answer can never arrive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from simfl.world.engine import Process
 
 
 class ADPSGD(OwnUpdates):
-    """Workers on a graph, averaging in pairs, never waiting for all."""
+    """Asynchronous workers on a graph that average in pairs."""
 
     kind: ClassVar[str] = "adpsgd"
     summary: ClassVar[str] = "AD-PSGD: asynchronous gossip in pairs; with privacy, A(DP)^2SGD"
@@ -49,10 +49,10 @@ class ADPSGD(OwnUpdates):
         """Take the options.
 
         Args:
-            exchange: "messages": models travel over links while the gradient is computed; "atomic": a
-                pair averages in no time when the gradient is applied (the paper's logical view).
-            pairing: "senders": only one side of a bipartite graph starts exchanges (the paper's
-                appendix); "everyone" starts them; "auto": senders where the graph is bipartite.
+            exchange: "messages": models travel over links while the gradient is computed; "atomic": a pair averages
+                instantly when the gradient is applied (the paper's logical view).
+            pairing: who starts exchanges: "senders", one side of a bipartite graph (the paper's appendix);
+                "everyone"; "auto": senders if the graph is bipartite.
         """
         topology = self.world.topology
         split = topology.is_bipartite and self.world.changing is None
@@ -62,21 +62,19 @@ class ADPSGD(OwnUpdates):
                 "expected a bipartite topology (an even ring, a tree, a star); use pairing: everyone"
             )
         self.pairing = ("senders" if split else "everyone") if pairing == "auto" else pairing
-        # Averages of pairs fit into the operations of the gradients, unless a client is in many of them.
+        # Pairwise averages fit into the operations of the gradients, unless a client takes part in many.
         self.combines_per_gradient = 0.125 if self.pairing == "senders" else 0.5
-        starters = topology.sides()[0] if self.pairing == "senders" else range(self.num_clients)
-        self._starts = [False] * self.num_clients
-        for client in starters:
-            self._starts[client] = True
+        starters = set(topology.sides()[0] if self.pairing == "senders" else range(self.num_clients))
+        self._starts = [client in starters for client in range(self.num_clients)]
         self._neighbors = self.world.neighbors()
         self._choice = Draws(self.world.streams, "neighbor", lambda g, n: g.random(n))
         self.exchange = exchange
-        self._asked = [-1] * self.num_clients  # with whom each exchanged models last, or does
+        self._partner: list[int | None] = [None] * self.num_clients  # of each client's last exchange
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
-        #: Differences on their way home, by client: what is still to be subtracted from its model.
+        #: The difference in flight to each client, which it will subtract from its model.
         self.in_flight: dict[int, Model] = {}
-        #: States of neighbors on their way, by client. No differences: a second moment must not become negative.
+        #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
         if self.waits:  # only an answer can be stuck: a request is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
@@ -88,11 +86,11 @@ class ADPSGD(OwnUpdates):
             self.clock.start(worker(client), client)
 
     def models(self) -> Sequence[Model]:
-        """One model per client."""
+        """Return one model per client."""
         return self.model
 
     def atomic_worker(self, me: int) -> Process:
-        """Algorithm 1: averaging with A_t and the gradient step in one go."""
+        """Run Algorithm 1: averaging with A_t and the gradient step at the same time."""
         yield self.joined(me)
         while True:
             if self.waits and not (yield from self.may_read(me)):
@@ -105,7 +103,7 @@ class ADPSGD(OwnUpdates):
                 if outcome is Outcome.GONE:
                     return
                 self.lost(gradient)
-                continue  # the model is the last one it had
+                continue  # the client keeps its last model
             if not self.waits:
                 staleness = self.updates - read_at
                 self.exchange_and_apply(me, gradient, self.turns.weight(staleness), staleness)
@@ -117,11 +115,11 @@ class ADPSGD(OwnUpdates):
             del apply
 
     def exchange_and_apply(self, me: int, gradient: Gradient, weight: float, staleness: int) -> None:
-        """Average with a neighbor, and take the step, both now."""
-        peer = self.choose(me) if self._starts[me] else -1
-        if peer >= 0:
+        """Average with a neighbor and take the step, both now."""
+        peer = self.choose(me) if self._starts[me] else None
+        if peer is not None:
             self._count_exchange(me, peer)
-            # No name for the average: a suspended process would keep it, and its rows, alive.
+            # The average has no name: a suspended process would keep it, and its rows, alive.
             self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
             if self.optimizer is not None:
                 states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
@@ -130,14 +128,14 @@ class ADPSGD(OwnUpdates):
         self.apply(me, gradient, peer, weight, staleness)
 
     def messaging_worker(self, me: int) -> Process:
-        """Appendix A: the exchange travels while the gradient is computed."""
+        """Run Appendix A: the exchange travels while the gradient is computed."""
         yield self.joined(me)
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
             gradient = self.gradient(self.model[me], me)
             read_at = self.updates
-            peer, averaging = self.start_averaging(me) if self._starts[me] else (-1, None)
+            peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
             if outcome is not Outcome.DONE:
                 self.turns.forget(me)
@@ -146,7 +144,7 @@ class ADPSGD(OwnUpdates):
             if averaging is not None:
                 computed_at = self.clock.now
                 if not (yield averaging):
-                    peer = -1
+                    peer = None
                 self.communicated(me, self.present_s(me, computed_at, self.clock.now))
                 if not (self._trivial or (yield from self.until_back(me))):
                     self.turns.forget(me)
@@ -164,17 +162,18 @@ class ADPSGD(OwnUpdates):
                 return
             del apply
 
-    def start_averaging(self, me: int) -> tuple[int, simpy.Event | None]:
-        """Send my model to a neighbor, which averages and sends the difference back.
+    def start_averaging(self, me: int) -> tuple[int | None, simpy.Event | None]:
+        """Send `me`'s model to a neighbor, which averages and returns the difference.
 
-        In difference form: with d = (w_me - w_peer) / 2, the neighbor adds d and I subtract the same
-        d, whatever happened to my model in the meantime. The sum of all models changes by gradients
-        only. Returns the neighbor and an event that is true if the exchange took place.
+        With d = (w_me - w_peer) / 2, the neighbor adds d and `me` later subtracts the same d from its current model.
+        The sum of all models therefore changes by gradients only.
+
+        Returns:
+            The neighbor, and an event whose value says whether the exchange took place; None without a neighbor.
         """
-        peer = self.choose(me)
-        if peer < 0:
-            return -1, None
-        self._asked[me] = peer
+        peer = self._partner[me] = self.choose(me)
+        if peer is None:
+            return None, None
         network, size = self.world.network, self.training.model_bytes
         combine, optimizer = self.tape.combine, self.optimizer
         sent = self.model[me]
@@ -189,7 +188,7 @@ class ADPSGD(OwnUpdates):
             if optimizer is not None and state is not None:
                 self._states_in_flight[me] = own = optimizer.shown(peer)
                 optimizer.average(peer, [(0.5, state), (0.5, own)])
-            # To who knows what it sent, the difference says the neighbor's model.
+            # A receiver that knows its sent model derives the neighbor's model from the difference.
             network.send(peer, me, size, at_home, content=other)
 
         def at_home() -> None:
@@ -198,18 +197,18 @@ class ADPSGD(OwnUpdates):
                 optimizer.average(me, [(0.5, optimizer.shown(me)), (0.5, self._states_in_flight.pop(me))])
             done.succeed(True)
 
-        # A neighbor that is away cannot answer: the exchange is given up before anything changed.
+        # An offline neighbor cannot answer: the exchange is abandoned before any model changes.
         network.send(me, peer, size, at_peer, lambda: done.succeed(False), sent)
         return peer, done
 
     def awaits(self, client: int) -> str:
-        """The answer of whom it exchanges models with."""
-        return f"waits for the answer of client {self._asked[client]}"
+        """Name the neighbor whose answer the client waits for."""
+        return f"waits for the answer of client {self._partner[client]}"
 
-    def choose(self, me: int) -> int:
-        """Pick a neighbor uniformly at random, -1 if there is none.
+    def choose(self, me: int) -> int | None:
+        """Pick a neighbor uniformly at random; None if there is none.
 
-        An atomic exchange needs the neighbor to be there, and in reach, now; a message may find that it is not.
+        An atomic exchange needs a neighbor that is online and reachable now.
         """
         neighbors = self._neighbors(me)
         draw = self._choice.next(me)
@@ -218,10 +217,10 @@ class ADPSGD(OwnUpdates):
             neighbors = [
                 k for k in neighbors if self.world.availability.online(k, now) and joined_s((me, k), now) == now
             ]
-        return neighbors[int(draw * len(neighbors))] if neighbors else -1
+        return neighbors[int(draw * len(neighbors))] if neighbors else None
 
     def _count_exchange(self, me: int, peer: int) -> None:
-        """An atomic exchange takes no time, but two models change hands."""
+        """Count the two messages of an atomic exchange."""
         network, size = self.world.network, self.training.model_bytes
         for source, target in ((me, peer), (peer, me)):
             network.count(source, size)

@@ -1,9 +1,9 @@
-"""A tree of aggregators between clients and server: each adds up what comes from below before it sends it on.
+"""A tree of aggregators between clients and server; each forwards sums of updates.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, appendix A: "we may think of the server as a number of connected
-separate aggregators that serve as proxies between the clients and server". An aggregator waits, round by round, for
-all clients below it that take part, and sends one sum of their updates upwards. What comes late, from a client that
-nobody waited for any more, it sends on at once. Broadcasts go down the same tree.
+separate aggregators that serve as proxies between the clients and server". In each round, an aggregator waits for all
+participating clients below it and sends the sum of their updates up. It forwards later updates at once. Broadcasts go
+down the same tree.
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ from simfl.world import Network
 
 @dataclass(frozen=True)
 class Part:
-    """What is known about one client's update of a round.
-
-    Attributes:
-        client: whose it is.
-        examples: gradients in it.
-        version: the server's version that the client's model contained.
-    """
+    """One client's update: its examples, and the server's version in its model."""
 
     client: int
     examples: int
@@ -32,13 +26,7 @@ class Part:
 
 @dataclass
 class Bundle:
-    """The sum of one round's updates of some clients.
-
-    Attributes:
-        round_num: i.
-        change: what is to be added to the model.
-        parts: whose updates are in it.
-    """
+    """The sum of one round's updates of some clients, to be added to the model."""
 
     round_num: int
     change: Model
@@ -47,12 +35,12 @@ class Bundle:
 
 @dataclass
 class _Node:
-    """An aggregator: the clients below it, and what of each round has come or waits."""
+    """An aggregator, and what has arrived of each round."""
 
     number: int
     parent: int
     clients: frozenset[int]
-    come: dict[int, set[int]] = field(default_factory=dict)
+    arrived: dict[int, set[int]] = field(default_factory=dict)
     waiting: dict[int, list[Bundle]] = field(default_factory=dict)
 
 
@@ -60,15 +48,15 @@ class Aggregators:
     """The nodes between clients and server.
 
     Args:
-        network: where they are added.
-        tape: where sums are recorded.
+        network: to which the aggregators are added.
+        tape: records the sums.
         server: the root's number.
-        levels: how many aggregators there are on each level, from the server down; () for none.
-        num_clients: K, dealt out evenly to the lowest level.
+        levels: number of aggregators on each level, from the server down; () for none.
+        num_clients: K, divided evenly among the lowest level.
         update_bytes: size of a client's update; a sum of several has at most `model_bytes`.
         model_bytes: size of a model.
-        expected: round -> the clients that are waited for in it; nobody in rounds that are complete.
-        arrive: called with what reaches the server.
+        expected: round -> the clients to wait for; empty for a complete round.
+        arrive: called with the bundles that reach the server.
     """
 
     def __init__(
@@ -106,17 +94,17 @@ class Aggregators:
         self._send(client, self._parent[client], bundle)
 
     def down(self, clients: Sequence[int], receive: Callable[[int], None], size: int, model: Model) -> None:
-        """Send a model of `size` bytes from the server down the tree; `receive` is called for each of the clients."""
+        """Send a model of `size` bytes down the tree; each client calls `receive`."""
         self._spread(self._server, set(clients), receive, size, model)
 
     def forget(self, complete: int) -> None:
-        """Forget what has come in rounds below `complete`."""
+        """Forget the arrivals of rounds below `complete`."""
         for node in self._nodes.values():
-            for round_num in [r for r in node.come if r < complete and r not in node.waiting]:
-                del node.come[round_num]
+            for round_num in [r for r in node.arrived if r < complete and r not in node.waiting]:
+                del node.arrived[round_num]
 
     def check(self) -> None:
-        """Send on what nobody has to be waited for any more: a client has left."""
+        """Forward the sums that waited for a client that has left."""
         for node in self._nodes.values():
             for round_num in sorted(node.waiting):
                 self._forward(node, round_num)
@@ -130,12 +118,12 @@ class Aggregators:
             self._network.send(source, target, size, lambda: self._gather(node, bundle), content=bundle.change)
 
     def _gather(self, node: _Node, bundle: Bundle) -> None:
-        node.come.setdefault(bundle.round_num, set()).update(part.client for part in bundle.parts)
+        node.arrived.setdefault(bundle.round_num, set()).update(part.client for part in bundle.parts)
         node.waiting.setdefault(bundle.round_num, []).append(bundle)
         self._forward(node, bundle.round_num)
 
     def _forward(self, node: _Node, round_num: int) -> None:
-        if not (self._expected(round_num) & node.clients) <= node.come[round_num]:
+        if not (self._expected(round_num) & node.clients) <= node.arrived[round_num]:
             return
         bundles = node.waiting.pop(round_num)
         change = bundles[0].change

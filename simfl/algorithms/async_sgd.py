@@ -1,24 +1,24 @@
-"""ASGD: asynchronous SGD with a server; with noise on what clients send, AUDP.
+"""ASGD: asynchronous SGD with a server; with noise on the gradients, AUDP.
 
 Agarwal and Duchi 2011, "Distributed delayed stochastic optimization", https://arxiv.org/abs/1104.5525; Li, Yang, Ren
 and Zhao 2019, "Asynchronous federated learning with differential privacy for edge intelligence",
 https://arxiv.org/abs/1912.07902, Sections 3.2 and 5.1.
 
-    client k, on its own:   pull the model x, compute the gradient g of a mini-batch at x     (takes time)
+    client k:               pull the model x, compute the gradient g of a mini-batch at x     (takes time)
                             push g (clipped, with noise)                                      (takes time)
-    server, one at a time,  x <- x - gamma_t g, send x to the client that sent g, and to nobody else
+    server, one at a time,  x <- x - gamma_t g, send x only to the client that sent g
     first in, first out:
 
-All clients begin with the initial model; who joins later, or comes back, asks for the present one.
+All clients start with the initial model. A client that joins later, or is back online, requests the current model.
 
-With `delays: cyclic` the server takes updates in turn, client 0, 1, ..., K - 1, 0, ..., and holds back what comes out
-of turn: the paper's simulated staleness, min(t - 1, K - 1) at the t-th update, whatever the speeds. Who has left for
-good, or has not joined, has no turn.
+With `delays: cyclic` the server applies updates in turn, client 0, 1, ..., K - 1, 0, ..., and holds back those that
+arrive out of turn. This gives the paper's simulated staleness, min(t - 1, K - 1) at the t-th update, at any speeds.
+Clients that have left permanently, or have not joined, are skipped.
 
-What the server gets to see is released, whether it is applied or not.
+A gradient is released when it is sent to the server, applied or not.
 
-Faults: those of `simfl.algorithms.server`; with `delays: cyclic` a client that is cut off, or has crashed, is waited
-for when it is its turn.
+Faults: those of `simfl.algorithms.server`. With `delays: cyclic` the server waits for an unreachable or crashed client
+at its turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from simfl.world.engine import Process
 
 
 class AsyncSGD(ServerAlgorithm):
-    """A server applies gradients as they come; nobody waits for anybody."""
+    """A server that applies gradients as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "ASGD: a server applies each client's gradient as it arrives, and answers that client only"
     kind: ClassVar[str] = "async_sgd"
@@ -45,14 +45,14 @@ class AsyncSGD(ServerAlgorithm):
         """Take the options.
 
         Args:
-            delays: "world": as speeds and links have it; "cyclic": clients take turns.
+            delays: "world": from speeds and links; "cyclic": clients take turns.
         """
         super().set_up()
         self.cyclic = delays == "cyclic"
         self._turn = 0
         self._taking_part: set[int] = set()
         self._out_of_turn: dict[int, tuple[int, Apply]] = {}
-        # Where messages take no time, nobody is ever away and nobody waits, they need no events of their own.
+        # If messages take no time and no client is ever offline or waits, messages need no events.
         self._at_once = self.world.network.free and self.world.server.free and not self.turns.waits and not self.cyclic
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class AsyncSGD(ServerAlgorithm):
     # -- the clients ---------------------------------------------------------------------------
 
     def client(self, me: int) -> Process:
-        """Pull, compute, push."""
+        """Pull, compute and push, repeatedly."""
         yield self.joined(me)
         self._taking_part.add(me)
         came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
@@ -72,7 +72,7 @@ class AsyncSGD(ServerAlgorithm):
             content = yield came
             del came  # a suspended process would keep it, and the model in it, alive
             self.exchanged(me, since)
-            if content is None:  # I was away when it came
+            if content is None:  # the client was offline when the model arrived
                 if not (yield from self.until_back(me)):
                     break
                 came = self.request(me)
@@ -94,11 +94,11 @@ class AsyncSGD(ServerAlgorithm):
         self.when_up(self._take_turns)
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
-        """Promise the gradient of the client's next mini-batch at what the server sent."""
+        """Promise the client's next gradient at the model in the server's message."""
         return self.gradient(content[0], me)
 
     def push(self, me: int, gradient: Gradient, read: int) -> simpy.Event:
-        """Send a gradient to the server, which answers with the model when it has applied it."""
+        """Send a gradient to the server, which applies it and answers with the model."""
         came = self.clock.event()
         self.tape.release(gradient)
         if self._at_once:
@@ -120,7 +120,7 @@ class AsyncSGD(ServerAlgorithm):
     # -- the server ----------------------------------------------------------------------------
 
     def apply(self, client: int, gradient: Gradient, weight: float, staleness: int) -> None:
-        """x <- x - gamma_t g, or throw g away."""
+        """Apply x <- x - gamma_t g, or drop g if its weight is 0."""
         if weight == 0.0:
             self.client_dropped[client] += 1
             return
@@ -134,12 +134,12 @@ class AsyncSGD(ServerAlgorithm):
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
-        """The standard deviation of the noise in a client's gradient, per coordinate of the sum."""
+        """Return the standard deviation of the noise in a client's sum of gradients."""
         del gradient
         return self._noise_std[client]
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
-        """Take an update, in turn if clients take turns."""
+        """Apply an update, at the client's turn if delays are cyclic."""
         if not self.cyclic:
             super().arrive(client, read, apply)
             return
@@ -153,7 +153,7 @@ class AsyncSGD(ServerAlgorithm):
         self._take_turns()
 
     def _take_turns(self) -> None:
-        """Apply what has come, for as long as it is the turn of who sent it."""
+        """Apply held updates while it is their senders' turn."""
         while self._out_of_turn and not self.clock.stopped:
             while self._turn not in self._out_of_turn:
                 if self._turn in self._taking_part:

@@ -1,7 +1,7 @@
-"""What algorithms have in common: clients that compute, a tape that records, counts that are kept.
+"""The base class of algorithms: clients that compute, a tape, and counters.
 
-An algorithm is a file of SimPy processes close to its paper's pseudo-code. It decides when things
-happen and says to the tape what happens to models; it never sees a number of a model.
+An algorithm is a file of SimPy processes close to its paper's pseudo-code. It decides when things happen and records
+on the tape what happens to models; it never sees a parameter of a model.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from simfl.world.compute import Draws
 
 #: A row of the table `updates`: time_s, client, peer, round, staleness, sample_size, step_size, noise_std.
 UpdateRow = tuple[float, int, int, int, int, int, float, float]
+#: Stands in the integer columns `peer` and `round` of an update without one.
+NO_NUMBER = -1
 
 
 @dataclass(frozen=True)
@@ -36,23 +38,21 @@ class Training:
     """The plain values of local training, the same for every algorithm.
 
     Attributes:
-        initial: f32 [d], the model all clients begin with.
+        initial: f32 [d], the initial model of all clients.
         sizes: examples per client, int [K].
         batch_size: B, nominal examples of a mini-batch.
         sampling: "poisson", "shuffle" or "with_replacement".
         step_size: step on the mean gradient: a number, or (updates, examples, epochs) -> number.
-        l2: lambda of lambda/2 ||w||^2; its gradient is added without clipping or noise, since it
-            does not depend on data.
-        noise_std: standard deviation of the noise on each coordinate of a mini-batch's sum: of all clients, or
-            one for each.
-        noise_scale: what multiplies the noise of unit scale, [K]; that is noise_std for Gaussian noise, the default.
+        l2: lambda of lambda/2 ||w||^2; its gradient does not depend on data and is added without clipping or noise.
+        noise_std: standard deviation of the noise on each coordinate of a mini-batch's sum, of all clients or of each.
+        noise_scale: factor of the noise of unit scale, [K]; the default is noise_std, which suits Gaussian noise.
         allowances: releases that each client may make before its privacy budget is spent; None for no budget.
-        tasks: models that are trained on the same data, each on its own, of which `initial` is one.
-        tasks_initial: f32 [tasks, d], what each of them begins with; None: all with `initial`.
-        update_examples: examples behind an update, on average, where that is a round of several mini-batches; 0: B.
+        tasks: number of models that are trained on the same data, each on its own.
+        tasks_initial: f32 [tasks, d], the initial model of each task; None: all start with `initial`.
+        update_examples: average examples of an update that is a round of several mini-batches; 0: B.
         clipping_norm: C of each example's gradient, or of each update where these are clipped; inf for no clipping.
-        optimizer: of steps on single gradients; None: plain SGD.
-        server_optimizer: of a server's steps; None: plain SGD.
+        optimizer: takes steps on single gradients; None: plain SGD.
+        server_optimizer: takes a server's steps; None: plain SGD.
     """
 
     initial: NDArray[np.float32]
@@ -72,13 +72,13 @@ class Training:
     server_optimizer: OptimizerPlan | None = None
 
     def each_noise_std(self) -> list[float]:
-        """The standard deviation of each client's noise, [K]."""
+        """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std
         return [float(std)] * len(self.sizes) if isinstance(std, float | int) else [float(value) for value in std]
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of a model in a message: 4 per parameter, and as many for each row of an optimiser's state with it."""
+        """Bytes of a model in a message, with the optimizer's state where that travels."""
         optimizer = self.optimizer
         rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
         return 4 * len(self.initial) * (1 + rows)
@@ -86,27 +86,24 @@ class Training:
 
 @dataclass(slots=True)
 class Times:
-    """What a client did with its time, in seconds of virtual time; the rest of the time that it was there it waited."""
+    """Seconds of virtual time that a client computed and communicated."""
 
     compute_s: float = 0.0
     communicate_s: float = 0.0
 
 
 class Observer(Protocol):
-    """Is told what clients do with their time, as it is counted in `Times`."""
+    """Receives the intervals that are counted in `Times`."""
 
     def computes(self, client: int, until: float, lost: bool) -> None:
-        """The client computes from now until then; `lost` if a crash or its leaving destroys the result."""
+        """Note a computation from now to `until`; if `lost`, its result is destroyed."""
 
     def communicated(self, client: int, seconds: float) -> None:
-        """The client has communicated for so many seconds, up to now."""
+        """Note that the client communicated during the last `seconds`."""
 
 
 class BatchSizes:
-    """How many examples a client's next mini-batch has.
-
-    Poisson sampling takes each of the n examples with probability B/n: a binomial number of them.
-    """
+    """Sizes of mini-batches: B, or Binomial(n, B/n) under Poisson sampling."""
 
     def __init__(self, training: Training, streams: Streams) -> None:
         self._nominal = training.batch_size
@@ -126,18 +123,18 @@ class BatchSizes:
         return int(self._draws[self._sizes[client]].next(client))
 
     def draw(self, client: int, draw: int, size: int) -> int:
-        """Draw the size of the client's Poisson batch number `draw`, which has `size` examples on average.
+        """Draw the size of the client's Poisson batch number `draw`, of mean `size`.
 
         Raises:
-            ValueError: the client has fewer examples, or a batch would always be empty.
+            ValueError: `size` is below 1 or above the client's number of examples.
         """
         if size == self._nominal:
             return int(self._draws[self._sizes[client]].next(client))
         n = self._sizes[client]
         if not 1 <= size <= n:
             raise ValueError(
-                f"client {client}: size: expected 1 to {n}, the examples that it has, as sampling poisson draws so "
-                f"many on average, found {size}"
+                f"client {client}: size: expected 1 to {n}, its number of examples, as the mean of Poisson sampling, "
+                f"found {size}"
             )
         return int(self._streams.generator("round-batch", client, draw).binomial(n, size / n))
 
@@ -146,28 +143,28 @@ class Algorithm(ABC):
     """Base of all algorithms.
 
     Args:
-        world: what decides when things happen.
-        tape: what records operations on models.
+        world: decides when things happen.
+        tape: records operations on models.
         training: the plain values of local training.
         on_update: called with an `UpdateRow` for every applied update.
-        options: those of the algorithm's own.
+        options: the algorithm's own options, passed to `set_up`.
     """
 
-    #: What scenarios call it.
+    #: Its name in scenarios.
     kind: ClassVar[str]
     #: One line for `simfl list`.
     summary: ClassVar[str] = ""
-    #: Whether it can move several tasks on the same data, each on its own (`Training.tasks`).
+    #: Whether it can train several tasks on the same data (`Training.tasks`).
     moves_tasks: ClassVar[bool] = False
-    #: Whether each of its gradients has a clipping norm of its own.
+    #: Whether each of its gradients has its own clipping norm.
     own_clipping: ClassVar[bool] = False
-    #: Whether all its steps on gradients are taken by `descend`, so that an optimiser takes them.
+    #: Whether it takes all its steps by `descend`, so that it can use an optimizer.
     takes_optimizer: ClassVar[bool] = False
     #: Whether it has one model, whose steps follow one another.
     one_model: ClassVar[bool] = False
-    #: Linear combinations recorded per gradient, roughly; the executor reserves lanes for them.
+    #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
     combines_per_gradient: float = 0.25
-    #: Steps of the executor per call: as many as the windows have at least.
+    #: Steps of the executor per call; a window has at least as many.
     steps_per_call: int = STEPS
 
     def __init__(
@@ -188,12 +185,12 @@ class Algorithm(ABC):
         self.client_updates = [0] * self.num_clients
         self.client_dropped = [0] * self.num_clients
         self.times = [Times() for _ in range(self.num_clients)]
-        #: Told what clients do with their time; may be set before the start.
+        #: May be set before the start.
         self.observer: Observer | None = None
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
-        #: Given an `UpdateRow` for every applied update; may be replaced before the start.
+        #: May be replaced before the start.
         self.on_update = on_update
         self._draws = [0] * self.num_clients
         self._in_passes = training.sampling == "shuffle"
@@ -212,93 +209,90 @@ class Algorithm(ABC):
         scale = training.noise_scale
         self._noise_scale = self._noise_std if scale is None else [float(value) for value in scale]
         self._seen = tape.releases or Releases([0] * self.num_clients)
-        #: What each client let others see: what the tape counts, unless the algorithm keeps an account of its own.
+        #: Releases of each client: those that the tape counts, unless the algorithm keeps its own account.
         self.releases = self._seen
         self._allowances = training.allowances
         self._counted = [0] * self.num_clients
         self._at_a_time = [1] * self.num_clients
         if tape.releases is not None:
             tape.releases.limits = training.allowances
-        #: When each client had spent its privacy budget, in seconds of virtual time.
+        #: Virtual time at which each client's privacy budget was spent, seconds.
         self.exhausted_s: dict[int, float] = {}
-        #: When what each client computes comes to an end, by itself, by a crash or because it leaves.
+        #: End of each client's current computation, by completion, crash or departure.
         self.busy_until = [0.0] * self.num_clients
-        #: What takes the steps, with its states; None for plain SGD.
+        #: None for plain SGD.
         self.optimizer: Optimizer | None = None
         if training.optimizer is not None:
             states = 1 if self.one_model else self.num_clients
             self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
         self.set_up(**options)
-        if self.optimizer is not None and not tape.serial_steps:  # the model behind a step is a sum of its own
+        if self.optimizer is not None and not tape.serial_steps:  # each step adds a sum
             self.combines_per_gradient += 1.0
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
-        """Take the algorithm's own options, by name, and put the initial models on the tape.
+        """Take the algorithm's options by name and put the initial models on the tape.
 
-        A subclass names those that it takes; what a scenario gives is checked against its signature.
+        The options of a scenario are checked against the signature in the subclass.
         """
 
     @abstractmethod
     def start(self) -> None:
-        """Start the processes, clients in order of their ids."""
+        """Start the processes, in the order of client ids."""
 
     @abstractmethod
     def models(self) -> Sequence[Model]:
-        """The models whose mean is evaluated: one per client, or the one global model."""
+        """Return the models whose mean is evaluated: one per client, or one for all."""
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """What an algorithm keeps of numbers that it was told (`Tape.probe`): arrays by name, for a checkpoint.
+        """Return the arrays, by name, that a checkpoint needs from `Tape.probe`.
 
-        All else follows again from playing the world again.
+        All other state is reconstructed on resume by replaying the world.
         """
         return {}
 
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
-        """Take over what `memory` returned at the same moment of an earlier run."""
-        assert not memory, "an algorithm with a memory takes it over itself"
+        """Restore what `memory` returned at the same moment of an earlier run."""
+        assert not memory, "an algorithm with a memory restores it itself"
 
     def client_models(self) -> Sequence[Model]:
-        """The clients' own models, where each is evaluated: those of `models` unless the algorithm says otherwise."""
+        """Return the models of clients that are evaluated one by one; by default `models`."""
         return self.models()
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield who talks with whom, each pair once."""
+        """Yield the pairs of clients that communicate, each pair once."""
         neighbors = self.world.topology.neighbors
         return ((one, other) for one in range(self.num_clients) for other in neighbors(one) if one < other)
 
     @property
     def clipping_norm(self) -> float:
-        """The clipping norm in force now, where the model that is evaluated is held; inf for no clipping.
+        """The clipping norm in use where the evaluated model is held; inf for none.
 
-        That of the problem, for the whole run; algorithms that change it as they go say what it is now.
+        Algorithms that change the norm during a run override this.
         """
         return self.training.clipping_norm
 
     @property
     def chains(self) -> int:
-        """Roughly how many gradients do not depend on each other at any time; the executor reserves lanes for them."""
+        """Approximate number of gradients that are independent of each other."""
         return self.num_clients
 
     @property
     def ending(self) -> str:
-        """Why nothing may be left to happen, beside clients that have left or spent their privacy budgets."""
+        """Why no event is left, if not by departures and spent privacy budgets."""
         return ""
 
     def awaits(self, client: int) -> str:
-        """What a client waits for that has not left and has something left to spend: "waits for ...", or what it did.
-
-        Asked when nothing is left to happen.
-        """
+        """Say what an active client waits for, "waits for ...", when no event is left."""
         del client
         return "waits"
 
-    # -- what clients do ---------------------------------------------------------------------
+    # -- the work of clients -----------------------------------------------------------------
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
-        """Let the client compute one mini-batch, or so many examples; the event's value is an `Outcome`.
+        """Let the client compute a mini-batch or `examples`; the value is an `Outcome`.
 
-        A client whose privacy budget is spent does not begin: it is gone.
+        A client whose privacy budget is spent does not start: the outcome is `GONE`.
         """
         if self._allowances is not None:
             made, before = self._seen.total(client), self._counted[client]
@@ -308,7 +302,7 @@ class Algorithm(ABC):
         return self.compute_for(client, self._duration(client, examples or self._nominal, self.clock.now))
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
-        """Let the client compute for so long; as `compute` otherwise."""
+        """Let the client compute for `seconds`; the event's value is an `Outcome`."""
         now = self.clock.now
         if self._trivial:
             self.times[client].compute_s += seconds
@@ -318,7 +312,7 @@ class Algorithm(ABC):
             return self._timeout(seconds, Outcome.DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not Outcome.DONE:
-            seconds = self.present_s(client, now, when)  # until it crashed or left: computed, and lost
+            seconds = self.present_s(client, now, when)  # computed until it crashed or left, and lost
         self.times[client].compute_s += seconds
         self.busy_until[client] = when
         if self.observer is not None:
@@ -326,23 +320,23 @@ class Algorithm(ABC):
         ending = self.clock.timeout(when - now, outcome)
         if outcome is Outcome.CRASHED and (optimizer := self.optimizer) is not None:
             whose = 0 if self.one_model else client
-            ending.callbacks.append(lambda _: optimizer.lose(whose))  # before anybody learns of the crash
+            ending.callbacks.append(lambda _: optimizer.lose(whose))  # before any process learns of the crash
         return ending
 
     def communicated(self, client: int, seconds: float) -> None:
-        """Count that the client has communicated for so many seconds, up to now."""
+        """Count that the client communicated during the last `seconds`."""
         times = self.times[client]
         before = times.communicate_s
         times.communicate_s += seconds
         if self.observer is not None:
-            self.observer.communicated(client, times.communicate_s - before)  # so that intervals add up to the sum
+            self.observer.communicated(client, times.communicate_s - before)  # intervals add up to the counter exactly
 
     def exhausted(self, client: int) -> bool:
-        """Whether the client's next release would exceed its privacy budget; when that began is kept.
+        """Whether the client's next release would exceed its privacy budget.
 
-        It may make as many at a time as it ever did, or has promised. Who promises a release that is dearer than
-        planned has nothing left. Of shuffled data as many mini-batches may be handed out as may be released one after
-        the other: where some were lost, fewer releases touch as many passes. So it is where releases are numbered.
+        The next release is assumed to be as large as the largest so far, or as the number promised. A client that
+        promised a release above the planned cost has no budget left. With shuffled data or numbered releases, batches
+        that were handed out count as well: lost batches use up a pass without a release.
         """
         if self._allowances is None:
             return False
@@ -356,34 +350,34 @@ class Algorithm(ABC):
         return True
 
     def computed_s(self, client: int) -> float:
-        """Seconds that the client has computed up to now: lost work too, the mini-batch under way in part."""
+        """Return the seconds computed up to now, with lost and current work."""
         now, until = self.clock.now, self.busy_until[client]
         ahead = self.present_s(client, now, until) if until > now else 0.0
         return self.times[client].compute_s - ahead
 
     def waited_s(self, client: int) -> float:
-        """Seconds up to now in which the client was there, and neither computed nor communicated.
+        """Return the seconds online without computing or communicating.
 
-        A message that is still on its way counts as waiting.
+        A message still in flight counts as waiting.
         """
         now = self.clock.now
         waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self.times[client].communicate_s
-        return waited if waited > 1e-11 * now else 0.0  # what is left of rounding
+        return waited if waited > 1e-11 * now else 0.0  # rounding
 
     def present_s(self, client: int, start: float, end: float) -> float:
-        """Seconds of [start, end] in which the client is there."""
+        """Return the seconds of [start, end] in which the client is online."""
         if self._trivial:
             return end - start
         availability = self.world.availability
         return max(0.0, end - start - (availability.offline_s(client, end) - availability.offline_s(client, start)))
 
     def joined(self, client: int) -> simpy.Event:
-        """An event at the time at which the client joins the run; it never happens if the client never does."""
+        """Return an event at the time the client joins the run, if it ever does."""
         joins_s = self.world.availability.joins_s(client)
         return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
 
     def meets_s(self, client: int, nodes: Sequence[int]) -> float:
-        """When the client is there and no partition separates `nodes`: now, or later; infinite if never again."""
+        """Return when the client is next online and can reach `nodes`; inf for never."""
         time, before = self.clock.now, -1.0
         while before < time < math.inf:
             before = time
@@ -391,9 +385,9 @@ class Algorithm(ABC):
         return time
 
     def until_back(self, client: int) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the client is there, for as long as it is away; false if it has left for good.
+        """Wait until the client is online; returns false if it has left permanently.
 
-        Somebody else's message or departure may end a client's waiting while it is away.
+        Another client's message or departure may wake a client while it is offline.
         """
         while (back_s := self.world.availability.back_s(client, self.clock.now)) > self.clock.now:
             if math.isinf(back_s):
@@ -402,25 +396,25 @@ class Algorithm(ABC):
         return True
 
     def gradient(self, model: Model, client: int) -> Gradient:
-        """Read `model` and promise the client's next mini-batch gradient at it (a sum, with its noise)."""
+        """Promise the client's next mini-batch gradient at `model`: a sum, with noise."""
         draw = self._draws[client]
         self._draws[client] = draw + 1
         return self.tape.gradient(model, client, draw, self._nominal, self._noise_scale[client])
 
     def train(self, model: Model, client: int, steps: int, step: tuple[float, float, float, float]) -> Round:
-        """Read `model` and promise its change by the client's next `steps` mini-batches; see `Round` for `step`."""
+        """Promise the change of `model` by the client's next `steps` mini-batches.
+
+        See `Round` for `step`.
+        """
         draw = self._draws[client]
         self._draws[client] = draw + steps
         return self.tape.train(model, client, draw, steps, self._nominal, step, self._noise_scale[client])
 
     def lost(self, promise: Gradient) -> bool:
-        """A crash has destroyed what a client computed: the promise will not be used.
+        """Drop a promise that a crash destroyed; return if its batch is used again.
 
-        Shuffled data goes on where it was: the client's next mini-batch is the lost one, whose noise nobody has seen,
-        so that no pass lacks it. That needs that the client was promised nothing after it.
-
-        Returns:
-            Whether the mini-batch is handed out again.
+        With shuffled data the client's next mini-batch is the lost one, so that every pass is complete; its noise
+        was never seen. This requires that nothing was promised to the client after it.
         """
         client, last = promise.client, promise.draw + promise.steps
         again = self.tape.lose(promise) and self._in_passes and last == self._draws[client]
@@ -429,7 +423,7 @@ class Algorithm(ABC):
         return again
 
     def step_size(self) -> float:
-        """The step size of the next update."""
+        """Return the step size of the next update."""
         schedule = self._schedule
         if isinstance(schedule, float):
             return schedule
@@ -439,21 +433,16 @@ class Algorithm(ABC):
     def descent(
         self, gradient: Gradient, step_size: float, share: float = 1.0
     ) -> tuple[tuple[float, Model | Gradient], ...]:
-        """Return the terms of - step * share * (sum of gradients / B + l2 * model), for `Tape.combine`."""
+        """Return the terms of -step * share * (sum / B + l2 * model)."""
         scale = -step_size * share
         if self._l2:
             return (scale / self._nominal, gradient), (scale * self._l2, gradient.model)
         return ((scale / self._nominal, gradient),)
 
     def descend(self, who: int, base: Model, gradient: Gradient, step_size: float, share: float = 1.0) -> Model:
-        """Return the model after a step from `base`: by plain SGD base + `descent`, or as the optimiser has it.
+        """Return the model after a step from `base`, by `descent` or the optimizer.
 
-        Args:
-            who: whose step it is; of one model for all, 0.
-            base: what the step starts from.
-            gradient: consumed.
-            step_size: eta.
-            share: of the gradient.
+        `who` is the client whose state the optimizer uses, 0 if there is one model. The gradient is consumed.
         """
         optimizer = self.optimizer
         if optimizer is None:
@@ -463,7 +452,7 @@ class Algorithm(ABC):
         return optimizer.step(who, base, self.ascent(gradient, share), step_size)
 
     def ascent(self, gradient: Gradient, share: float = 1.0) -> Terms:
-        """Return the terms of share * (sum of gradients / B + l2 * model), what an optimiser takes for the gradient."""
+        """Return the terms of share * (sum / B + l2 * model), the mean gradient."""
         return self.descent(gradient, -1.0, share)
 
     def updated(
@@ -472,38 +461,39 @@ class Algorithm(ABC):
         staleness: int,
         size: int,
         step_size: float,
-        peer: int = -1,
-        round_num: int = -1,
+        peer: int | None = None,
+        round_num: int | None = None,
         noise_std: float | None = None,
     ) -> None:
-        """Record that an update of `client` was applied now, with the noise that its updates have by default."""
+        """Record that an update of `client` was applied now."""
         self.updates += 1
         self.client_updates[client] += 1
         if noise_std is None:
             noise_std = self._noise_std[client]
+        peer, round_num = NO_NUMBER if peer is None else peer, NO_NUMBER if round_num is None else round_num
         self.on_update((self.clock.now, client, peer, round_num, staleness, size, step_size, noise_std))
         if self.updates >= self.next_mark:
             self.next_mark = self.on_mark()
 
     def merged(self, node: int, model: Model) -> None:
-        """Say that a round's sum of what came to a node is in its model: all that it learns where sums are secure."""
+        """Tell the witness that the sum of a round is in the node's model."""
         if self.world.network.witness is not None:
             self.world.network.witness.merged(node, model)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Count the updates inside as one: nobody evaluates or stops half-way through a round."""
+        """Count the updates inside as one: no evaluation or stop comes between them."""
         mark, self.next_mark = self.next_mark, 2**62
         yield
         self.next_mark = mark if self.updates < mark else self.on_mark()
 
     @property
     def epochs(self) -> float:
-        """Passes over all clients' examples so far, by nominal sizes; with several tasks, on average over them."""
+        """Passes over all clients' examples, by nominal sizes; the mean over tasks."""
         return self.updates * self._per_update / (self._total * self.training.tasks)
 
     def updates_after(self, epochs: float) -> float:
-        """Return how many updates make so many passes."""
+        """Return the number of updates in `epochs` passes."""
         return epochs * self._total * self.training.tasks / self._per_update
 
     @property
@@ -514,14 +504,14 @@ class Algorithm(ABC):
 
 @dataclass
 class Countdown:
-    """An event that happens when `count` things have happened."""
+    """An event that happens after `count` ticks."""
 
     event: simpy.Event
     count: int
     done: list[int] = field(default_factory=list)
 
     def tick(self, who: int | None = None) -> None:
-        """One more happened, done by `who`."""
+        """Count one tick, by `who`."""
         if who is not None:
             self.done.append(who)
         self.count -= 1

@@ -1,10 +1,10 @@
-"""CSGD: SGD on one machine that holds all the data; what asynchronous learning is compared with.
+"""CSGD: SGD on one machine with all the data, a baseline.
 
     repeat: x <- x - gamma_t * gradient of a mini-batch at x
 
-No message, no delay. It is client 0 who has the data; a scenario with more clients is refused.
+There are no messages and no delays. Client 0 has the data; a scenario with more clients is refused.
 
-Faults. A crash loses the mini-batch under way; there are no messages.
+Faults. A crash loses the current mini-batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CentralizedSGD(Algorithm):
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
 
     def set_up(self) -> None:
-        """There are no options."""
+        """Take no options."""
         if self.num_clients != 1:
             raise ValueError(f"centralized_sgd: expected 1 client, found {self.num_clients}")
         self.model = self.tape.constant(self.training.initial)
@@ -37,11 +37,11 @@ class CentralizedSGD(Algorithm):
         self.clock.start(self.iterations(), 0)
 
     def models(self) -> Sequence[Model]:
-        """The one model."""
+        """Return the one model."""
         return [self.model]
 
     def iterations(self) -> Process:
-        """Compute and step. What a crash loses is computed again, on another mini-batch unless data is shuffled."""
+        """Compute and step, again after a crash."""
         yield self.joined(0)
         while True:
             gradient = self.gradient(self.model, 0)

@@ -1,4 +1,4 @@
-"""FedAsync: a server that mixes each client's model into its own as it comes, the less the staler it is.
+"""FedAsync: a server that mixes in each model, with less weight if it is stale.
 
 Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", https://arxiv.org/abs/1903.03934, Algorithm 1:
 
@@ -10,14 +10,14 @@ Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", https://arxiv.or
     polynomial:  s(u) = (u + 1)^-a
     hinge:       s(u) = 1 for u <= b, else 1 / (a (u - b) + 1)
 
-Here u counts the updates that the server applied in between: 0 for one that nothing overtook, which then counts in
-full. (By the letter of the listing, t - tau is 1 for it.) What travels is the change w_H - w: the server, which knows
-what it sent, adds the two. The paper's scheduler gives tasks to random workers now and then; here everybody goes on at
-once, or `concurrency` clients at a time do.
+Here u counts the updates that the server applied in between. It is 0 for an update that no other overtook, which then
+has full weight. (By the letter of the listing, its t - tau is 1.) Clients send the change w_H - w; the server knows w
+and adds the two. The paper's scheduler gives tasks to random workers from time to time; here all clients, or
+`concurrency` clients at a time, train without pause.
 
 With privacy, each client clips its change to norm C and adds noise before it sends it.
 
-Faults: those of `simfl.algorithms.server`: who is in reach goes on, and updates that come late count less.
+Faults: those of `simfl.algorithms.server`. Reachable clients go on, and late updates have less weight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
         kind: "constant", "polynomial" or "hinge".
         exponent: a of the polynomial.
         slope: a of the hinge.
-        free: b of the hinge, the staleness that costs nothing.
+        free: b of the hinge, the largest staleness with full weight.
     """
     if kind == "constant":
         return lambda u: 1.0
@@ -47,7 +47,7 @@ def staleness_weight(kind: str, exponent: float, slope: float, free: float) -> C
 
 
 class FedAsync(LocalRounds):
-    """A server that mixes in what comes; nobody waits for anybody."""
+    """A server that mixes in models as they arrive; no client waits for another."""
 
     summary: ClassVar[str] = "FedAsync: a server mixes each client's model into its own, the less the staler it is"
     kind: ClassVar[str] = "fedasync"
@@ -66,20 +66,20 @@ class FedAsync(LocalRounds):
         Args:
             mixing: alpha in (0, 1].
             weighting, exponent, slope, free_staleness: see `staleness_weight`.
-            options: those of `LocalRounds`.
+            options: of `LocalRounds`.
         """
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)
         super().set_up(**options)
 
     def take(self, update: Update) -> None:
-        """w <- (1 - alpha_t) w + alpha_t w_H."""
+        """Apply w <- (1 - alpha_t) w + alpha_t w_H."""
         if update.weight == 0.0:
             self.drop(update)
             return
         change = update.change
         share = self.mixing * self.weighting(update.staleness) * update.weight
-        size = change.first * change.size
+        size = change.all_examples
         self.server_model = self.tape.apply((1.0 - share, self.server_model), (share, change.model), (share, change))
         self.applied()
         self.updated(update.client, update.staleness, size, update.step_size)

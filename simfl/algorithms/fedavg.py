@@ -7,25 +7,27 @@ decentralized data", https://arxiv.org/abs/1602.05629, Algorithm 1 (FederatedAve
                   each k in S takes w, trains for H mini-batches (or E passes over its data), sends w_k - w
                   w <- w + sum over S of n_k (w_k - w) / sum over S of n_k        (times a server step, 1 by default)
 
-A server optimiser takes minus the mean change for a gradient, and the server step for its step size: FedAvgM (Hsu, Qi,
+A server optimizer uses minus the mean change as the gradient, and the server step as its step size: FedAvgM (Hsu, Qi,
 Brown 2019, https://arxiv.org/abs/1909.06335), FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021,
 https://arxiv.org/abs/2003.00295, Algorithm 2).
 
-The server waits for all of S that have not left for good; with a `deadline`, for those who are done by then, and at
-least one. What comes later is thrown away. Clients that are away are not chosen; one that crashes begins its round
-again; one that is away when the model reaches it takes no part in the round.
+The server waits for all clients of S that have not left permanently; with a `deadline`, for those that are done by
+then, and at least one. Later updates are dropped. Only online clients are chosen. A client that crashes starts its
+round again; a client that is offline when the model arrives skips the round.
 
 Privacy protects all data of a client together: each client clips its update to norm C and adds noise before it sends
-it. Who takes part is seen by the server, and no epsilon counts on it being unknown.
+it. The server sees which clients take part, and no epsilon relies on that being secret.
 
-Faults. Lost messages make a round longer. The server chooses those who are there and in reach, and waits for the
-update of one that is cut off meanwhile, unless there is a deadline. While the server is away no round begins or ends.
+Faults. Lost messages make a round longer. The server chooses clients that are online and reachable. It waits for the
+update of a client that becomes unreachable, unless there is a deadline. While the server is offline no round starts or
+ends.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import simpy
@@ -39,12 +41,12 @@ from simfl.world.engine import Process
 
 
 class FedAvg(ServerAlgorithm):
-    """Rounds of local training on some clients, and the mean of what they made of the model."""
+    """Rounds of local training on some clients, whose models the server averages."""
 
     summary: ClassVar[str] = "FedAvg: rounds in which some clients train locally and a server averages"
     kind: ClassVar[str] = "fedavg"
     combines_per_gradient: float = 0.3
-    #: Whether a client that would miss the deadline sends what it has made by then.
+    #: Whether a client that would miss the deadline sends the steps completed by then.
     partial_work: ClassVar[bool] = False
 
     def set_up(
@@ -60,9 +62,9 @@ class FedAvg(ServerAlgorithm):
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
             fraction: share of the clients that take part in a round.
-            weighting: "data": by examples, "uniform": all alike.
+            weighting: "data": by examples, "uniform": equal weights.
             server_step: step of the server on the mean change.
-            deadline: seconds that a round takes at most, as long as somebody is done by then; None: no deadline.
+            deadline: maximum seconds of a round, if some client is done by then; None: no deadline.
         """
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
@@ -70,14 +72,14 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
-        #: Who trains or sends; nobody is chosen twice at a time.
+        #: Clients that train or send, which are not chosen again meanwhile.
         self.busy: set[int] = set()
         self._freed: simpy.Event | None = None
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
 
     @property
     def chains(self) -> int:
-        """The clients of a round train side by side."""
+        """The number of clients in a round."""
         return self.cohort_size
 
     def start(self) -> None:
@@ -87,25 +89,25 @@ class FedAvg(ServerAlgorithm):
     # -- the server ----------------------------------------------------------------------------
 
     def rounds_of_server(self) -> Process:
-        """Choose, wait, average."""
+        """Choose clients, wait for them and average, repeatedly."""
         while True:
             if not (yield from self._up()):
                 return
-            there = self._there()
-            if not there and self.busy:  # those who missed a deadline are still at it
+            candidates = self._candidates()
+            if not candidates and self.busy:  # clients that missed a deadline still train
                 self._freed = self.clock.event()
                 yield self._freed
                 continue
-            if not there:
+            if not candidates:
                 coming_s = self._next_s()
                 if math.isinf(coming_s):
-                    return  # everybody has left, or has nothing left to spend
+                    return  # all clients have left or spent their privacy budgets
                 yield self.clock.timeout(coming_s - self.clock.now)
                 continue
-            yield from self._round(self._choose(there))
+            yield from self._round(self._choose(candidates))
 
-    def _there(self) -> list[int]:
-        """Clients that could take part in a round that begins now."""
+    def _candidates(self) -> list[int]:
+        """Return the clients that could take part in a round that starts now."""
         free = [k for k in range(self.num_clients) if k not in self.busy and not self.exhausted(k)]
         if self._trivial and self._connected:
             return free
@@ -113,19 +115,19 @@ class FedAvg(ServerAlgorithm):
         return [k for k in free if self.meets_s(k, (k, self.server)) == now]
 
     def _next_s(self) -> float:
-        """When a client may be there, and in reach, that is not now; infinite if never."""
+        """Return when another client becomes available; inf for never."""
         waits = [self.meets_s(k, (k, self.server)) for k in range(self.num_clients) if not self.exhausted(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
 
     def _up(self) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the server is there; false if it has left for good."""
+        """Wait until the server is online; returns false if it has left permanently."""
         return self._trivial or (yield from self.until_back(self.server))
 
-    def _choose(self, there: list[int]) -> list[int]:
+    def _choose(self, candidates: list[int]) -> list[int]:
         """Draw the round's clients."""
         cohort: list[int] = []
-        while there and len(cohort) < self.cohort_size:
-            cohort.append(there.pop(int(self._choice.next(0) * len(there))))
+        while candidates and len(cohort) < self.cohort_size:
+            cohort.append(candidates.pop(int(self._choice.next(0) * len(candidates))))
         return sorted(cohort)
 
     def _round(self, cohort: list[int]) -> Process:
@@ -133,7 +135,7 @@ class FedAvg(ServerAlgorithm):
         this = _RoundUnderWay(self.clock.event(), set(cohort), self.round_num, self.step_size(), self.clock.now)
         for client in cohort:
             self.busy.add(client)
-            if self.clock.now == 0.0:  # everybody has the initial model: nothing travels
+            if self.clock.now == 0.0:  # all clients have the initial model
                 self.clock.start(self.client(client, self.server_model, this), client)
                 continue
 
@@ -160,7 +162,7 @@ class FedAvg(ServerAlgorithm):
         terms: list[tuple[float, Model | Round]] = [(step * self.weights[k] / total, this.came[k]) for k in came]
         if self.server_optimizer is None:
             self.server_model = self.tape.combine((1.0, self.server_model), *terms)
-        else:  # minus the mean change is what an optimiser takes for the gradient
+        else:  # minus the mean change serves as the gradient
             self.server_model = self.server_optimizer.step(0, self.server_model, terms, self.server_step)
         self.merged(self.server, self.server_model)
         self.round_num += 1
@@ -171,7 +173,7 @@ class FedAvg(ServerAlgorithm):
         this.came.clear()
 
     def _done(self, client: int, this: _RoundUnderWay, change: Round | None) -> None:
-        """What a client made has come, or it is known that nothing will come."""
+        """Note that a client's update has arrived, or that none will."""
         self.busy.discard(client)
         freed = self._freed
         if freed is not None:
@@ -184,7 +186,7 @@ class FedAvg(ServerAlgorithm):
         this.missing.discard(client)
         if change is not None:
             this.came[client] = change
-            this.sizes[client] = change.first * change.size
+            this.sizes[client] = change.all_examples
         if not this.over.triggered and (not this.missing or (this.expired and this.came)):
             this.over.succeed()
 
@@ -196,7 +198,7 @@ class FedAvg(ServerAlgorithm):
     # -- clients -------------------------------------------------------------------------------
 
     def client(self, me: int, model: Model, this: _RoundUnderWay) -> Process:
-        """Train and send; again after a crash."""
+        """Train, again after a crash, and send."""
         since = self.clock.now
         self.communicated(me, self.present_s(me, this.began_s, since))
         while True:
@@ -219,7 +221,7 @@ class FedAvg(ServerAlgorithm):
         self.to_server(me, arrived, content=change)
 
     def _within(self, this: _RoundUnderWay, steps: int, seconds: float) -> tuple[int, float]:
-        """Return how many steps a client makes, and how long that takes."""
+        """Return the number of steps that a client makes, and their duration in seconds."""
         if not self.partial_work or self.deadline is None:
             return steps, seconds
         left = this.began_s + self.deadline - self.clock.now
@@ -227,15 +229,16 @@ class FedAvg(ServerAlgorithm):
         return made, seconds * made / steps
 
 
+@dataclass
 class _RoundUnderWay:
-    """A round: who is still waited for, and what has come."""
+    """The current round: the clients it waits for, and the changes so far."""
 
-    def __init__(self, over: simpy.Event, missing: set[int], number: int, step_size: float, began_s: float) -> None:
-        self.over = over
-        self.missing = missing
-        self.number = number
-        self.step_size = step_size
-        self.began_s = began_s
-        self.came: dict[int, Round] = {}
-        self.sizes: dict[int, int] = {}
-        self.expired = self.closed = False
+    over: simpy.Event
+    missing: set[int]
+    number: int
+    step_size: float
+    began_s: float
+    came: dict[int, Round] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    expired: bool = False
+    closed: bool = False

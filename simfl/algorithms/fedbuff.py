@@ -1,4 +1,4 @@
-"""FedBuff: a server that gathers updates in a buffer and takes a step when it is full.
+"""FedBuff: a server collects updates in a buffer and steps when it is full.
 
 Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba 2022, "Federated learning with buffered asynchronous aggregation",
 https://arxiv.org/abs/2106.06639, Algorithms 1 and 2:
@@ -8,19 +8,20 @@ https://arxiv.org/abs/2106.06639, Algorithms 1 and 2:
               when there are K in the buffer:                  w^{t+1} = w^t + eta_g / K * buffer,  buffer <- 0
 
 with s(tau) = 1 / (1 + tau)^a, a = 1/2. (The paper has the opposite sign of Delta.) Staleness counts the server's steps,
-not single updates; it is settled when an update enters the buffer, since nothing changes until the step. With
-`after_update: wait` and K clients it is federated averaging; nobody waits for a buffer that nobody is left to fill.
+not single updates; it is fixed when an update enters the buffer, since the model does not change until the step. With
+`after_update: wait` and K clients this is federated averaging. If no client is left that could fill the buffer, the
+server takes the step without waiting.
 
 Privacy protects all data of a client together: each update is clipped to norm C, and Gaussian noise is added
 
-- by each client to its own update: what it sends is protected from everybody (local view); or
-- by the server to the sum of a buffer, as the paper does: its models are protected, but not from the server, which
-  sees each update as it is (or their sum, under secure aggregation). Weights are at most 1, so one update moves the
-  sum by C at most, and m updates of one client in one buffer by m C: they are accounted as m^2 releases, which is what
-  they cost exactly. The paper's noise comes from DP-FTRL, correlated over the steps; here it is drawn afresh.
+- by each client to its own update, which protects its messages from everyone (local view); or
+- by the server to the sum of a buffer, as in the paper: this protects the models, but not from the server, which sees
+  each update (or their sum, under secure aggregation). Weights are at most 1, so one update moves the sum by at most C,
+  and m updates of one client in one buffer by m C: they are accounted as m^2 releases, which is exact. The paper's
+  noise comes from DP-FTRL and is correlated over the steps; here it is independent.
 
-Faults: those of `simfl.algorithms.server`. With `after_update: wait` a client that is cut off holds the buffer up if
-the others cannot fill it.
+Faults: those of `simfl.algorithms.server`. With `after_update: wait` an unreachable client delays the buffer if the
+others cannot fill it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from simfl.tape.recording import Round
 
 
 class FedBuff(LocalRounds):
-    """A server that takes a step for every K updates."""
+    """A server that takes one step for every K updates."""
 
     summary: ClassVar[str] = "FedBuff: a server takes a step for every K updates in its buffer; clients need not wait"
     kind: ClassVar[str] = "fedbuff"
@@ -55,9 +56,9 @@ class FedBuff(LocalRounds):
             buffer_size: K.
             server_step: eta_g.
             staleness_exponent: a in s(tau) = 1 / (1 + tau)^a.
-            after_update: "continue": a client gets the present model at once; "wait": after the server's step.
-            noise: who adds it, "client" or "server".
-            options: those of `LocalRounds`.
+            after_update: "continue": a client gets the current model at once; "wait": after the server's step.
+            noise: "client" or "server", which adds it.
+            options: of `LocalRounds`.
         """
         self.buffer_size = buffer_size
         self.server_step = server_step
@@ -65,7 +66,7 @@ class FedBuff(LocalRounds):
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
         super().set_up(**options)
-        #: What multiplies the unit noise on the sum of a buffer; None if clients add their own.
+        #: Scale of the server's noise on the sum of a buffer; None if clients add noise.
         self.server_noise: float | None = None
         if noise == "server":
             self.server_noise = self._noise_scale[0]
@@ -75,7 +76,7 @@ class FedBuff(LocalRounds):
     # -- the server ----------------------------------------------------------------------------
 
     def take(self, update: Update) -> None:
-        """Put an update into the buffer; take a step if that makes it full."""
+        """Put an update into the buffer, and take a step when it is full."""
         if update.weight == 0.0:
             self.drop(update)
             return
@@ -89,7 +90,7 @@ class FedBuff(LocalRounds):
             self.hand_out(update.client, update.came)
 
     def forget(self, client: int) -> None:
-        """Nobody waits for a buffer that nobody is left to fill."""
+        """Stop expecting an update; step if no client is left to fill the buffer."""
         super().forget(client)
         if self.waiting:
             self._step_if_alone()
@@ -99,20 +100,20 @@ class FedBuff(LocalRounds):
             self.step()
 
     def step(self) -> None:
-        """w <- w + eta_g / K * sum of s(tau) Delta, with the noise of the server."""
+        """Take the step w <- w + eta_g / K * sum of s(tau) Delta, with the server's noise."""
         buffer, self.buffer = self.buffer, []
         weights = [update.weight / (1 + update.staleness) ** self.staleness_exponent for update in buffer]
         noise_std = [self._noise_std[update.client] for update in buffer]
         self._shares.clear()
         scale = self.server_step / len(buffer)
-        sizes = [_examples(update.change) for update in buffer]
+        sizes = [update.change.all_examples for update in buffer]
         terms = [(weight, update.change) for weight, update in zip(weights, buffer, strict=True)]
         optimizer = self.server_optimizer
         if self.server_noise is not None:
             noise_std[-1] = self.server_noise
         if optimizer is None:
             self.server_model = self._added(self.server_model, scale, terms)
-        else:  # minus the mean change is what an optimiser takes for the gradient
+        else:  # minus the mean change serves as the gradient
             mean = self._added(self.tape.combine(), 1.0 / len(buffer), terms)
             self.server_model = optimizer.step(0, self.server_model, ((-1.0, mean),), self.server_step)
         self.merged(self.server, self.server_model)
@@ -135,26 +136,21 @@ class FedBuff(LocalRounds):
         return self.tape.apply_with_noise(base, scale, terms, self.server_noise)
 
     def version_after(self, updates: int) -> int:
-        """Only full buffers make a step."""
+        """Return the version after further updates: only a full buffer makes a step."""
         return self.version + (len(self.buffer) + updates) // self.buffer_size
 
     # -- privacy -------------------------------------------------------------------------------
 
     def release(self, change: Round) -> None:
-        """What the server adds noise to is released with the sum of the buffer."""
+        """Count the release now, unless the server adds noise to the buffer's sum."""
         if self.server_noise is None:
             super().release(change)
 
     def exhausted(self, client: int) -> bool:
-        """Whether another update, which may be in the buffer that the client's last ones are in, would be too much."""
+        """Whether another update, possibly in this buffer, would exceed the budget."""
         if self._allowances is None or self.server_noise is None:
             return super().exhausted(client)
         if self.releases.counts[client] + (self._shares[client] + 1) ** 2 <= self._allowances[client]:
             return False
         self.exhausted_s.setdefault(client, self.clock.now)
         return True
-
-
-def _examples(change: Round) -> int:
-    """Examples that a round goes through."""
-    return change.first * change.size

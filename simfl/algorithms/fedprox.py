@@ -1,13 +1,13 @@
-"""FedProx: FedAvg whose clients are pulled back to the server's model, and may do less than the whole round.
+"""FedProx: FedAvg with a proximal term and partial work.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020, "Federated optimization in heterogeneous networks",
 https://arxiv.org/abs/1812.06127, Algorithm 2:
 
     each chosen k:  w_{h+1} = w_h - eta ( gradient at w_h + mu (w_h - w) ),  for as many steps as it has time for
-    server:         w <- weighted mean of what comes
+    server:         w <- weighted mean of the clients' models
 
-mu = 0 without a deadline is FedAvg. With a deadline FedAvg drops who is late; here a client stops in time and sends
-what it has, at least one step.
+mu = 0 without a deadline is FedAvg. With a deadline, FedAvg drops late clients; here a client stops in time and sends
+its result, after at least one step.
 
 Faults: as FedAvg.
 """

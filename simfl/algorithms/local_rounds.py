@@ -1,11 +1,11 @@
-"""What FedAsync and FedBuff share: clients that train on their own for many steps, and a server that takes what comes.
+"""The base of FedAsync and FedBuff: local training, and updates taken one by one.
 
     client k:  wait for the model w and its version; w_0 = w
                w_{h+1} = w_h - eta * (mean gradient of a mini-batch at w_h + mu (w_h - w_0)),  h = 0 ... H - 1
                send the update w_H - w_0
 
-A round is one operation on the tape. The server may let only so many clients train at a time: whoever is done makes
-room for one of those that wait, chosen at random (`concurrency`).
+A round is one operation on the tape. The server may limit the number of clients that train at a time (`concurrency`): a
+client that is done makes room for a random one of those that wait.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Update:
     """A client's update as it reaches the server.
 
     Attributes:
-        client: whose.
-        change: the promised change of the model it began with, `change.model`.
-        step_size: of its local steps.
-        weight: what the bound on the staleness makes of it; 0 for an update that is dropped.
-        staleness: steps of the server between the read and now.
-        came: happens when the client gets the next model.
-        taken_s: now.
+        client: the sender.
+        change: the promised change of the model `change.model`.
+        step_size: of the local steps.
+        weight: the factor from the staleness bound; 0 if the update is dropped.
+        staleness: steps of the server between the read and the arrival.
+        came: succeeds when the client receives the next model.
+        taken_s: virtual time of the arrival, seconds.
     """
 
     client: int
@@ -46,7 +46,7 @@ class Update:
 
 
 class LocalRounds(ServerAlgorithm):
-    """Base of algorithms whose clients send updates of many local steps; a subclass says what `take` does with one."""
+    """Base of algorithms with updates of many local steps; subclasses write `take`."""
 
     combines_per_gradient = 0.0
 
@@ -55,12 +55,12 @@ class LocalRounds(ServerAlgorithm):
 
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
-            concurrency: clients that train at a time; None for all.
+            concurrency: number of clients that train at a time; None for all.
         """
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.concurrency = self.num_clients if concurrency is None else concurrency
-        #: Updates that clients sent so far.
+        #: Number of updates sent by clients.
         self.sent = 0
         self._training: set[int] = set()
         self._ready: dict[int, Callable[[], None]] = {}
@@ -69,7 +69,7 @@ class LocalRounds(ServerAlgorithm):
 
     @property
     def chains(self) -> int:
-        """So many rounds are under way at a time."""
+        """The number of rounds in progress at a time."""
         return min(self.concurrency, self.num_clients)
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class LocalRounds(ServerAlgorithm):
     # -- the clients ---------------------------------------------------------------------------
 
     def client(self, me: int) -> Process:
-        """Wait for the model, train, send."""
+        """Wait for the model, train and send, repeatedly."""
         yield self.joined(me)
         came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
         while True:
@@ -88,7 +88,7 @@ class LocalRounds(ServerAlgorithm):
             content = yield came
             del came  # a suspended process would keep it, and the model in it, alive
             self.exchanged(me, since)
-            if content is None:  # I was away when it came
+            if content is None:  # the client was offline when the model arrived
                 if not (yield from self.until_back(me)):
                     return
                 came = self.request(me)
@@ -110,7 +110,7 @@ class LocalRounds(ServerAlgorithm):
             came = self.request(me)
 
     def send(self, me: int, change: Round, step_size: float, read: int) -> simpy.Event:
-        """Send an update to the server; returns the event that happens when the next model has come."""
+        """Send an update to the server; returns the event of the next model's arrival."""
         came = self.clock.event()
         self.sent += 1
         self.release(change)
@@ -122,22 +122,22 @@ class LocalRounds(ServerAlgorithm):
         return came
 
     def release(self, change: Round) -> None:
-        """Note that an update is on its way: it is released, whether the server uses it or not."""
+        """Count an update in flight as released, whether the server uses it or not."""
         self.tape.release(change)
 
     # -- the server ----------------------------------------------------------------------------
 
     def take(self, update: Update) -> None:
-        """Do with an update what the algorithm does, and hand out the model again."""
+        """Process an update, and hand out the model again."""
         raise NotImplementedError
 
     def drop(self, update: Update) -> None:
-        """Throw an update away; its client goes on from the present model."""
+        """Drop an update; its client continues from the current model."""
         self.client_dropped[update.client] += 1
         self.hand_out(update.client, update.came)
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
-        """Send a client the model as soon as it is chosen, and may read it."""
+        """Send a client the model as soon as it is chosen and may read."""
         self._training.discard(client)
         if self.concurrency >= self.num_clients:
             return super().hand_out(client, came)
@@ -151,14 +151,14 @@ class LocalRounds(ServerAlgorithm):
         super().hand_out(client, arrived)
 
     def forget(self, client: int) -> None:
-        """The client's update will not come; somebody else may train."""
+        """Stop expecting the client's update; another client may train."""
         self._training.discard(client)
         if self._ready:
             self._choose_soon()
         super().forget(client)
 
     def _choose_soon(self) -> None:
-        """Choose behind all that happens at this time: those who get ready together have equal chances."""
+        """Choose after all events of this time, so that all ready clients are equal."""
         if not self._choosing:
             self._choosing = True
             self.clock.call_at(self.clock.now, self._choose)
@@ -167,8 +167,8 @@ class LocalRounds(ServerAlgorithm):
         self._choosing = False
         online, now = self.world.availability.online, self.clock.now
         while self._ready and len(self._training) < self.concurrency:
-            there = list(self._ready) if self._trivial else [k for k in self._ready if online(k, now)]
-            there = there or list(self._ready)  # a message to one that is away is refused, and then it is known
-            client = there[int(self._choice.next(0) * len(there))]
+            candidates = list(self._ready) if self._trivial else [k for k in self._ready if online(k, now)]
+            candidates = candidates or list(self._ready)  # a message to an offline client is refused
+            client = candidates[int(self._choice.next(0) * len(candidates))]
             self._training.add(client)
             self._ready.pop(client)()

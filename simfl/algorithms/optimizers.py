@@ -1,12 +1,12 @@
-"""What a step makes of a gradient beside plain SGD: momentum as sums of models, all else as operations of the tape.
+"""Optimizers: momentum as sums of models, others as transformations on the tape.
 
     momentum:   v <- beta v + g,   w <- (1 - eta lambda) w - eta v             (v, and so w, are linear forms)
     Nesterov:   the same v,        w <- (1 - eta lambda) w - eta (g + beta v)
     any other:  (w, state) <- `Tape.transform` of (g, w, state)
 
-g is the mean gradient with that of the penalty, clipped and noised by then as privacy asks; lambda is the decoupled
-weight decay. What a step starts from is the model that it is applied to, which need not be the one at which the
-gradient was taken. A state belongs to a client, or to the one model that all have.
+g is the mean gradient plus the penalty's, after clipping and noise; lambda is the decoupled weight decay. A step starts
+from the model it is applied to, which may differ from the model of the gradient. A state belongs to a client, or to the
+one model of all clients.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Terms = Sequence[tuple[float, Model | Gradient]]
 
 @dataclass(frozen=True)
 class OptimizerPlan:
-    """An optimiser in plain values.
+    """An optimizer in plain values.
 
     Attributes:
         momentum: beta >= 0.
         nesterov: whether momentum is Nesterov's.
-        weight_decay: lambda >= 0, of what is linear.
-        initial: f32 [s, d], the state that a transformation of the tape begins with; None where all is linear.
-        averaged: how many rows of that state are real numbers, the first ones.
+        weight_decay: lambda >= 0, of linear optimizers.
+        initial: f32 [s, d], the initial state of a transformation on the tape; None for linear optimizers.
+        averaged: number of leading rows of that state that are real numbers and may be averaged.
         loses: whether a client that crashes loses its state.
-        averages: whether states are averaged as models are.
-        travels: whether a message with a model has the state, too.
+        averages: whether states are averaged with the models.
+        travels: whether messages with a model contain the state.
     """
 
     momentum: float = 0.0
@@ -54,26 +54,26 @@ class OptimizerPlan:
 
 
 class State(NamedTuple):
-    """An optimiser's state: a model for each row, and how often it was updated."""
+    """An optimizer's state: a model for each row, and the number of its updates."""
 
     rows: tuple[Model, ...]
     updates: int
 
 
 class Optimizer:
-    """Takes steps, and keeps the states.
+    """Takes steps and keeps the states.
 
     Args:
-        tape: records.
-        plan: what to do.
-        states: how many there are: one for each client, or one.
+        tape: records the operations.
+        plan: the optimizer.
+        states: number of states: one for each client, or one.
         chain: whether steps follow one another, as those of one model do.
     """
 
     def __init__(self, tape: Tape, plan: OptimizerPlan, states: int, chain: bool) -> None:
         self.plan = plan
         self._tape = tape
-        #: How velocities, and the models behind them, are added up.
+        #: Sums velocities and models.
         self._gather = tape.apply if chain else tape.combine
         self._add = tape.apply if chain or tape.serial_steps else tape.combine
         if plan.initial is None:
@@ -103,37 +103,37 @@ class Optimizer:
         return self._add((kept, base), (-step_size - share, velocity), (share, before))
 
     def lose(self, who: int) -> None:
-        """A crash: the state begins anew, where that is how it is."""
+        """Reset the state after a crash, if the plan says so."""
         if self.plan.loses:
             self.begin(who)
 
     def begin(self, who: int) -> None:
-        """Begin anew with the initial state."""
+        """Reset the state to the initial one."""
         self._states[who] = self._initial
 
     def rows(self, who: int) -> tuple[Model, ...]:
-        """The rows of a state."""
+        """Return the rows of a state."""
         return self._states[who].rows
 
     def shown(self, who: int) -> State | None:
-        """The state as it travels with a model; None where none is averaged."""
+        """Return the state that travels with a model; None if states are not averaged."""
         return self._states[who] if self.plan.averages else None
 
     def average(self, who: int, terms: Sequence[tuple[float, State | None]]) -> None:
-        """Put a linear combination of states in the place of somebody's, whose own is among them.
+        """Replace a state by a linear combination of states that includes it.
 
-        What is not a real number, and the number of updates, stays its own.
+        Rows that are not real numbers, and the number of updates, stay as they are.
         """
         if self.plan.averages:
             self._states[who] = self.blend(terms, self._states[who])
 
     def take(self, who: int, state: State | None) -> None:
-        """Put another state in the place of somebody's."""
+        """Replace a state."""
         if state is not None:
             self._states[who] = state
 
     def blend(self, terms: Sequence[tuple[float, State | None]], own: State) -> State:
-        """Return a linear combination of states, with whole numbers of `own`."""
+        """Return a linear combination of states; integer rows are those of `own`."""
         if len(terms) == 1 and terms[0][0] == 1.0 and terms[0][1] is not None:
             return terms[0][1]
         averaged = [

@@ -1,13 +1,14 @@
-"""What algorithms with a server have in common: a node that applies what arrives, and the staleness it accepts.
+"""The base class of algorithms with a server.
 
-The server is a node of the network that is no client: messages to and from it travel over links like all others, its
-uplink and downlink may be shared, and it may need time for each update. How stale an update may be is a matter of
-`simfl.algorithms.staleness`.
+The server is a node of the network but not a client. Messages to and from it travel over links like all others, its
+uplink and downlink may be shared, and it may need time for each update. `simfl.algorithms.staleness` enforces a bound
+on the staleness of updates.
 
-Faults, for all of them: a lost message is sent again, and messages to or from a server that is away, or out of reach,
-wait. A client that is out of reach when its model comes asks for another; what it sends later is stale. Who crashes
-is forgotten at once (or when the server is back) and asks anew. While the server is away nothing is applied; it keeps
-its model, and takes what has come in order. Under `wait`, who is cut off is waited for once the bound is reached.
+Faults, for all these algorithms: a lost message is sent again, and messages to or from an offline or unreachable server
+wait. A client that is unreachable when its model arrives requests another one; its next update is stale. The server
+forgets a crashed client at once (or when the server is back), and the client requests the model again. An offline
+server applies no updates; it keeps its model, and later takes the updates that arrived in order. Under `wait`, the
+others wait for a client that a partition separates once the bound is reached.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from simfl.world.availability import Outcome
 class ServerAlgorithm(Algorithm):
     """Base of algorithms with one server, which holds `server_model`.
 
-    A client's life is: wait for what `hand_out` or `request` promised, compute, send with `to_server`. The server
-    calls `arrive` with what came, and answers with `hand_out`. A client whose update will not come is forgotten
-    (`forget`). An algorithm whose clients read without `hand_out` asks `admit` first.
+    A client repeats: wait for the event of `hand_out` or `request`, compute, send with `to_server`. The server calls
+    `arrive` with the update and answers with `hand_out`, or calls `forget` if there will be no update. An algorithm
+    whose clients read without `hand_out` calls `admit` first.
     """
 
     def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
-        #: Updates applied to the server's model so far.
+        #: Number of updates applied to the server's model.
         self.version = 0
         self.turns = Turns(staleness, self.version_after, lambda: self.clock.stopped)
         self._waited_s: dict[int, float] = {}
         self._server_free_s = 0.0
         self.server_model: Model
-        #: What takes the server's steps; None for plain SGD.
+        #: None for plain SGD.
         self.server_optimizer: Optimizer | None = None
         super().__init__(*arguments, **options)
 
@@ -53,22 +54,22 @@ class ServerAlgorithm(Algorithm):
             self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
 
     def models(self) -> Sequence[Model]:
-        """The one model of the server."""
+        """Return the one model of the server."""
         return [self.server_model]
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield every client with the server."""
+        """Yield each client paired with the server."""
         return ((client, self.server) for client in range(self.num_clients))
 
     def awaits(self, client: int) -> str:
-        """The server's answer, or its turn."""
+        """Say that the client waits for the server's answer, or for its turn."""
         del client
         return "waits for the server"
 
     # -- outages of the server -----------------------------------------------------------------
 
     def when_up(self, call: Callable[[], None]) -> None:
-        """Call something that the server does, now or when it is back; never, if it does not come back."""
+        """Call an action of the server now or when it is back, if it ever is."""
         if self._trivial:
             call()
             return
@@ -79,7 +80,7 @@ class ServerAlgorithm(Algorithm):
             self.clock.call_at(back_s, call)
 
     def miss(self, client: int) -> None:
-        """The client's update will not come, which the server learns at once, or when it is back."""
+        """Tell the server, now or when it is back, that no update will arrive."""
         self.when_up(lambda: self.forget(client))
 
     # -- messages ------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ class ServerAlgorithm(Algorithm):
     def to_server(
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
-        """Send an update (a model's size by default); `receive` is called when the server turns to it."""
+        """Send an update; `receive` is called when the server has processed it."""
         self.world.network.send(client, self.server, self._bytes(size), lambda: self._turn_to(receive), content=content)
 
     def to_client(
@@ -98,14 +99,14 @@ class ServerAlgorithm(Algorithm):
         refused: Callable[[], None] | None = None,
         content: Model | None = None,
     ) -> None:
-        """Send the model (or `size` bytes) to a client; as `Network.send` otherwise."""
+        """Send the model (or `size` bytes) to a client; see `Network.send`."""
         self.world.network.send(self.server, client, self._bytes(size), receive, refused, content)
 
     def _bytes(self, size: int | None) -> int:
         return self.training.model_bytes if size is None else size
 
     def _turn_to(self, receive: Callable[[], None]) -> None:
-        """The server works on one message after the other."""
+        """Process one message after the other."""
         seconds = self.world.server.seconds_per_update
         if not seconds:
             receive()
@@ -116,21 +117,19 @@ class ServerAlgorithm(Algorithm):
             self.clock.call_at(self._server_free_s, receive)
 
     def content(self) -> Any:
-        """What the server sends a client that may read: the model and its version."""
+        """Return the server's message to a client: the model and its version."""
         return self.server_model, self.version
 
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
-        """Send a client the model as soon as it may read it.
-
-        At time 0 everybody has the initial model: nothing travels.
+        """Send a client the model as soon as it may read.
 
         Args:
-            client: who reads.
-            came: what happens then; an event of its own by default.
+            client: the reader.
+            came: the event to use; a new one by default.
 
         Returns:
-            An event whose value is `content()` as it was when the server sent it, or None if the client was away when
-            it came: then it has not read anything.
+            An event whose value is `content()` at the time of sending, or None if the client was offline on arrival
+            and has read nothing.
         """
         arrived = self.clock.event() if came is None else came
         since = self.clock.now
@@ -154,13 +153,13 @@ class ServerAlgorithm(Algorithm):
         return arrived
 
     def request(self, client: int) -> simpy.Event:
-        """Ask the server for the model, by a message of no size; returns the event of `hand_out`."""
+        """Request the model by a message without size; returns the event of `hand_out`."""
         came = self.clock.event()
         self.world.network.send(client, self.server, 0, lambda: self.hand_out(client, came))
         return came
 
     def exchanged(self, client: int, since: float) -> None:
-        """Count a client's time since it sent something: as communication, but for what it waited at the server."""
+        """Count the time since a client sent: as communication, less its wait there."""
         now = self.clock.now
         if now == since:
             return
@@ -169,7 +168,7 @@ class ServerAlgorithm(Algorithm):
         self.communicated(client, spent - waited)
 
     def _wait(self, client: int, since: float) -> None:
-        """Note that the server let a client wait until now."""
+        """Note that a client waited at the server until now."""
         waited = self.present_s(client, since, self.clock.now)
         if waited > 0.0:
             self._waited_s[client] = self._waited_s.get(client, 0.0) + waited
@@ -181,15 +180,15 @@ class ServerAlgorithm(Algorithm):
         self.turns.admit(give)
 
     def read(self, client: int) -> int:
-        """Note that the client's next update is computed at the present version, and return it."""
+        """Note that the next update is computed at the current version; return it."""
         return self.turns.read(client)
 
     def forget(self, client: int) -> None:
-        """The client's update will not come: it crashed or left."""
+        """Stop expecting the client's update: it crashed or left."""
         self.turns.forget(client)
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
-        """Apply an update computed at version `read`, now or when the staleness bound allows it.
+        """Apply an update computed at version `read`, when the bound allows it.
 
         `apply` changes the model and calls `applied` if it did.
         """
@@ -209,5 +208,5 @@ class ServerAlgorithm(Algorithm):
         self.version += 1
 
     def version_after(self, updates: int) -> int:
-        """The version after so many updates more: each makes one, unless several are applied together."""
+        """Return the version after further updates: one each by default."""
         return self.version + updates

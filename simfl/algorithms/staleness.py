@@ -1,17 +1,17 @@
-"""Bounds on staleness: when who may read, and when what was computed may be applied.
+"""Bounds on staleness: when a client may read, and an update be applied.
 
-Staleness of an update is the number of updates applied between the read of the model it was computed at and its own
-application. A bound on it is kept by
+The staleness of an update is the number of updates applied between the read of its model and its own application.
+Policies that enforce a bound on it:
 
-- `wait`: an update is held back while applying it would leave others, under way or held back, more than they can all
-  keep; and at most bound + 1 clients compute at a time, the next one reads when one of them is done. One after the
-  other, the oldest first, is then always possible: nothing waits for ever, because who is waited for is computing, or
-  has crashed (and reads anew) or left (and is forgotten).
-- `drop`: an update that is too stale is thrown away; its client goes on from the present model.
-- `down_weight`: an update that is too stale counts (bound + 1) / (staleness + 1).
+- `wait`: an update is held back if applying it would make the others, in progress or held back, exceed the bound. At
+  most bound + 1 clients compute at a time; the next one reads when one of them is done. Applying the oldest first is
+  then always possible, so there is no deadlock: a client that is waited for computes, or has crashed (and reads again),
+  or has left (and is forgotten).
+- `drop`: an update above the bound is dropped; its client continues from the current model.
+- `down_weight`: an update above the bound is multiplied by (bound + 1) / (staleness + 1).
 
-A server keeps the bound on what it applies. Where clients apply their own updates (gossip) nobody is there to keep it:
-papers assume that it holds, and here it does. The simulator knows who reads and who applies, and costs no messages.
+A server enforces the bound on the updates that it applies. In gossip, where clients apply their own updates, papers
+assume the bound; here the simulator enforces it, without messages.
 """
 
 from __future__ import annotations
@@ -29,35 +29,30 @@ from simfl.tape import Gradient, Model
 
 @dataclass(frozen=True)
 class StalenessBound:
-    """How stale an update may be, and what happens to one that is more.
-
-    Attributes:
-        bound: tau_max >= 0.
-        policy: as above.
-    """
+    """The largest allowed staleness, tau_max >= 0, and the policy above it."""
 
     bound: int
     policy: Literal["wait", "drop", "down_weight"]
 
     def weight(self, staleness: int) -> float:
-        """Return the factor on an update of this staleness; 0 for one that is dropped."""
+        """Return the factor on an update of this staleness; 0 if it is dropped."""
         if staleness <= self.bound:
             return 1.0
         return 0.0 if self.policy == "drop" else (self.bound + 1) / (staleness + 1)
 
 
-#: Called with the weight and the staleness of an update when its turn has come; weight 0 means that it is dropped.
+#: Called with the weight and the staleness of an update at its turn; it is dropped if the weight is 0.
 Apply = Callable[[float, int], None]
 
 
 class Turns:
-    """Lets clients read, and their updates be applied, so that a bound on staleness holds.
+    """Schedules reads and updates so that a bound on staleness holds.
 
-    Who reads says so (`read`), and brings what was computed (`arrive`), or will not (`forget`).
+    A client calls `read`, and then `arrive` with its update, or `forget` if there will be none.
 
     Args:
-        limit: the bound; None for none.
-        version_after: the number of updates applied after so many more; now, for 0.
+        limit: the bound; None for unbounded.
+        version_after: returns the model's version after the given number of further updates.
         stopped: whether the run is over.
     """
 
@@ -66,26 +61,26 @@ class Turns:
     ) -> None:
         self.limit = limit
         self.waits = limit is not None and limit.policy == "wait"
-        #: The version that each client's update under way was computed at.
+        #: The version read by each client whose update has not arrived.
         self.reading: dict[int, int] = {}
         self._version_after = version_after
         self._stopped = stopped
         self._bound = 0 if limit is None else limit.bound
-        self._held: list[tuple[int, int, Apply]] = []  # read, order of arrival, what to do
+        self._held: list[tuple[int, int, Apply]] = []  # version read, order of arrival, callback
         self._arrivals = 0
         self._queue: deque[Callable[[], None]] = deque()
 
     @property
     def idle(self) -> bool:
-        """Whether no update is under way or held back, and nobody waits to read."""
+        """Whether no update is in progress or held back, and no client waits to read."""
         return not (self.reading or self._held or self._queue)
 
     def weight(self, staleness: int) -> float:
-        """Return the factor on an update of this staleness that is applied now."""
+        """Return the factor on an update of this staleness; 0 if it is dropped."""
         return 1.0 if self.limit is None else self.limit.weight(staleness)
 
     def admit(self, give: Callable[[], None]) -> None:
-        """Call `give`, which lets a client read, now; under the policy `wait` when few enough clients compute."""
+        """Call `give`, which lets a client read, as soon as the policy allows it."""
         if not self.waits:
             give()
             return
@@ -93,20 +88,19 @@ class Turns:
         self._let_in()
 
     def read(self, client: int) -> int:
-        """Note that the client's next update is computed at the present version, and return it."""
+        """Note that the next update is computed at the current version; return it."""
         version = self.reading[client] = self._version_after(0)
         return version
 
     def forget(self, client: int) -> None:
-        """The client's update will not come: it crashed or left."""
+        """Stop expecting the client's update: it crashed or left."""
         self.reading.pop(client, None)
         self._go_on()
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
         """Apply an update computed at version `read`, now or when the bound allows it.
 
-        `apply` makes the version one of an update more, or, where that cannot be now, notes in `reading` that the
-        update is still under way.
+        `apply` increments the version by one update. If it cannot apply now, it puts the client back in `reading`.
         """
         self.reading.pop(client, None)
         if not self.waits:
@@ -118,7 +112,7 @@ class Turns:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Under the policy `wait`: apply what may be applied, then let in who may read."""
+        """Under `wait`: apply the held updates that may be applied, then let clients read."""
         if not self.waits:
             return
         while self._held and not self._stopped():
@@ -132,11 +126,11 @@ class Turns:
         self._let_in()
 
     def _possible(self, reads: Sequence[int]) -> bool:
-        """Whether updates read at these versions (in order) can all be applied in time after one more is."""
+        """Whether updates read at these versions keep the bound after one more update."""
         return all(self._version_after(1 + i) - read <= self._bound for i, read in enumerate(reads))
 
     def _let_in(self) -> None:
-        """Let clients read for as long as all updates under way can be applied in time, one after the other."""
+        """Let clients read while all updates in progress can still be applied in time."""
         while (
             self._queue
             and self._version_after(len(self.reading) + len(self._held)) - self._version_after(0) <= self._bound
@@ -145,56 +139,55 @@ class Turns:
 
 
 class OwnUpdates(Algorithm):
-    """Base of algorithms without a server, whose clients apply their own updates: staleness counts those of all.
+    """Base of algorithms without a server; staleness counts all clients' updates.
 
-    A client asks `may_read` before it reads, and applies with `in_turn` what it computed; both only where `waits`. A
-    client whose update will not come is forgotten (`turns.forget`). What is dropped nobody has seen: it is no release,
-    and its mini-batch is handed out again.
+    If `waits`, a client calls `may_read` before it reads and `in_turn` to apply its update, or `turns.forget` if there
+    will be none. A dropped update was never shown: it is not a release, and its mini-batch is handed out again.
     """
 
     takes_optimizer = True
-    #: The present model of each client.
+    #: The current model of each client.
     model: list[Model]
 
     def __init__(self, *arguments: Any, staleness: StalenessBound | None = None, **options: Any) -> None:
         self.turns = Turns(staleness, lambda more: self.updates + more, lambda: self.clock.stopped)
-        #: Whether clients may have to wait before they read, and before they apply.
+        #: Whether clients may have to wait before they read and before they apply.
         self.waits = self.turns.waits
         super().__init__(*arguments, **options)
 
     def may_read(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the bound lets the client read; false if it has left for good."""
+        """Wait until the bound lets the client read; false if it has left permanently."""
         while True:
             admitted = self.clock.event()
 
             def give(admitted: simpy.Event = admitted) -> None:
-                there = self._trivial or self.world.availability.online(me, self.clock.now)
-                if there:
+                online = self._trivial or self.world.availability.online(me, self.clock.now)
+                if online:
                     self.turns.read(me)
-                admitted.succeed(there)
+                admitted.succeed(online)
 
             self.turns.admit(give)
             if (yield admitted):
-                self.turns.read(me)  # others may have gone before it at this very moment
+                self.turns.read(me)  # others may have applied updates at the same time
                 return True
             if not (yield from self.until_back(me)):
                 return False
 
     def in_turn(self, me: int, read: int, apply: Apply) -> Generator[simpy.Event, Any, bool]:
-        """Apply what was computed at version `read` when the bound allows it; false if the client has left for good.
+        """Apply an update when the bound allows it and the client is online.
 
-        Who is away when its turn comes is waited for.
+        Returns false if the client has left permanently.
         """
         while True:
             turn = self.clock.event()
 
             def applied(weight: float, staleness: int, turn: simpy.Event = turn) -> None:
-                there = self._trivial or self.world.availability.online(me, self.clock.now)
-                if there:
+                online = self._trivial or self.world.availability.online(me, self.clock.now)
+                if online:
                     apply(weight, staleness)
                 else:
                     self.turns.reading[me] = read
-                turn.succeed(there)
+                turn.succeed(online)
 
             self.turns.arrive(me, read, applied)
             if (yield turn):
@@ -203,8 +196,8 @@ class OwnUpdates(Algorithm):
                 self.turns.forget(me)
                 return False
 
-    def apply(self, me: int, gradient: Gradient, peer: int, weight: float, staleness: int) -> None:
-        """Take the step, or throw the gradient away."""
+    def apply(self, me: int, gradient: Gradient, peer: int | None, weight: float, staleness: int) -> None:
+        """Take the step, or drop the gradient if its weight is 0."""
         if weight == 0.0:
             self.drop(gradient)
             return
@@ -213,6 +206,6 @@ class OwnUpdates(Algorithm):
         self.updated(me, staleness, size, step_size, peer)
 
     def drop(self, gradient: Gradient) -> None:
-        """Throw away what a client computed: it is too stale."""
+        """Drop a gradient that is too stale."""
         self.client_dropped[gradient.client] += 1
         self.lost(gradient)

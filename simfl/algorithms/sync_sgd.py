@@ -3,25 +3,25 @@
     repeat: every learner computes the gradient of a mini-batch at the same w
             all-reduce when the slowest is done: w <- w - step * mean of the gradients
 
-One iteration counts one update per learner, all at once: a run stops after a whole iteration. The all-reduce is one
-of `simfl.world.collectives`, step by step over idle links: `ring`, `halving`, `doubling`, or of these whatever takes
-least time for the model's size (`auto`, as libraries do). `ideal`, one latency and 2 (K-1)/K model bytes, is a bound
-that none of them reaches: the papers' view. Nobody waits for a learner that goes offline after it has computed.
+One iteration counts one update per learner, all at the same time: a run stops after a whole iteration. The all-reduce
+is one of `simfl.world.collectives`, step by step over idle links: `ring`, `halving`, `doubling`, or the fastest of
+these for the model's size (`auto`, as libraries do). `ideal`, the papers' view, is a bound that none of them reaches:
+one latency and 2 (K-1)/K model bytes. A learner that goes offline after it has computed is not waited for.
 
-Who joins late knows the initial model only. A learner that has the present one, the lowest number of those in reach,
-sends it, with the state of the optimizer; the others wait for the newcomer's first mini-batch. If all who had the model
-have left for good, those who come start again from the initial model.
+A learner that joins late knows the initial model only. The lowest-numbered reachable learner with the current model
+sends it, with the optimizer's state; the others wait for the newcomer's first mini-batch. If all learners with the
+current model have left permanently, the next ones start again from the initial model.
 
-Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all
-wait. A partition that separates learners who have computed destroys an all-reduce under way and holds the next one up
-until it is over; where it does not end, nobody goes on.
+Faults. A lost message makes the all-reduce longer. A learner that crashes computes its mini-batch again, and all wait.
+A partition between learners that have computed aborts the current all-reduce and delays the next one until it ends; if
+it does not end, no learner goes on.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from simfl.world.engine import Process
 
 
 class SyncSGD(Algorithm):
-    """All learners in step, as fast as the slowest."""
+    """Learners in lockstep, as fast as the slowest."""
 
     kind: ClassVar[str] = "sync_sgd"
     summary: ClassVar[str] = "SYNC: synchronous SGD with all-reduce; waits for the slowest"
@@ -48,23 +48,23 @@ class SyncSGD(Algorithm):
         """Take the options.
 
         Args:
-            all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest, "ideal" aside.
+            all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest other than "ideal".
         """
         self.all_reduce = all_reduce
         self._members: list[int] = []
         self._plan: Plan = ()
         self._sent: list[tuple[int, int, int]] = []
-        self._seconds = 0.0  # that the plan takes, where it takes equally long every time
-        #: Who has the model; None: everybody, because it is the initial one.
+        self._seconds = 0.0  # duration of the plan, if it is constant
+        #: Learners with the current model; None: all, because it is the initial one.
         self._holders: set[int] | None = None
         self.model = self.tape.constant(self.training.initial)
 
     def start(self) -> None:
-        """Start the one process that keeps everybody in step."""
+        """Start the one process that runs all iterations."""
         self.clock.start(self.iterations())
 
     def models(self) -> Sequence[Model]:
-        """The one model all learners hold."""
+        """Return the one model that all learners hold."""
         return [self.model]
 
     def iterations(self) -> Process:
@@ -74,7 +74,7 @@ class SyncSGD(Algorithm):
             if not members:
                 coming = self.next_join()
                 if coming is None:
-                    return  # everybody has left for good
+                    return  # all learners have left permanently
                 yield self.clock.timeout(coming - self.clock.now)
                 continue
             source = self._source(members)
@@ -82,7 +82,7 @@ class SyncSGD(Algorithm):
             gradients = {k: self.gradient(self.model, k) for k in members if k in holders}
             barrier = Countdown(self.clock.event(), len(members))
             for k in members:
-                if k in holders:
+                if source is None or k in holders:
                     self._compute_until_done(k, barrier)
                 else:
                     self.clock.start(self._join(k, source, gradients, barrier), k)
@@ -92,7 +92,7 @@ class SyncSGD(Algorithm):
                 continue
             sizes = {k: gradients[k].size for k in finished}
             network = self.world.network
-            while True:  # a partition that separates learners holds the all-reduce up, or destroys it
+            while True:  # a partition between learners delays or aborts the all-reduce
                 joined_s = network.joined_s(finished, self.clock.now)
                 if math.isinf(joined_s):
                     return
@@ -102,8 +102,8 @@ class SyncSGD(Algorithm):
                 cut = network.hit(finished, started, started + duration)
                 if cut is None:
                     break
-                cut_off = messages(self.plan(finished))
-                network.lost, network.delivered = network.lost + cut_off, network.delivered - cut_off
+                aborted = messages(self.plan(finished))
+                network.lost, network.delivered = network.lost + aborted, network.delivered - aborted
                 yield self.clock.timeout(cut.start_s - started)
             if duration > 0.0:
                 yield self.clock.timeout(duration)
@@ -126,41 +126,44 @@ class SyncSGD(Algorithm):
                 for k in finished:
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
 
-    def _source(self, members: Sequence[int]) -> int:
-        """Return who sends the model to those who join; begin anew if all who had it have left for good."""
+    def _source(self, members: Sequence[int]) -> int | None:
+        """Return the learner that sends the model to new members; None if all have it.
+
+        If all learners with the model have left permanently, start again from the initial model.
+        """
         if self._holders is None or self._holders >= set(members):
-            return -1
+            return None
         availability, network, now = self.world.availability, self.world.network, self.clock.now
-        there = [k for k in sorted(self._holders) if not availability.gone(k, now)]
-        if not there:
+        holders = [k for k in sorted(self._holders) if not availability.gone(k, now)]
+        if not holders:
             self._holders, self.model = None, self.tape.constant(self.training.initial)
             if self.optimizer is not None:
                 self.optimizer.begin(0)
-            return -1
+            return None
         new = [k for k in members if k not in self._holders]
-        near = [k for k in there if availability.online(k, now) and network.joined_s((k, *new), now) == now]
-        return (near or there)[0]
+        reachable = [k for k in holders if availability.online(k, now) and network.joined_s((k, *new), now) == now]
+        return (reachable or holders)[0]
 
     def _join(self, k: int, source: int, gradients: dict[int, Gradient], barrier: Countdown) -> Process:
-        """Wait for the model, which `source` sends, and compute; a learner that leaves meanwhile has no result."""
-        network, came, since = self.world.network, self.clock.event(), self.clock.now
+        """Wait for the model from `source`, and compute; no result if it leaves."""
+        network, answer, since = self.world.network, self.clock.event(), self.clock.now
         model, state = self.model, () if self.optimizer is None else self.optimizer.rows(0)
 
         def arrived() -> None:
-            if not came.triggered:
+            if not answer.triggered:
                 for row in state:
                     if network.witness is not None:
                         network.witness.shown(source, k, row)
-                came.succeed(True)
+                answer.succeed(True)
 
         leaves_s = self.world.availability.leaves_s(k)
         if not math.isinf(leaves_s):
-            self.clock.call_at(leaves_s, lambda: None if came.triggered else came.succeed(False))
+            self.clock.call_at(leaves_s, lambda: None if answer.triggered else answer.succeed(False))
         size = 4 * len(self.training.initial) * (1 + len(state))
         network.send(source, k, size, arrived, content=model)
-        there = yield came
+        arrived_in_time = yield answer
         self.communicated(k, self.present_s(k, since, self.clock.now))
-        if not there:
+        if not arrived_in_time:
             barrier.tick()
             return
         self.merged(k, model)
@@ -170,14 +173,14 @@ class SyncSGD(Algorithm):
         self._compute_until_done(k, barrier)
 
     def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
-        """Say who sees what: an all-reduce passes sums of parts on, as though everybody saw every gradient."""
+        """Tell the witness that each learner may see every gradient."""
         witness = self.world.network.witness
         if witness is not None:
             for source, target in itertools.permutations(finished, 2):
                 witness.shown(source, target, gradients[source])
 
     def members(self) -> list[int]:
-        """Learners that have joined, have not left for good, and have something left of their privacy budget."""
+        """Return the learners that take part and have privacy budget left."""
         learners = [k for k in range(self.num_clients) if not self.exhausted(k)]
         if self.world.availability.trivial:
             return learners
@@ -185,9 +188,9 @@ class SyncSGD(Algorithm):
         return [k for k in learners if availability.joins_s(k) <= now < availability.leaves_s(k)]
 
     def next_join(self) -> float | None:
-        """When the next learner joins, None if nobody will."""
+        """Return the time at which the next learner joins, None for never."""
         joins = [self.world.availability.joins_s(k) for k in range(self.num_clients)]
-        return min((t for t in joins if self.clock.now < t < float("inf")), default=None)
+        return min((t for t in joins if self.clock.now < t < math.inf), default=None)
 
     def plan(self, members: list[int]) -> Plan:
         """Return the steps of an all-reduce among the members."""
@@ -202,8 +205,8 @@ class SyncSGD(Algorithm):
             if self.world.network.steady:
                 self._seconds = equal_seconds(self._plan, self._expected_s)
             elif self.world.network.repeats:
-                known = {id(step): self._expected_s(step) for step in self._plan}
-                self._seconds = seconds(self._plan, count, lambda step: known[id(step)])
+                times = {id(step): self._expected_s(step) for step in self._plan}
+                self._seconds = seconds(self._plan, count, lambda step: times[id(step)])
         return self._plan
 
     def _pairs(self, step: Step) -> list[tuple[int, int]]:
@@ -213,7 +216,7 @@ class SyncSGD(Algorithm):
         return np.array(self.world.network.expected_s(self._pairs(step), step.size))
 
     def all_reduce_s(self, members: list[int]) -> float:
-        """Return how long the all-reduce takes, and count its messages."""
+        """Return the duration of the all-reduce, seconds, and count its messages."""
         network, plan = self.world.network, self.plan(members)
         if network.repeats:
             for source, size, times in self._sent:
@@ -222,20 +225,20 @@ class SyncSGD(Algorithm):
         return seconds(plan, len(members), lambda step: np.array(network.transfers_s(self._pairs(step), step.size)))
 
     def awaits(self, client: int) -> str:
-        """The all-reduce."""
+        """Say that the client waits for the all-reduce."""
         del client
         return "waits for the all-reduce"
 
     def _compute_until_done(self, k: int, barrier: Countdown) -> None:
-        """Compute, again after each crash, and tick the barrier; a learner that leaves ticks without result."""
+        """Compute, again after each crash, and tick the barrier.
 
-        def finished(k: int) -> Callable[[simpy.Event], None]:
-            def call(event: simpy.Event) -> None:
-                if event.value is Outcome.CRASHED:
-                    self._compute_until_done(k, barrier)
-                else:
-                    barrier.tick(k if event.value is Outcome.DONE else None)
+        A learner that leaves ticks without a result.
+        """
 
-            return call
+        def finished(event: simpy.Event) -> None:
+            if event.value is Outcome.CRASHED:
+                self._compute_until_done(k, barrier)
+            else:
+                barrier.tick(k if event.value is Outcome.DONE else None)
 
-        self.compute(k).callbacks.append(finished(k))
+        self.compute(k).callbacks.append(finished)

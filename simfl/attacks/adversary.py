@@ -1,4 +1,4 @@
-"""The adversary of a privacy audit: hears what clients release, and scores the canaries of one of them by it.
+"""The adversary of a privacy audit: observes releases, and scores canaries.
 
 See `simfl.attacks.audit`.
 """
@@ -37,7 +37,7 @@ Hear = Callable[[NDArray[np.float32], NDArray[np.float32], Sequence[Gradient]], 
 
 
 class ListeningTape(Tape):
-    """A tape that gives away what some clients release; what it records for the others is as on any tape.
+    """A tape that also passes on the releases of some clients.
 
     It hears every promise of theirs once: when it is sent or consumed, whichever comes first, on whatever path. The
     tape's tally counts the same promises by means of its own, so that the two can be compared.
@@ -60,7 +60,7 @@ class ListeningTape(Tape):
         self._pending: list[tuple[Model, Model, Gradient]] = []
 
     def combine(self, *terms: tuple[float, Model | Gradient]) -> Model:
-        """As `Tape.combine`; a client's promises among the terms are recorded by themselves, too."""
+        """See `Tape.combine`; promises of the target clients are also recorded separately."""
         self._listen(terms)
         return super().combine(*terms)
 
@@ -75,7 +75,7 @@ class ListeningTape(Tape):
         super().release(promise)
 
     def hold(self, promise: Gradient) -> None:
-        """Refuse: what a client keeps is in what it publishes later, and nobody hears it by itself."""
+        """Refuse: a held promise is part of a later release and not seen by itself."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send what they compute, found one whose client "
             f"{promise.client} keeps it until a later release covers it, which an audit cannot take apart; audit "
@@ -93,7 +93,7 @@ class ListeningTape(Tape):
                     self.deliver()
 
     def deliver(self) -> None:
-        """Fetch what is pending, in pieces of one shape, and tell it."""
+        """Fetch the pending releases, in pieces of one shape, and pass them on."""
         while self._pending:
             heard, self._pending = self._pending[:HEARD_AT_A_TIME], self._pending[HEARD_AT_A_TIME:]
             count = len(heard)
@@ -105,7 +105,7 @@ class ListeningTape(Tape):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the adversary knows of one release beside its numbers.
+    """The adversary's knowledge of one release beside its numbers.
 
     Attributes:
         rate: q, at which its batch is drawn.
@@ -123,7 +123,7 @@ class Circumstances:
 
 
 class Ordinary:
-    """What a client's ordinary examples add to a release on average.
+    """The mean contribution of ordinary examples to a release.
 
     Args:
         model: the model with canaries.
@@ -148,14 +148,14 @@ class Ordinary:
         return rest
 
     def spread(self, known: Circumstances) -> float:
-        """Return the variance per coordinate that their sampling adds, if their gradients point everywhere."""
+        """Return the variance per coordinate from sampling, for isotropic gradients."""
         if np.isinf(known.norm):
             return 0.0
         return known.rate * (1 - known.rate) * self.count * known.norm**2 / self.model.touched
 
 
 class Scorer:
-    """Adds up, for every canary, how much likelier each release is with it than without it.
+    """Sums the log-likelihood ratios of canaries over releases.
 
     With Gaussian noise of deviation s, rate q and canary gradients g (in) and g' (out), the score grows by
 
@@ -200,7 +200,7 @@ class Scorer:
         self.made_up = {name: (generator.random(shape) < 0.5, np.zeros(shape)) for name in BROKEN}
 
     def hear(self, models: NDArray[np.float32], rest: NDArray[np.float64], known: Sequence[Circumstances]) -> None:
-        """Take some releases without what ordinary examples add, [k, d], and the models they were taken at, [k, d]."""
+        """Score releases without ordinary examples' means, and their models, [k, d]."""
         self.heard += len(rest)
         self.rates += sum(one.rate for one in known)
         if self._inputs is None:
@@ -209,11 +209,13 @@ class Scorer:
             squared, excess = np.broadcast_to(norms**2, along.shape), self.model.norm / norms
         else:
             size, program = self.model.inner.size, _input_program(self.model.inner)
-            found = []
+            increments = []
             for w, r, one in zip(models, rest, known, strict=True):
                 given = np.float32(one.rate), np.float32(one.norm)
-                found.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
-            along, squared, excess = (np.stack([np.asarray(part[j], np.float64) for part in found]) for j in range(3))
+                increments.append(program(w[:size], r[:size].astype(np.float32), *self._inputs, *given))
+            along, squared, excess = (
+                np.stack([np.asarray(part[j], np.float64) for part in increments]) for j in range(3)
+            )
         spread = _column(self._ordinary.spread(one) for one in known)
         self.scores += self._gain(along, squared, _column(one.std**2 for one in known) + spread, known)
         declared = _column(one.declared**2 for one in known)
@@ -238,7 +240,7 @@ class Scorer:
         variances: NDArray[np.float64],
         known: Sequence[Circumstances],
     ) -> NDArray[np.float64]:
-        """Return by how much the scores grow, [m], from <r, g> and |g|^2 [k, m] and declared variances [k, 1]."""
+        """Return the scores' increments, [m], from <r, g>, |g|^2 and variances."""
         if self._inputs is None:
             variances = self._estimated(along, squared, variances, known)
         variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))
@@ -256,7 +258,7 @@ class Scorer:
         declared: NDArray[np.float64],
         known: Sequence[Circumstances],
     ) -> NDArray[np.float64]:
-        """Return the noise's variance at every canary, [k, m], from what was heard there and what is declared, [k, 1].
+        """Return the noise variance at every canary, [k, m], measured and declared.
 
         The variance over a block holds that of the coins and the sampling, C^2 (q/2) (1 - q/2), too (q C^2 for
         opposite canaries).
@@ -266,10 +268,10 @@ class Scorer:
         count = norms.shape[1]
         if count < BLOCK // 4:
             return variances
-        found, rate = along / norms, _column(one.rate for one in known)
+        measured, rate = along / norms, _column(one.rate for one in known)
         coins = norms[:, :1] ** 2 * (rate if self._replaces else rate / 2 * (1 - rate / 2))
         for block in np.array_split(np.argsort(self.model.coordinates), max(1, count // BLOCK)):
-            estimate = np.maximum(found[:, block].var(axis=1, keepdims=True) - coins, 0.0)
+            estimate = np.maximum(measured[:, block].var(axis=1, keepdims=True) - coins, 0.0)
             off = (estimate < declared / 2) | (estimate > 2 * declared)
             variances[:, block] = np.where(off, estimate, declared)
         return variances
@@ -297,7 +299,7 @@ def _log_ratio(
 
 @functools.lru_cache(maxsize=8)
 def _expectation_program(model: AbstractModel) -> Any:
-    """Return (w, x, y, clipping norm) -> sum of the examples' gradients, clipped as in the run."""
+    """Return (w, x, y, clipping norm) -> sum of the examples' clipped gradients."""
 
     def run(w: jax.Array, x: jax.Array, y: jax.Array, norm: jax.Array) -> jax.Array:
         return model.clipped_gradient_sum(w, x, y, jnp.ones(len(x)), norm)
@@ -307,7 +309,7 @@ def _expectation_program(model: AbstractModel) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _input_program(model: AbstractModel) -> Any:
-    """Return (w, release, x, y, rate, clipping norm) -> (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), each [m].
+    """Return the program of (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), [m].
 
     For input canaries with clipped gradients g_i; r_i is the release minus what all other canaries add on average, each
     being in with probability 1/2.
@@ -330,7 +332,7 @@ def _input_program(model: AbstractModel) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
-    """Return (key, client, draw, first, n) -> positions int32 [lanes] of a mini-batch, as the run draws them."""
+    """Return (key, client, draw, first, n) -> positions int32 [lanes] of a batch."""
 
     def run(key: jax.Array, client: jax.Array, draw: jax.Array, first: jax.Array, n: jax.Array) -> jax.Array:
         return batch_positions(sampling, key, client, draw, first, batch_size, lanes, n)
@@ -339,13 +341,13 @@ def positions_program(sampling: Drawing, batch_size: int, lanes: int) -> Any:
 
 
 def positions_in(problem: LearningProblem, promise: Gradient) -> NDArray[np.int64]:
-    """Return which of its client's examples are in a mini-batch, by place, each as often as it is there, [b]."""
+    """Return the places of a mini-batch's examples, with repetitions, [b]."""
     examples = int(problem.data.sizes[promise.client])
     lanes = min(examples, problem.max_batch)
     program = positions_program(problem.batches.sampling, problem.batches.size, lanes)
-    found = []
+    positions = []
     for piece in promise.pieces or (promise,):
         for at in range(0, piece.size, lanes):
-            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first + at, examples))
-            found.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+            numbers = (np.int32(number) for number in (promise.client, piece.draw, piece.first_or_steps + at, examples))
+            positions.append(np.asarray(program(problem.keys.data, *numbers), dtype=np.int64)[: piece.size - at])
+    return np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)

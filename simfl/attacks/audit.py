@@ -1,4 +1,4 @@
-"""Audit the privacy of a scenario: run it with canaries among one client's data and guess which of them were there.
+"""Audits: run a scenario with canaries and guess which were included.
 
 What is audited is a run of the scenario's own data, model, algorithm, world, sampling, clipping, noise and executor,
 with canaries that are planted before the ledger is built: it is not the run without them. The auditor is the adversary
@@ -76,7 +76,7 @@ CURVE = (0.08, 0.16, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.05, 1.2)
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         scenario: name of the scenario.
@@ -95,12 +95,12 @@ class AuditReport:
         certified: epsilon that the accountant certifies for what the client released, NaN if it certifies none.
         confidence: 1 - beta of the lower bound and of each refutation.
         lower_bound: epsilon is not smaller than this.
-        p_value: chance of so many right guesses, at most, if all that is certified held; 1 if nothing is.
+        p_value: bound on the chance of this many correct guesses if the certified account holds; 1 if nothing is.
         refuted: whether that is below beta: there is an error in the proof, in the accounting or in the code.
         claimed, claimed_delta: what is claimed (privacy.claim of the scenario), NaN without a claim that can be tested.
         source: who claims it.
         claim_p_value, claim_refuted: the same for the claim.
-        ceiling: the lower bound, had all guesses been right: an audit of so many guesses cannot show more.
+        ceiling: the lower bound, had all guesses been right: an audit with this number of guesses cannot show more.
         decisive: whether all guesses right would have refuted what is certified (or claimed, if nothing is).
         noise_releases, noise_pairs: releases whose noise was tested, and pairs of them that were compared; some of
             another client's are among them.
@@ -176,7 +176,7 @@ def audit(
     seed: int | None = None,
     device: str | None = None,
 ) -> AuditReport:
-    """Run a scenario with canaries and say what the adversary learned; the arguments are those of `Audit`."""
+    """Run an audit of a scenario; the arguments are those of `Audit`."""
     plan = Audit(
         scenario,
         canaries=canaries,
@@ -192,7 +192,7 @@ def audit(
 
 
 class Audit:
-    """An audit made ready. Between making and running it, `setup` may be changed: so a test breaks the mechanism.
+    """A prepared audit. Tests change `setup` before running it.
 
     Args:
         scenario: a scenario with privacy, or the path of one.
@@ -288,7 +288,7 @@ class Audit:
     def _plant(
         self, dataset: Dataset, shares: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
-        """Put the canaries among the client's examples; all that is derived from data comes after."""
+        """Put the canaries among the client's examples, before anything is derived."""
         dataset = dataset.floats()  # codes are added to them
         count, own = self.canaries, shares.of(self.client)
         if self.in_place and count > len(own):
@@ -303,10 +303,10 @@ class Audit:
             )
         if model.tokens and self.kind == "input":
             raise ScenarioError(
-                f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are no "
+                f"canary: expected gradient with model '{model.kind}', found input: examples of random signs are not "
                 "text; use --canary gradient"
             )
-        # Where nothing is clipped there is no norm to measure a canary by: many times the noise shows what may happen.
+        # Where nothing is clipped there is no norm to measure a canary by: a multiple of the noise is used.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
         excess = OWN_EXCESS if find_algorithm(self.scenario.algorithm.kind).own_clipping else EXCESS
@@ -341,7 +341,7 @@ class Audit:
         return planted, Partition(np.concatenate(parts), offsets), wrapped
 
     def _blank(self, touched: int) -> int:
-        """Return how many coordinates to add that hold noise alone, beside those that examples touch."""
+        """Return the number of additional coordinates that hold only noise."""
         if self.privacy.partial:
             return 0  # the last coordinates carry no noise
         make = MECHANISMS.get(self.privacy.made_by)  # None for noise of one pass, which is Gaussian
@@ -349,12 +349,12 @@ class Audit:
         return BLANK if gaussian else min(BLANK, touched)  # Laplace noise grows with the number of coordinates
 
     def _some(self, dataset: Dataset, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[Any], int]:
-        """Return (x, y, count) of a client's examples, some of them if there are many."""
+        """Return (x, y, count) of a client's examples, at most some."""
         few = rows if len(rows) <= OWN_EXAMPLES else self._generator.choice(rows, OWN_EXAMPLES, replace=False)
         return np.array(dataset.train_x[few]), np.array(dataset.train_y[few]), len(rows)
 
     def _draw_inputs(self, x: NDArray[np.float32], y: NDArray[Any], dataset: Dataset) -> None:
-        """Fill in inputs of random signs, as large as any of the data, with random labels; all far from the data."""
+        """Fill in inputs of random signs, as large as the largest data, random labels."""
         largest = float(np.abs(dataset.train_x).max()) or 1.0
         factor = 1.0 if dataset.num_classes else EXCESS
         x[:] = factor * largest * self._generator.choice((-1.0, 1.0), x.shape)
@@ -421,7 +421,7 @@ class Audit:
         return protection.stds[client] / protection.scales[client] if protection.scales[client] else 1.0
 
     def _circumstances(self, promise: Gradient) -> Circumstances:
-        """Return what the adversary knows of a release."""
+        """Return the adversary's knowledge of a release."""
         client, training, ledger = promise.client, self.setup.training, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
         scales = training.each_noise_std() if training.noise_scale is None else training.noise_scale
@@ -439,7 +439,7 @@ class Audit:
         )
 
     def _copies_in(self, promise: Gradient) -> NDArray[np.int64]:
-        """Return how often each canary is in a batch of the client, int [m]; they are the last of its examples."""
+        """Return how often each canary is in a batch of the client, int [m]."""
         problem = self.setup.problem
         examples = int(problem.data.sizes[self.client])
         copies = np.bincount(positions_in(problem, promise), minlength=examples)
@@ -505,7 +505,7 @@ class Audit:
         )
 
     def _sees(self, scorer: Scorer, check: NoiseCheck, profile: Profile) -> dict[str, bool]:
-        """Return which broken mechanisms would have been noticed: in all made-up audits, or by their noise."""
+        """Return the broken mechanisms that the audit would have detected."""
         level = (1.0 - self.confidence) / len(self.guess_numbers)
 
         def refuted(scores: NDArray[np.float64], coins: NDArray[np.bool_]) -> bool:
@@ -524,7 +524,7 @@ class Audit:
         return {**guessed, **{name: seen or guessed.get(name, False) for name, seen in by_noise.items()}}
 
     def _claim(self, ledger: Ledger, releases: Releases, epsilon: float) -> Claimed | None:
-        """Return what is claimed for the client; None without a claim, or if these canaries cannot test it."""
+        """Return the claim for the client; None without one that canaries can test."""
         claims = claims_of(self.privacy, ledger, releases)
         if claims:
             claim = claims[self.client]
@@ -537,13 +537,13 @@ class Audit:
 
 
 def composition_of(ledger: Ledger, releases: Releases, client: int) -> Composition:
-    """Return what one client's releases amount to, for an adversary who sees them all and knows whose they are."""
+    """Return one client's releases as a composition, for an observer of all."""
     return ledger.compositions(releases, "local_transcript")[client]
 
 
 @lru_cache(maxsize=64)
 def curve(composition: Composition, epsilon: float, delta: float, neighbors: Neighbors) -> Profile:
-    """Return some of the (epsilon, delta) that hold for releases composed; none if nothing is certified.
+    """Return some valid (epsilon, delta) of composed releases, or none.
 
     Args:
         composition: the releases.

@@ -1,4 +1,4 @@
-"""A model with canaries: examples whose gradient an auditor knows, beside those of a real model.
+"""A model with canaries: examples with a gradient that the auditor knows.
 
 A gradient canary is an example whose gradient is one coordinate direction, whatever the parameters: the clipped sum of
 a mini-batch then tells directly whether it was there (the "Dirac canary" of Nasr, Hayes, Steinke, Balle, Tramer,
@@ -30,7 +30,7 @@ OWN_EXCESS = 2.0**20
 
 @dataclass(frozen=True)
 class CanaryModel(AbstractModel):
-    """Another model, for examples that carry a code behind their features: input_shape is (p + 1,).
+    """A model for examples with a further code: input_shape is (p + 1,).
 
     With code 0 an example is what it is for the other model. With code 1/2 it has no loss and no gradient: it stands
     for an example that is not there. With code +(i + 1) or -(i + 1) its gradient is +norm or -norm in coordinate
@@ -93,7 +93,7 @@ class CanaryModel(AbstractModel):
         return jnp.concatenate([self.inner.init(key), jnp.zeros(self.size - self.inner.size)])
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return what the other model says."""
+        """Return the other model's predictions."""
         return self.inner.predict(self._own(params), self._features(x))
 
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -106,7 +106,7 @@ class CanaryModel(AbstractModel):
         return self.inner.correct(self._own(params), self._features(x), y)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the other model's sum over ordinary examples, plus the canaries' directions."""
+        """Return the other model's sum, plus the canaries' directions."""
         ordinary = jnp.where(self._codes(x) == ORDINARY, weight, 0.0)
         total = self.inner.gradient_sum(self._own(params), self._features(x), y, ordinary)
         return self._with_canaries(total, self._codes(x), weight)

@@ -1,4 +1,4 @@
-"""Noise that is broken in known ways, and which of them an audit's tests of the noise would have shown.
+"""Faults of noise, and which of them an audit's tests detect.
 
 The tests look at coordinates that no example touches, so that what they show does not depend on the data. Made-up
 releases of as many draws and coordinates go through the same tests.
@@ -33,35 +33,35 @@ CORRELATION = 0.5
 
 
 def _time_series(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
+    broken = noise.copy()
     for draw in range(1, len(noise)):
-        found[draw] = CORRELATION * found[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
-    return found
+        broken[draw] = CORRELATION * broken[draw - 1] + np.sqrt(1 - CORRELATION**2) * noise[draw]
+    return broken
 
 
 def _every_nth(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
-    found[::PERIOD] = noise[:1]
-    return found
+    broken = noise.copy()
+    broken[::PERIOD] = noise[:1]
+    return broken
 
 
 def _antithetic(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
-    found[1::2] = -noise[: len(noise) // 2 * 2 : 2]
-    return found
+    broken = noise.copy()
+    broken[1::2] = -noise[: len(noise) // 2 * 2 : 2]
+    return broken
 
 
 def _rolled(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = noise.copy()
+    broken = noise.copy()
     for draw in range(len(noise)):
-        found[draw] = np.roll(noise[0], draw)
-    return found
+        broken[draw] = np.roll(noise[0], draw)
+    return broken
 
 
 def _flipped(noise: Noise, generator: np.random.Generator) -> Noise:
-    found = np.repeat(noise[:1], len(noise), axis=0)
-    found[1::2] *= -1.0
-    return found
+    broken = np.repeat(noise[:1], len(noise), axis=0)
+    broken[1::2] *= -1.0
+    return broken
 
 
 #: Faults of the noise of one client. All but the first three leave its variance as it is.
@@ -88,7 +88,7 @@ SHARED = "noise shared by clients"
 
 @lru_cache(maxsize=64)
 def shown(law: NoiseLaw, blank: int, draws: int, others: int) -> Mapping[str, bool]:
-    """Return which faults the tests of blank coordinates show in all of some made-up audits.
+    """Return the faults that the tests detect in all of some simulated audits.
 
     Args:
         law: of the noise.

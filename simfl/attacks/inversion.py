@@ -1,4 +1,4 @@
-"""Examples from gradients: what a mini-batch's gradient, once somebody has it, says about the examples in it.
+"""Gradient inversion: examples reconstructed from a mini-batch's gradient.
 
 Two attacks on the sum of gradients of a mini-batch, clipped and noised as a client releases it:
 
@@ -54,7 +54,7 @@ VARIATION = 1e-2
 
 
 def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the input that fits a gradient best, f64 [*input_shape]: exact for one example without noise.
+    """Return the input that fits a gradient best; exact for one example.
 
     With G_W [units, p] and g_b [units] of the first layer, x = G_W^T g_b / ||g_b||^2, by least squares over the units.
 
@@ -70,10 +70,10 @@ def input_from(model: AbstractModel, gradient: NDArray[Any]) -> NDArray[np.float
     weights = np.asarray(gradient[:split], dtype=np.float64).reshape(first.units, first.inputs)
     bias = np.asarray(gradient[split : split + first.units], dtype=np.float64)
     squared = float(bias @ bias)
-    found: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
+    best: NDArray[np.float64] = (weights.T @ bias / squared if squared else weights.sum(axis=0)).reshape(
         model.input_shape
     )
-    return found
+    return best
 
 
 def reads_off(model: AbstractModel) -> bool:
@@ -97,7 +97,7 @@ def _first_layer(model: AbstractModel) -> Dense:
 def labels_from(
     model: AbstractModel, params: NDArray[np.float32], gradient: NDArray[Any], examples: int, middle: float
 ) -> NDArray[np.int32]:
-    """Return the labels of a mini-batch that the gradient by the last bias speaks for, int32 [b], sorted.
+    """Return the labels that the last bias's gradient implies, int32 [b], sorted.
 
     It is s sum_i (softmax(z_i) - onehot(y_i)), with s < 1 where gradients are clipped. With the model's probabilities p
     for an input in the middle of the range in the place of softmax(z_i), there are about b p_k - g_k / s examples of
@@ -118,11 +118,11 @@ def labels_from(
     shares = np.exp(logits - logits.max())
     shares /= shares.sum()
     scale = min(1.0, -bias[bias < 0].sum() / (examples * (1.0 - 1.0 / len(shares)))) or 1.0
-    left, found = examples * shares - bias / scale, []
+    left, labels = examples * shares - bias / scale, []
     for _ in range(examples):
-        found.append(int(np.argmax(left)))
-        left[found[-1]] -= 1.0
-    return np.sort(np.array(found, dtype=np.int32))
+        labels.append(int(np.argmax(left)))
+        left[labels[-1]] -= 1.0
+    return np.sort(np.array(labels, dtype=np.int32))
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,7 +142,7 @@ def search(
     steps: int = STEPS,
     seed: int = 0,
 ) -> tuple[NDArray[np.float32], float]:
-    """Search for the inputs of a mini-batch by Adam on 1 - cos(their gradient, the given one) + total variation.
+    """Search for inputs by Adam on 1 - cos(gradients) + total variation.
 
     Args:
         model: pure functions.
@@ -163,8 +163,10 @@ def search(
     noise = Streams(seed).generator("inversion").uniform(-0.1, 0.1, shape)
     start = (0.5 * (low + high) + (high - low) * noise).astype(np.float32)
     program = _search_program(model, tuple(image_shape or ()), steps, math.isfinite(clipping_norm))
-    found, loss = program(start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm))
-    return np.asarray(found), float(loss)
+    inputs, loss = program(
+        start, params, gradient, labels, np.float32(low), np.float32(high), np.float32(clipping_norm)
+    )
+    return np.asarray(inputs), float(loss)
 
 
 @functools.lru_cache(maxsize=8)
@@ -211,25 +213,25 @@ def _variation(images: jax.Array) -> jax.Array:
     return jnp.abs(jnp.diff(images, axis=1)).mean() + jnp.abs(jnp.diff(images, axis=2)).mean()
 
 
-def similarity(original: NDArray[Any], found: NDArray[Any], span: float) -> tuple[float, float]:
-    """Return the correlation of two inputs, 0 if one is constant, and the peak signal-to-noise ratio in dB.
+def similarity(original: NDArray[Any], reconstruction: NDArray[Any], span: float) -> tuple[float, float]:
+    """Return the correlation of inputs, 0 for constants, and the PSNR in dB.
 
     Args:
         original, found: of one shape.
         span: between the least and the largest value that there may be.
     """
-    one, other = np.ravel(original).astype(np.float64), np.ravel(found).astype(np.float64)
+    one, other = np.ravel(original).astype(np.float64), np.ravel(reconstruction).astype(np.float64)
     error = float(np.mean((one - other) ** 2))
     ratio = math.inf if error == 0.0 else 10.0 * math.log10(span**2 / error)
     constant = one.std() == 0.0 or other.std() == 0.0
     return 0.0 if constant else float(np.corrcoef(one, other)[0, 1]), ratio
 
 
-def matched(originals: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
-    """Return reconstructions [b, ...] in the order of the originals: with the least squared error in all."""
-    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, found))
+def matched(originals: NDArray[Any], reconstructions: NDArray[Any]) -> NDArray[Any]:
+    """Return reconstructions [b, ...] in the order of least squared error."""
+    one, other = (side.reshape(len(side), -1).astype(np.float64) for side in (originals, reconstructions))
     order = linear_sum_assignment(((one[:, None] - other[None]) ** 2).sum(axis=2))[1]
-    result: NDArray[Any] = found[order]
+    result: NDArray[Any] = reconstructions[order]
     return result
 
 
@@ -242,7 +244,7 @@ def invert_run(
     steps: int = STEPS,
     device: str | None = None,
 ) -> Inversion:
-    """Run a scenario and reconstruct examples of a client from gradients that an observer can solve for.
+    """Run a scenario and reconstruct a client's examples from solved gradients.
 
     Args:
         scenario: a scenario, the path of one, or the folder of a run.
@@ -308,7 +310,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "
-            f"{setup.scenario.algorithm.kind}, whose clients train locally; an update of many steps is no gradient"
+            f"{setup.scenario.algorithm.kind}, whose clients train locally; an update of many steps is not a gradient"
         )
     if setup.tasks > 1 or not setup.dataset.num_classes or setup.model.tokens or setup.dataset.train_y.ndim != 1:
         raise ScenarioError(
@@ -323,7 +325,7 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
 
 
 def _solved(network: Network, who: Any, client: int) -> list[Any]:
-    """Return the client's mini-batches whose gradients an observer can solve for, in the order of their making."""
+    """Return the client's mini-batches whose gradients an observer can solve for."""
     network.check(who)
     a, _ = network.matrices(network.seen(who), who)
     if not a.any():
@@ -342,12 +344,12 @@ def _inverted(
     originals = dataset.scaling(dataset.train_x[rows])
     x = dataset.scaling(dataset.train_x[:1000])
     low, high = float(x.min()), float(x.max())
-    found: NDArray[Any]
+    inputs: NDArray[Any]
     if len(rows) == 1 and reads_off(model):
-        found, method, distance = input_from(model, release)[None], "read off", 0.0
+        inputs, method, distance = input_from(model, release)[None], "read off", 0.0
     else:
         norm = clipping.norm if promise.own_norm is None else promise.own_norm
-        found, distance = search(
+        inputs, distance = search(
             model,
             params,
             release,
@@ -358,8 +360,8 @@ def _inverted(
             steps=steps,
             seed=setup.scenario.seed,
         )
-        found, method = matched(originals, found), "searched"
-    pairs = [similarity(one, other, high - low) for one, other in zip(originals, found, strict=True)]
+        inputs, method = matched(originals, inputs), "searched"
+    pairs = [similarity(one, other, high - low) for one, other in zip(originals, inputs, strict=True)]
     return Reconstructed(
-        promise.draw, method, originals, found, distance, [one for one, _ in pairs], [ratio for _, ratio in pairs]
+        promise.draw, method, originals, inputs, distance, [one for one, _ in pairs], [ratio for _, ratio in pairs]
     )

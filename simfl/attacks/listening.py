@@ -1,4 +1,4 @@
-"""An observer on the network: keeps some of what came to a node, to the server, or over any link, and its values later.
+"""Observers on the network that keep some of the messages.
 
 It is a witness of the network (`simfl.world.links.Witness`): algorithms tell it what is in a message. What it keeps are
 models of the tape, which are linear forms, and promises of gradients; nothing is computed before the run is over, so
@@ -44,12 +44,12 @@ class Heard:
 
     @property
     def base(self) -> Model | None:
-        """The model that a change is one of; of a model, what to compare it with. None for the initial one."""
+        """The model that a message is compared with; None for the initial one."""
         return self.content.model if isinstance(self.content, Gradient) else self.before
 
 
 class Kept:
-    """Up to `most` messages, evenly spaced over all those that came from the senders nearest to a client.
+    """Up to `most` messages, evenly spaced, from the senders nearest to a client.
 
     Args:
         most: at the end; in between up to twice as many.
@@ -62,7 +62,7 @@ class Kept:
         self._last: Heard | None = None
 
     def take(self, rank: float, heard: Heard) -> None:
-        """Take a message from a sender at this distance from the client; nearer senders make others superfluous."""
+        """Add a message; those of more distant senders are dropped."""
         if rank > self.rank:
             return
         if rank < self.rank:
@@ -78,16 +78,16 @@ class Kept:
 
     @property
     def messages(self) -> Sequence[Heard]:
-        """What is kept, the last one always."""
-        found = [*self._spaced]
-        if self._last is not None and (not found or found[-1] is not self._last):
-            found.append(self._last)
-        places = np.unique(np.linspace(len(found) - 1, 0, min(self._most, len(found))).astype(int)) if found else ()
-        return [found[place] for place in places]
+        """The kept messages, always with the last one."""
+        kept = [*self._spaced]
+        if self._last is not None and (not kept or kept[-1] is not self._last):
+            kept.append(self._last)
+        places = np.unique(np.linspace(len(kept) - 1, 0, min(self._most, len(kept))).astype(int)) if kept else ()
+        return [kept[place] for place in places]
 
 
 class Listener:
-    """The witness: keeps, for each observer and each client that is attacked, some of what came.
+    """The witness: keeps messages for each observer and attacked client.
 
     Args:
         observers: who listens.
@@ -111,13 +111,13 @@ class Listener:
         self._links: set[tuple[int, int]] = set()
 
     def hops(self, clients: Sequence[int]) -> Mapping[int, Mapping[int, float]]:
-        """Return how far each node is from some clients, over links that carried something."""
+        """Return the hops of each node from some clients over used links."""
         return hops_from(clients, self._links)
 
     def sent(
         self, source: int, target: int, content: Model | Gradient, deliver: Callable[[], None]
     ) -> Callable[[], None]:
-        """Hear it when it arrives; a promise as it is now, since somebody may use it before."""
+        """Keep the message on arrival; of a promise, its state now."""
         if target not in self.kept and LINKS not in self.kept:
             self._note(source, target, content)
             return deliver
@@ -137,7 +137,7 @@ class Listener:
             self._hear(source, target, content.twin() if isinstance(content, Gradient) else content)
 
     def merged(self, node: int, content: Any) -> None:
-        """Sums of what came, where single messages are secret: they are not attacked here."""
+        """Ignore: secure sums are not attacked."""
 
     def _is_change(self, target: int, content: Model | Gradient) -> bool:
         return isinstance(content, Gradient) or target >= self._clients
@@ -155,20 +155,20 @@ class Listener:
 
 
 def hops_from(clients: Sequence[int], links: Iterable[tuple[int, int]]) -> dict[int, dict[int, float]]:
-    """Return client -> node -> hops between them over links, in either direction; infinite where there is no way."""
+    """Return client -> node -> hops over links in either direction; inf for none."""
     ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
     nodes = 1 + max(int(ends.max(initial=0)), *clients)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes)).tocsr()
-    found = dijkstra(graph, directed=False, unweighted=True, indices=list(clients))
-    return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, found, strict=True)}
+    hops = dijkstra(graph, directed=False, unweighted=True, indices=list(clients))
+    return {client: dict(enumerate(row.tolist())) for client, row in zip(clients, hops, strict=True)}
 
 
 class Values:
-    """The numbers of what was kept, when the run is over; each is computed once.
+    """The values of the kept messages after the run.
 
     Args:
         tape: of the run.
-        initial: the model that everybody began with, f32 [d].
+        initial: the initial model of all clients, f32 [d].
     """
 
     def __init__(self, tape: Tape, initial: NDArray[np.float32]) -> None:
@@ -177,7 +177,7 @@ class Values:
         self._alive: list[Any] = []  # so that nothing else gets its id
 
     def read(self, heard: Sequence[Heard]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return models or directions [k, d], and the models to compare them with or that they begin at, [k, d].
+        """Return models or directions [k, d], and the models to compare with, [k, d].
 
         A direction is what is added to a model: a gradient stands for a step against it.
         """

@@ -1,8 +1,8 @@
-"""Membership inference on what nodes received in a run: which examples did a client train on?
+"""Membership inference from the messages that nodes received.
 
 A scenario is run as it is, while observers keep some of the messages that came to them (`simfl.attacks.listening`):
 models of their neighbors, gradients and updates that come to a server, anything on any link. Then every example of a
-client (a member) is scored, and as many that nobody trained on, and how well the scores tell them apart is measured.
+client (a member) is scored, and as many that were not trained on, and the separation of their scores is measured.
 
 - `loss`: minus the example's loss under the models that were received, on average (Yeom, Giacomelli, Fredrikson and Jha
   2018, https://arxiv.org/abs/1709.01604);
@@ -63,12 +63,12 @@ DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Account:
-    """What is certified of an observer and a client.
+    """The certified account of an observer and a client.
 
     Attributes:
         epsilon: NaN if nothing is.
         by: "local", the ledger's of all that the client releases, or "pairwise", of what came to the observer.
-        published: of what came to the observer, with gradients taken as fixed: not certified. NaN where nobody asked.
+        published: of what came to the observer, with gradients taken as fixed: not certified. NaN if not requested.
     """
 
     epsilon: float = math.nan
@@ -88,7 +88,7 @@ def infer_membership(
     run: Run | None = None,
     device: str | None = None,
 ) -> Membership:
-    """Run a scenario and infer who was in it from what observers received.
+    """Run a scenario and infer membership from the observers' messages.
 
     Args:
         scenario: a scenario, or the path of one.
@@ -149,7 +149,7 @@ def infer_membership(
     finally:
         simulation.release()
     if not found:
-        raise ScenarioError("--observer: expected somebody to whom models or gradients were sent, found nobody")
+        raise ScenarioError("--observer: expected an observer that receives models or gradients, found none")
     return Membership(
         subject=scenario.name,
         inferences=[judged.against_account(one, len(found)) for one, _ in found],
@@ -181,9 +181,9 @@ class _Judge:
         scores: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
         account: Account,
     ) -> list[tuple[Inference, NDArray[np.float64]]]:
-        """Return an inference with its true positive rates for each score (members [m], others [m])."""
+        """Return an inference with its true positive rates, members [m], others [m]."""
         observer, client, distance, kept = where
-        found = []
+        inferences = []
         for score, (members, others) in scores.items():
             count = len(members)
             guesses = default_guesses(count)
@@ -196,11 +196,11 @@ class _Judge:
                 observer, client, distance, len(kept.messages), kept.rank, score, count, auc, low, high, tpr, correct,
                 guesses, bound, account.epsilon, account.by, account.published,
             )  # fmt: skip
-            found.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
-        return found
+            inferences.append((one, true_positive_rates(members, others, FALSE_POSITIVE_RATES)))
+        return inferences
 
     def against_account(self, one: Inference, tests: int) -> Inference:
-        """Return an inference that knows whether it refutes the account, as one of so many tests (a union bound)."""
+        """Return an inference with its test of the account, as one of `tests`."""
         joint = 1.0 - (1.0 - self.confidence) / tests
         refuted = one.lower_bound > one.account and (
             pair_lower_bound(one.correct, one.guesses, one.members, self.delta, self.neighbors, joint) > one.account
@@ -214,7 +214,7 @@ class _Judge:
 def _listener(
     simulation: Simulation, observers: Sequence[Observer] | None, targets: Sequence[int], models: int
 ) -> Listener:
-    """Return who listens."""
+    """Return the listener."""
     algorithm, setup = simulation.algorithm, simulation.setup
     count = setup.scenario.clients.count
     server = _server(simulation)
@@ -274,7 +274,7 @@ def _check_arguments(models: int, held_out: str, confidence: float) -> None:
 def _accounts(
     simulation: Simulation, kept: Mapping[Observer, Mapping[int, Kept]], pairwise: bool
 ) -> tuple[dict[tuple[Observer, int], Account], str]:
-    """Return what is certified for each observer and client, and what the ledger's epsilon means."""
+    """Return the account of each observer and client, and its meaning."""
     ledger, scenario, server = simulation.setup.ledger, simulation.setup.scenario, _server(simulation)
     pairs = [(observer, client) for observer in kept for client in kept[observer]]
     if ledger is None:
@@ -283,14 +283,14 @@ def _accounts(
     epsilon, statement = local_epsilons(simulation.setup, releases), statement_of(simulation.setup, releases)
     # Noise that the server adds says nothing of what comes to it.
     bare = (server, LINKS) if scenario.algorithm.noise_of_server else ()
-    found = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
+    accounts = {pair: Account() if pair[0] in bare else Account(float(epsilon[pair[1]])) for pair in pairs}
     if pairwise:
         names = {("server" if observer == server else str(observer)): observer for observer in kept}
         for row in network(scenario, observers=list(names)).pairs.to_dict("records"):
             pair = names[row["observer"]], row["client"]
-            if pair in found:
-                found[pair] = Account(row["epsilon"], row["account"], row["published"])
-    return found, statement
+            if pair in accounts:
+                accounts[pair] = Account(row["epsilon"], row["account"], row["published"])
+    return accounts, statement
 
 
 def _server(simulation: Simulation) -> int | None:
@@ -327,7 +327,7 @@ def score(
     *,
     along: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return of each example, [n]: the sum of its losses, and the sum of what they are smaller than before.
+    """Return each example's score, [n]: summed losses, and their decreases.
 
     Args:
         model: pure functions.

@@ -1,4 +1,4 @@
-"""Test the noise of releases: is there enough of it, has it the declared law, and is it drawn afresh?
+"""Tests of the noise in releases: its size, its law, and independence.
 
 A release in units of the noise is x = n + c: n of the mechanism's law, c all that examples add. If n was drawn afresh,
 c does not depend on it, because the model of c was read before. There are three tests.
@@ -61,7 +61,7 @@ SKETCH, SKETCHES = 64, 4096
 LAGS = 8
 #: Coordinates among which shifted noise is looked for, at most: the last ones.
 REACH = 2**17
-#: Numbers beyond so many standard deviations are cut in what noise is compared with: examples may add any number.
+#: Vectors that noise is compared with are clipped at this many standard deviations: examples may add any number.
 CUT = 6.0
 #: Points by which a mixture over radii is computed.
 RADII = (np.arange(500) + 0.5) / 500
@@ -95,11 +95,11 @@ class NoiseLaw:
         return energy / 2 if self.sampler == "gaussian" else np.sqrt(energy)
 
     def chance(self, size: NDArray[np.float64] | float, releases: int = 1) -> NDArray[np.float64]:
-        """Return P[T <= size] of the noise, of a sum of T over so many releases."""
+        """Return P[T <= size] of the sum of T over releases."""
         return np.asarray(special.gammainc(releases * self.shape, size))
 
     def as_normal(self, x: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return what is independent standard normal where x [k, b] are some coordinates of noise.
+        """Return independent standard normals from coordinates of noise x [k, b].
 
         Independent coordinates go through their distribution function. Of isotropic noise the direction stays, and the
         norm goes through that of the norm of b coordinates.
@@ -129,7 +129,7 @@ class NoiseLaw:
         return normal
 
     def _norm_below(self, norm: float, count: int) -> float:
-        """Return P[|b coordinates of isotropic noise| <= norm], the mean over what the other coordinates leave."""
+        """Return P[|b coordinates of isotropic noise| <= norm]."""
         others = _others(self.sampler, self.size, count)
         if self.sampler == "laplace_l2":
             return float(special.gammainc(count / 2, norm**2 / others / 2).mean())
@@ -138,7 +138,7 @@ class NoiseLaw:
 
 @lru_cache(maxsize=8)
 def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
-    """Return quantiles of what the norm of some coordinates of isotropic noise depends on beside themselves.
+    """Return quantiles that determine the norm of coordinates of isotropic noise.
 
     Isotropic Laplace noise is a Gaussian vector of variance 2 Gamma((d + 1) / 2). Where the norm alone is Laplace, the
     coordinates have a share of its square that is Beta(b / 2, (d - b) / 2).
@@ -150,7 +150,7 @@ def _others(sampler: str, size: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class NoiseVerdict:
-    """What the numbers say of the noise. Each chance holds for all three tests together.
+    """The verdict on the noise; each chance holds for all three tests together.
 
     Attributes:
         releases, pairs: how many were looked at, how many compared with one another in all their coordinates.
@@ -185,7 +185,7 @@ class NoiseCheck:
         self._kept: dict[int, _Kept] = {}
 
     def hear(self, client: int, values: NDArray[np.floating]) -> None:
-        """Take releases of a client in units of their noise, without what examples add on average, f32 [k, d]."""
+        """Add a client's releases in units of noise, less examples' means, f32 [k, d]."""
         sizes = self.law.size_of(values)
         self._sizes += sizes.tolist()
         self.heard[client] += len(values)
@@ -196,7 +196,7 @@ class NoiseCheck:
             kept.take(value)
 
     def verdict(self) -> NoiseVerdict:
-        """Judge what was heard."""
+        """Return the verdict."""
         law, count = self.law, len(self._sizes)
         if not count:
             return NoiseVerdict(0, 0, 0, 1.0, 1.0, 1.0)
@@ -229,7 +229,7 @@ class BlankCheck:
         self._releases: dict[int, _Kept] = {}
 
     def hear(self, client: int, values: NDArray[np.floating]) -> None:
-        """Take releases of a client in units of their noise, [k, at least b], of which the last b hold noise alone."""
+        """Add a client's releases in units of noise; the last b hold only noise."""
         if not self.size:
             return
         reach = min(REACH, values.shape[1])
@@ -256,7 +256,7 @@ class BlankCheck:
         return min(1.0, 2 * smirnov, 2 * 2 * len(EDGES) * float(min(few.min(), many.min())))
 
     def alarms(self, level: float) -> bool:
-        """Return whether either test of blank coordinates alone raises an alarm, at this level for the family."""
+        """Return whether a test of blank coordinates raises an alarm at this level."""
         share = level / TESTS
         return self.other_law() < share or 2 * self.dependent(share / 2) < share
 
@@ -277,7 +277,7 @@ class BlankCheck:
         return smallest
 
     def _sketched(self) -> tuple[int, float]:
-        """Compare the first numbers of every two releases; return the number of comparisons and the smallest chance."""
+        """Return the number of comparisons of first numbers, and the smallest chance."""
         rows = np.stack(self._sketches)
         squares, chance = np.square(rows).sum(axis=1), 1.0
         for at in range(1, len(rows)):
@@ -299,15 +299,15 @@ class BlankCheck:
                     continue
                 blocks = noise[:, begin : begin + 2 * distance * count].reshape(len(noise), count, 2, distance)
                 one, two = blocks[:, :, 0], blocks[:, :, 1]
-                found = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
-                comparisons, chance = comparisons + 1, min(chance, found)
+                smallest = _smallest_chance((one * two).sum(), (one * one).sum(), (two * two).sum(), one.size)
+                comparisons, chance = comparisons + 1, min(chance, smallest)
         return comparisons, chance
 
     def _shifted(self) -> tuple[int, float]:
-        """Compare every kept release's noise with every earlier release, and half of it with the release itself.
+        """Compare each kept release's noise with all earlier ones and with itself.
 
         Each release is turned by any number of coordinates. Sums over pairs that are the same number of draws apart
-        keep draws on one side of the comparison: blocks of so many draws take turns.
+        keep draws on one side of the comparison: blocks of draws take turns.
         """
         kept = _rows(self._noise)
         unit = unit_std(self.law.sampler, self.law.size)
@@ -340,23 +340,23 @@ class BlankCheck:
 
 
 def _dots(noise: NDArray[np.float64], spectra: NDArray[np.complex128], size: int) -> NDArray[np.float64]:
-    """Return the products of noise and of the window of releases that begins at each coordinate, [..., size]."""
+    """Return the products of noise with all windows of releases, [..., size]."""
     own = np.conj(fft.rfft(noise, size))
     return fft.irfft(own * spectra, size, axis=-1)  # type: ignore[no-any-return]
 
 
 def _windows(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Return the sum of so many values from each one on, beginning anew at the end."""
+    """Return the sums of windows, which wrap around at the end."""
     total = np.cumsum(np.concatenate(([0.0], values, values[: size - 1])))
     return total[size:] - total[:-size]  # type: ignore[no-any-return]
 
 
 def _smallest_chance(dots: Any, one: Any, two: Any, size: int) -> float:
-    """Return the chance of the largest of some cosines between vectors of so many numbers, one of them uniform.
+    """Return the chance of the largest of some cosines with uniform vectors.
 
     Args:
         dots: products of the vectors.
-        one, two: their squared lengths. Where one is 0 there is no cosine.
+        one, two: their squared lengths. If one is 0, the cosine is undefined.
         size: how many numbers each vector has.
     """
     product = np.asarray(one * two, dtype=np.float64)
@@ -375,7 +375,7 @@ def _rows(kept: dict[int, _Kept]) -> list[tuple[int, int, NDArray[np.float64]]]:
 
 
 class _Kept:
-    """Some of a client's releases: the first ones in a row, and of the others every 1st, 2nd, 4th, ... as they grow."""
+    """Some of a client's releases: the first ones, and every 1st, 2nd, 4th, ... later."""
 
     def __init__(self, most: int) -> None:
         self._first: list[NDArray[np.floating]] = []

@@ -1,4 +1,4 @@
-"""Examples that a client trained on, beside others that are like them, by the test set or by coins.
+"""Pairs of a client's examples with similar ones that were not used.
 
 Pairs have one label, so that clients may hold other labels than the test set.
 """
@@ -24,7 +24,7 @@ MOST_PAIRS = 1000
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples of one client, and as many that nobody trained on, with the same labels.
+    """Examples of one client, and as many unused ones with the same labels.
 
     Attributes:
         members, others: features as models take them, [m, ...].
@@ -41,7 +41,7 @@ class Pairs:
 def match(
     own: NDArray[Any], pool: NDArray[Any], labels: NDArray[Any] | None, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions [m] of examples and of as many others: pairs with the same label, each used once.
+    """Return positions [m] of examples and partners of equal labels, used once.
 
     Args:
         own, pool: labels of the examples and of the others.
@@ -62,22 +62,22 @@ def match(
 def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
     """Return pairs of each client's examples and of those of the test set."""
     dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
-    found = {}
+    pairs = {}
     for client in targets:
         rows = np.asarray(setup.shares.of(client))
         own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
         order = generator.permutation(len(own))[:MOST_PAIRS]
-        found[client] = _pairs(
+        pairs[client] = _pairs(
             dataset,
             (dataset.train_x, dataset.train_y, rows[own[order]]),
             (dataset.test_x, dataset.test_y, other[order]),
         )
-        _check_count(found[client], client, "pairs of an example and one of the test set with its label")
-    return found
+        _check_count(pairs[client], client, "pairs of an example and one of the test set with its label")
+    return pairs
 
 
 class Coins:
-    """Leaves half of the clients' examples out, by coins, before anything is derived from the data.
+    """Leaves out half of the clients' examples by coin flips.
 
     Args:
         targets: whose.
@@ -115,11 +115,11 @@ def _classes(dataset: Dataset) -> NDArray[Any] | None:
 
 
 def _pairs(dataset: Dataset, members: tuple[Any, Any, Any], others: tuple[Any, Any, Any]) -> Pairs:
-    found = []
+    pairs = []
     for x, _, rows in (members, others):
         taken = x[rows]
-        found.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
-    return Pairs(found[0], found[1], members[1][members[2]], others[1][others[2]])
+        pairs.append(taken.astype(np.int32) if dataset.tokens else dataset.scaling(taken))
+    return Pairs(pairs[0], pairs[1], members[1][members[2]], others[1][others[2]])
 
 
 def _check_count(pairs: Pairs, client: int, what: str) -> None:

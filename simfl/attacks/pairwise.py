@@ -1,4 +1,4 @@
-"""Audit what one observer learns of one client from the messages that reached it: canaries, seen through a network.
+"""Audits of one observer's knowledge of one client, by canaries.
 
 The canaries are those of `audit`; the adversary is another: not who hears every release of the client, but
 a node, some link or the server, with a view A g + B xi of the noisy gradients of all clients (`simfl.privacy.network`).
@@ -49,7 +49,7 @@ BROKEN = {"noise off": 0.0, "noise halved": 0.5}
 
 @dataclass(frozen=True)
 class PairwiseReport:
-    """What an audit of one observer found.
+    """The result of the audit of one observer.
 
     Attributes:
         scenario: name of the scenario.
@@ -67,7 +67,7 @@ class PairwiseReport:
             certified.
         confidence: 1 - beta of the lower bound and of the refutation.
         lower_bound: epsilon is not smaller than this.
-        p_value: chance of so many right guesses, at most, if what is certified held.
+        p_value: bound on the chance of this many correct guesses if the certified account holds.
         refuted: whether that is below beta.
         ceiling: the lower bound, had all guesses been right.
         sees: ways in which a mechanism may be broken, and whether this audit would have shown it.
@@ -145,7 +145,7 @@ class PairwiseAudit(Audit):
         return 0  # what an observer receives are sums of releases, whose noise is not tested by itself
 
     def observe(self) -> PairwiseReport:
-        """Run the scenario, take what reached the observer, guess, and judge.
+        """Run the scenario, take the observer's messages, guess, and judge.
 
         Raises:
             RunError: the run failed.
@@ -196,7 +196,7 @@ class PairwiseAudit(Audit):
         )
 
     def _hear(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Run, and return releases in the canaries' directions [n, m], of the client what canaries add to each of its k
+        """Run, and return the releases in the canaries' directions [n, m].
         gradients and how likely or how often they are in each, [k, m] both, and which of the n were heard."""
         network, setup = self.network, self.setup
         model = setup.model
@@ -212,14 +212,14 @@ class PairwiseAudit(Audit):
         norms, present = np.zeros((len(own), 1)), np.zeros((len(own), self.canaries))
         heard = np.zeros(len(places), dtype=bool)
 
-        def hear(models: NDArray[np.float32], found: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
+        def hear(models: NDArray[np.float32], release: NDArray[np.float32], promises: Sequence[Gradient]) -> None:
             for row, promise in enumerate(promises):
                 at = places.get((promise.client, promise.draw, promise.begin))
                 if at is None:
                     continue
                 known = self._circumstances(promise)
                 some = slice(row, row + 1)
-                rest = ordinary[promise.client].without(models[some], found[some], [known])
+                rest = ordinary[promise.client].without(models[some], release[some], [known])
                 releases[at], heard[at] = rest[0, model.coordinates], True
                 if at in own:
                     norms[own[at]] = min(known.norm, model.norm)
@@ -241,7 +241,7 @@ class PairwiseAudit(Audit):
     def _accounts(
         self, rows: Sequence[int], a: NDArray[np.float64], b: NDArray[np.float64]
     ) -> tuple[float, str, float]:
-        """Return what is certified, by which account, and what is published."""
+        """Return the certified epsilon, its account, and the published one."""
         network, ledger = self.network, self.setup.ledger
         assert ledger is not None, "a scenario with privacy has a ledger"
         local = float(local_epsilons(self.setup, network.replay.releases)[self.client])
@@ -262,10 +262,10 @@ class PairwiseAudit(Audit):
         self, signals: NDArray[Any], rates: NDArray[Any], inner: NDArray[Any], squared: NDArray[Any]
     ) -> dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]]:
         """Return coins and scores of audits of broken mechanisms, under the same view."""
-        found: dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]] = {}
+        simulated: dict[str, list[tuple[NDArray[np.bool_], NDArray[np.float64]]]] = {}
         norms = np.divide(signals, rates, out=np.zeros_like(signals), where=rates > 0)
         for name, factor in BROKEN.items():
-            found[name] = []
+            simulated[name] = []
             for _ in range(TRIALS):
                 coins = self._trials.random(self.canaries) < 0.5
                 secret = (rates > 0) & (rates < 1)
@@ -273,8 +273,8 @@ class PairwiseAudit(Audit):
                 added = norms * present * np.where(coins, 1.0, -1.0 if self.replaces else 0.0)
                 scores = scores_of(signals, inner @ added, squared, self.replaces)
                 scores += factor * np.sqrt(np.maximum(squared, 0.0)) * self._trials.standard_normal(self.canaries)
-                found[name].append((coins, scores))
-        return found
+                simulated[name].append((coins, scores))
+        return simulated
 
     def _shows(
         self, trials: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]], profile: Profile, level: float
@@ -291,7 +291,7 @@ class PairwiseAudit(Audit):
 def scores_of(
     signals: NDArray[np.float64], filtered: NDArray[np.float64], squared: NDArray[np.float64], replaces: bool
 ) -> NDArray[np.float64]:
-    """Return the scores of canaries, f64 [m]: half the log-likelihood ratio where "out" is the opposite of "in".
+    """Return the canaries' scores, f64 [m]: half the log-likelihood ratio.
 
     Args:
         signals: d, what each adds to each of the client's gradients, [k, m].
@@ -304,5 +304,5 @@ def scores_of(
 
 
 def _present(known: Circumstances) -> NDArray[Any] | float:
-    """Return how often each canary is in a batch, or how likely, [m] or one number for all."""
+    """Return each canary's number or probability in a batch, [m] or a number."""
     return known.rate if known.copies is None else known.copies

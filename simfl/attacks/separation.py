@@ -1,4 +1,4 @@
-"""How well scores tell members from others: the ROC curve, the area under it with its interval, and the paired guess.
+"""Separation of members by scores: ROC curve, area, and paired guesses.
 
 DeLong, DeLong and Clarke-Pearson 1988, "Comparing the areas under two or more correlated receiver operating
 characteristic curves", https://doi.org/10.2307/2531595, for the interval; Carlini, Chien, Nasr, Song, Terzis and Tramer
@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 def true_positive_rates(
     members: NDArray[np.float64], others: NDArray[np.float64], false_positive_rates: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Return the largest true positive rate of a threshold whose false positive rate is at most as given.
+    """Return the true positive rates at given false positive rates.
 
     Args:
         members: scores [m], higher where an example seems to have been used.
@@ -38,7 +38,7 @@ def true_positive_rates(
 def area(
     members: NDArray[np.float64], others: NDArray[np.float64], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Return the area under the ROC curve, P[member's score > other's] + P[equal] / 2, and its interval (DeLong).
+    """Return the area under the ROC curve and its interval (DeLong).
 
     Args:
         members, others: scores, as in `true_positive_rates`; two of each at least.
@@ -55,7 +55,7 @@ def area(
 
 
 def right_pairs(members: NDArray[np.float64], others: NDArray[np.float64], guesses: int) -> int:
-    """Return how many of `guesses` guesses are right: of the pairs that differ most, the higher score is the member.
+    """Return the correct guesses among the pairs that differ most.
 
     Of a pair whose scores are equal the guess counts as wrong.
 

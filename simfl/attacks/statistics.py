@@ -1,4 +1,4 @@
-"""What correct guesses about canaries prove: a lower bound on epsilon, and whether a certified curve is refuted.
+"""Lower bounds on epsilon from correct guesses about canaries.
 
 One run, m canaries, each in or out by a fair coin of its own. The auditor sees what the run released, gives every
 canary a score, guesses "in" for the highest scores and "out" for the lowest, and keeps silent on the others. Privacy
@@ -14,7 +14,7 @@ Two tests of the same count v:
   https://arxiv.org/abs/2410.22235: a test of all (epsilon, delta) that are certified at once (`profile_p_value`).
   For a Gaussian it refutes noise that is half as large as claimed with ten times fewer canaries.
 
-Nobody may choose the number of guesses after looking at the result. It is fixed in advance (`default_guesses`), or
+The number of guesses must not depend on the result. It is fixed in advance (`default_guesses`), or
 several are, and then each is tested at its share of the error (a union bound, in `judge`).
 """
 
@@ -34,11 +34,11 @@ Profile = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """What the guesses of one audit prove.
+    """The conclusion from the guesses of one audit.
 
     Attributes:
         lower_bound: the mechanism is not (epsilon, delta)-DP for any epsilon below this, at the confidence asked for.
-        p_value: chance of so many right guesses, at most, if the certified curve were true; 1 where there is none.
+        p_value: bound on the chance of this many correct guesses under the certified curve; 1 where there is none.
         correct: right guesses, v.
         guesses: guesses made, r.
         canaries: m.
@@ -52,7 +52,7 @@ class AuditVerdict:
 
 
 def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Return the chance, at most, of `correct` right guesses or more if the mechanism is (epsilon, delta)-DP.
+    """Bound the chance of `correct` or more guesses under (epsilon, delta)-DP.
 
     With W ~ Binomial(r, q), q = e^epsilon / (1 + e^epsilon):
 
@@ -61,7 +61,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     (Steinke et al. 2023, Theorem 5.2: the maximum is over how best to spend the mean 2 m delta of F, all of it on
     F = i with probability 2 m delta / i.) With delta = 0 it is the binomial tail.
 
-    A count that W reaches with probability above 1/2 is no evidence, and gets p = 1. There the formula would be no
+    A count that W reaches with probability above 1/2 is not evidence, and gets p = 1. There the formula would be no
     bound: with m = r = 2, epsilon = 2, delta = 0.1 and v = 1 it says 0.9915, and the mechanism that shows two wrong
     guesses least often, found by linear programming over all of them, reaches 0.9991. Where it is evidence, no
     mechanism was found that exceeds it.
@@ -91,9 +91,9 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
 
 
 def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = 0.95) -> float:
-    """Return the largest epsilon >= 0 that the guesses refute at this delta; 0 if they refute none.
+    """Return the largest epsilon >= 0 that the guesses refute; 0 for none.
 
-    By bisection on `p_value` < 1 - confidence. Whoever is (epsilon', delta)-DP for a smaller epsilon' is
+    By bisection on `p_value` < 1 - confidence. A mechanism that is (epsilon', delta)-DP for a smaller epsilon' is
     (epsilon, delta)-DP too, so that all below the bound is refuted with it.
 
     Args:
@@ -107,9 +107,9 @@ def epsilon_lower_bound(correct: int, guesses: int, canaries: int, delta: float,
 def pair_lower_bound(
     correct: int, guesses: int, pairs: int, delta: float, neighbors: str, confidence: float = 0.95
 ) -> float:
-    """Return the largest epsilon that guesses about pairs refute, of which a coin said which example was used.
+    """Return the largest epsilon that guesses about coin-flipped pairs refute.
 
-    To guess which of two was used is to tell two data sets apart in which one example is replaced. Whoever is
+    To guess which of two was used is to tell two data sets apart in which one example is replaced. A mechanism that is
     (epsilon, delta)-DP where one example more or less makes neighbors is (2 epsilon, (1 + e^epsilon) delta)-DP there.
 
     Args:
@@ -143,7 +143,7 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 
 
 def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile) -> float:
-    """Return the chance, at most, of `correct` right guesses or more if all (epsilon, delta) of a profile hold.
+    """Bound the chance of `correct` or more guesses under a profile.
 
     Let p_i be the probability of exactly i right guesses, and j a random canary. Flip the coin of j: a right guess on j
     among k right ones becomes a wrong guess beside k - 1 right ones. So, for every k (Mahloujifar et al. 2024),
@@ -196,7 +196,7 @@ def profile_p_value(correct: int, guesses: int, canaries: int, profile: Profile)
 
 
 def default_guesses(canaries: int) -> int:
-    """Return how many guesses to make on m canaries: an even number near max(m / 8, min(m / 2, 100)).
+    """Return the guesses on m canaries: near max(m / 8, min(m / 2, 100)), even.
 
     An eighth is near the best for Gaussian noise of any size when m is in the thousands; below that, fewer than a
     hundred guesses could not refute much even if all of them were right: r right guesses of r bound epsilon by
@@ -208,7 +208,7 @@ def default_guesses(canaries: int) -> int:
 
 
 def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
-    """Guess: +1 (in) for the highest scores, -1 (out) for the lowest, half of the guesses each, 0 for silence.
+    """Guess +1 for the highest scores, -1 for the lowest, 0 for the others.
 
     Args:
         scores: float [m], higher where a canary seems to be in.
@@ -229,7 +229,7 @@ def guess(scores: NDArray[np.float64], guesses: int) -> NDArray[np.int8]:
 
 
 def right_guesses(scores: NDArray[np.float64], included: NDArray[np.bool_], guesses: int) -> int:
-    """Return how many of r guesses by these scores are right; arguments as in `guess` and `judge`."""
+    """Return the number of correct guesses; arguments as in `guess` and `judge`."""
     guessed = guess(scores, guesses)
     return int(np.count_nonzero(np.where(included, guessed == 1, guessed == -1)))
 
@@ -243,7 +243,7 @@ def judge(
     profile: Profile = (),
     confidence: float = 0.95,
 ) -> AuditVerdict:
-    """Guess, count what is right, and say what that proves.
+    """Guess, count the correct guesses, and return the conclusion.
 
     Args:
         scores: float [m], higher where a canary seems to be in.

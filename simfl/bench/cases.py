@@ -1,4 +1,4 @@
-"""What is measured: the cases of `simfl bench` and their scenarios."""
+"""The cases of `simfl bench` and their scenarios."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _has_files(data: str) -> bool:
 
 
 def _stand_in(data: str) -> Path:
-    """Random data of the same shape, for machines without the files: speed does not depend on the values."""
+    """Return random data of the same shape, for machines without the files."""
     path = Path(tempfile.gettempdir()) / f"simfl-bench-{data}-shape.npz"
     if not path.exists():
         generator = np.random.default_rng(0)

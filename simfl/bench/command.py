@@ -26,7 +26,7 @@ def bench(
     device: Device = None,
     json: Json = None,
 ) -> None:
-    """Measure updates per second, against the limit that the bare kernel sets on this machine."""
+    """Measure updates per second against the limit of the bare kernel."""
     from simfl.bench.cases import CASES, MODELS, QUICK
     from simfl.bench.measuring import run_bench, run_widths
 
@@ -60,7 +60,7 @@ def bench(
 
 
 def _peers(device: str | None, json: Path | None) -> None:
-    """Measure other simulators and simfl in turn, and print how many times as fast it is."""
+    """Measure other simulators and simfl in turn, and print the ratios."""
     from simfl.bench.peers import run_peers
     from simfl.cli import console
     from simfl.records.display import show_count
@@ -82,7 +82,7 @@ def _peers(device: str | None, json: Path | None) -> None:
 
 
 def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
-    """Print what was measured, and how near it is to what the device could do."""
+    """Print the measurements, beside the device's limits."""
     from simfl.cli import console
     from simfl.records.display import NOTHING, show_bytes, show_count
 
@@ -111,7 +111,7 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_widths(results: Sequence[Mapping[str, Any]]) -> None:
-    """Print updates per second by width, the fastest with a star; the table's own choice has a column."""
+    """Print updates per second by width, the fastest with a star."""
     from simfl.cli import console
     from simfl.records.display import show_count
 

@@ -1,4 +1,4 @@
-"""What a run is held against: the bare kernel, one call per event, and the world alone.
+"""Limits of a run: the bare kernel, one call per event, the world alone.
 
 Run as a module, `python -m simfl.bench.limits CASE [DEVICE]`, it measures one call per event whenever a line comes in:
 in a process of its own, with JAX as it comes.
@@ -18,7 +18,7 @@ from simfl.errors import RunError
 
 
 def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], float]:
-    """Return a function that measures the kernel limit, in seconds per gradient; `quick`: at the usual widths alone."""
+    """Return a function that measures the kernel limit, seconds per gradient."""
     import jax
     import jax.numpy as jnp
 
@@ -199,7 +199,7 @@ class PerCallTape:
 
 
 def serve_per_call(name: str, device: str | None = None) -> None:
-    """Measure one call per event in a process of its own, whenever a line comes in: JAX as it comes, not tuned."""
+    """Measure one call per event in another process, with JAX as installed."""
     import jax
 
     from simfl.build import assembly
@@ -227,7 +227,7 @@ def serve_per_call(name: str, device: str | None = None) -> None:
 
 
 class Nothing:
-    """An executor that computes nothing: what is left is the world and its recording."""
+    """An executor that computes nothing: only the world and its recording remain."""
 
     def submit(self, window: Any) -> None:
         """Forget the window."""
@@ -242,7 +242,7 @@ class Nothing:
 
 
 def bare_simpy(timeouts: int = 100_000) -> float:
-    """Return the CPU seconds that SimPy takes for a timeout of a process that does nothing else."""
+    """Return the CPU seconds of a SimPy timeout."""
     import simpy
 
     env = simpy.Environment()
@@ -280,7 +280,7 @@ def run_world(
 
 
 def steps_per_update(setup: Any) -> float:
-    """Mini-batches behind an update: those of a round where clients train locally, else 1."""
+    """Return the mini-batches of an update: those of a local round, else 1."""
     return float((setup.training.update_examples or setup.problem.batches.size) / setup.problem.batches.size)
 
 

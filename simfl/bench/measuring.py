@@ -50,7 +50,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
     total = setup.scenario.stop.updates
     assert total is not None
     steps = steps_per_update(setup)
-    found: dict[str, list[float]] = {"run": [], "kernel": [], "per_call": [], "event": [], "bare": []}
+    samples: dict[str, list[float]] = {"run": [], "kernel": [], "per_call": [], "event": [], "bare": []}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         per_call = None if quick else stack.enter_context(_per_call(name, device))
         run(setup, out=folder, device=device)  # compiles
@@ -58,23 +58,23 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
         kernel = kernel_limit(setup, chosen, quick)
         for _ in range(1 if quick else REPEATS):
             result = run(setup, out=folder, device=device)
-            found["run"].append(result.manifest.wall_s / (result.manifest.updates * steps))
-            found["kernel"].append(kernel())
+            samples["run"].append(result.manifest.wall_s / (result.manifest.updates * steps))
+            samples["kernel"].append(kernel())
             if per_call is not None:
-                found["per_call"].append(per_call())
+                samples["per_call"].append(per_call())
             with tuned_interpreter():
                 tape = Tape(Nothing(), **setup.problem.recorded)
                 seconds, events, _ = run_world(setup, tape, min(total, 50_000), time.process_time)
-                found["event"].append(seconds / events)
-                found["bare"].append(bare_simpy())
-    best = {key: min(values) for key, values in found.items() if values}
+                samples["event"].append(seconds / events)
+                samples["bare"].append(bare_simpy())
+    best = {key: min(values) for key, values in samples.items() if values}
     return {
         "case": name,
         "workers": setup.scenario.clients.count,
         "device": chosen.platform,
         "compiled": is_compiled(),
         "updates_per_s": round(1.0 / best["run"], 1),
-        "median_updates_per_s": round(1.0 / statistics.median(found["run"]), 1),
+        "median_updates_per_s": round(1.0 / statistics.median(samples["run"]), 1),
         "kernel_limit_ratio": round(best["kernel"] / best["run"], 4),
         "per_call_ratio": round(best["per_call"] / best["run"], 3) if "per_call" in best else None,
         "world_events_per_s": round(1.0 / best["event"], 1),
@@ -85,7 +85,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
 
 @contextlib.contextmanager
 def _per_call(name: str, device: str | None) -> Iterator[Callable[[], float]]:
-    """Give what measures one call per event, in a process of its own."""
+    """Yield a function that measures one call per event, in another process."""
     command = [sys.executable, "-m", "simfl.bench.limits", name, *([device] if device else [])]
     untuned = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=untuned) as child:
@@ -136,7 +136,7 @@ def run_bench(
 def run_widths(
     cases: Sequence[str], device: str | None = None, echo: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:
-    """Measure cases at several widths, each in a fresh process, and return what `measure_widths` does of all."""
+    """Measure cases at several widths, each in a new process."""
     results: list[dict[str, Any]] = []
     for name in cases:
         echo(name)
@@ -145,7 +145,7 @@ def run_widths(
 
 
 def _in_process(module: str, name: str, *arguments: str) -> Any:
-    """Return what a module of this package prints of a case, in a process of its own."""
+    """Return the output of a module of this package for a case, in a new process."""
     command = [sys.executable, "-m", f"simfl.bench.{module}", name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

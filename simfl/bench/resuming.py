@@ -1,4 +1,4 @@
-"""What checkpoints cost, and what it costs to go on from one.
+"""The cost of checkpoints, and of resuming.
 
 Run as a module, `python -m simfl.bench.resuming CASE [UPDATES]`, it measures one case of `simfl bench`.
 """
@@ -24,7 +24,7 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
     Args:
         name: of the case.
         updates: of its run; those of the case by default.
-        repeats: the best of so many counts.
+        repeats: number of repetitions, of which the best counts.
 
     Returns:
         An object with the keys case, parameters, first_s and next_s (host seconds for a checkpoint: the first one reads
@@ -54,14 +54,14 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
             since = checkpoint.read(folder.path / checkpoint.FILE)
             size = (folder.path / checkpoint.FILE).stat().st_size
             again = run(folder, 1, since).keeper  # which takes another, of one event later
-            found = {
+            times = {
                 "first_s": first,
                 "next_s": again.taking_s,
                 "run_s": since.wall_s,
                 "load_s": again.loading_s,
                 "replay_s": again.replaying_s,
             }
-            best = {key: min(value, best.get(key, value)) for key, value in found.items()}
+            best = {key: min(value, best.get(key, value)) for key, value in times.items()}
     return {
         "case": name,
         "parameters": setup.model.size,

@@ -1,4 +1,4 @@
-"""`simfl bench --widths`: updates per second by the number of operations that a step runs side by side.
+"""`simfl bench --widths`: updates per second by the number of lanes.
 
 What `execution.width: auto` takes is written down in `simfl.tape.executor.automatic_width`, from these measurements:
 never measured in a run, so that a scenario gives the same tables wherever it runs.
@@ -47,7 +47,7 @@ def measure_widths(
 
     platform = choose_device(device).platform
     widths = tuple(widths or (WIDTHS if platform == "cpu" else WIDE))
-    found = []
+    rates = []
     with tempfile.TemporaryDirectory() as folder:
 
         def rate(setup: Setup) -> tuple[float, int]:
@@ -66,7 +66,7 @@ def measure_widths(
                 for width, setup in setups.items():
                     measured, _ = rate(setup)
                     best[width] = max(best[width], measured) if turn else 0.0
-            found.append(
+            rates.append(
                 {
                     "case": name,
                     "workers": workers,
@@ -75,7 +75,7 @@ def measure_widths(
                     "updates_per_s": {str(width): round(value, 1) for width, value in best.items()},
                 }
             )
-    return found
+    return rates
 
 
 if __name__ == "__main__":

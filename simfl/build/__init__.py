@@ -1,1 +1,1 @@
-"""Build what a run needs from a scenario: data, model, world, privacy and algorithm."""
+"""Builds the data, model, world, privacy and algorithm of a scenario."""

@@ -1,4 +1,4 @@
-"""From a scenario to the objects of a run: the one place that knows both the schema and the classes.
+"""Builds the objects of a run from a scenario, and checks them.
 
 Everything that can be wrong with a scenario is found here, before anything runs. What is special about an algorithm is
 asked of its `Kind`.
@@ -94,7 +94,7 @@ def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[
 
 @contextlib.contextmanager
 def algorithm_in_one_line(setup: Setup) -> Iterator[None]:
-    """Turn whatever an algorithm's code raises within a block into a `RunError` of one line."""
+    """Turn an error of an algorithm's code into a `RunError` of one line."""
     try:
         yield
     except (SimflError, KeyboardInterrupt):
@@ -105,7 +105,7 @@ def algorithm_in_one_line(setup: Setup) -> Iterator[None]:
 
 
 def _check(setup: Setup) -> None:
-    """Refuse what can only be seen beside the data."""
+    """Check the scenario against its data."""
     scenario, sizes = setup.scenario, setup.sizes
     batch_size, smallest = scenario.algorithm.batch_size, int(np.argmin(sizes))
     if batch_size > sizes[smallest]:
@@ -142,19 +142,21 @@ def _check(setup: Setup) -> None:
 
 
 def _check_memory(setup: Setup, rows: int = 0) -> None:
-    """Refuse a device too small for model, gradient, so many rows of an optimiser's state, and a mini-batch."""
+    """Reject devices too small for model, gradient, optimizer rows and a batch."""
     if setup.devices is not None:
         batch = setup.scenario.algorithm.batch_size * int(np.prod(setup.dataset.input_shape))
         check_memory(setup.scenario, setup.devices, 4 * ((2 + rows) * setup.moved.size + batch))
 
 
 def _optimise(setup: Setup) -> None:
-    """Add the optimisers to what the executor computes, and to what the algorithm is given."""
-    found = optimizers_of(setup, setup.training.initial)
-    setup.problem = dataclasses.replace(setup.problem, optimizing=found.optimizing)
-    setup.training = dataclasses.replace(setup.training, optimizer=found.client, server_optimizer=found.server)
-    if found.rows:
-        _check_memory(setup, found.rows)
+    """Add the optimizers to the problem and the training."""
+    optimizers = optimizers_of(setup, setup.training.initial)
+    setup.problem = dataclasses.replace(setup.problem, optimizing=optimizers.optimizing)
+    setup.training = dataclasses.replace(
+        setup.training, optimizer=optimizers.client, server_optimizer=optimizers.server
+    )
+    if optimizers.rows:
+        _check_memory(setup, optimizers.rows)
 
 
 def _check_measures(setup: Setup) -> None:
@@ -178,7 +180,7 @@ def _check_measures(setup: Setup) -> None:
 
 
 def _problem(setup: Setup) -> LearningProblem:
-    """Return what the executor computes with."""
+    """Return the problem that the executor computes."""
     dataset, shares, streams, protection = setup.dataset, setup.shares, setup.streams, setup.protection
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
@@ -230,7 +232,7 @@ def _training(setup: Setup) -> Training:
 
 
 def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
-    """Return what each task begins with, f32 [tasks, d], given a model to go on from."""
+    """Return the initial models of tasks, f32 [tasks, d], given one to continue."""
     more = setup.model.size - len(start.params)  # the coordinates of an audit's canaries
     begun = np.pad(start.params, (0, more)).reshape(setup.tasks, -1)
     radius, norm = setup.problem.radius, float(np.linalg.norm(begun, axis=1).max())
@@ -243,7 +245,7 @@ def _begun(setup: Setup, start: Start) -> NDArray[np.float32]:
 
 
 def _warnings(setup: Setup) -> Iterator[str]:
-    """Yield what can only be seen beside the data."""
+    """Yield the warnings that depend on the data."""
     model = setup.model
     if setup.protection.clip == "example" and model.user_clips:
         yield (

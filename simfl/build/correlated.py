@@ -1,4 +1,4 @@
-"""From `privacy.noise` to what the noise of each release is made of."""
+"""The composition of each release's noise, from `privacy.noise`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfl.scenario.privacy import BandedStrategy, BltStrategy, Gaussian, InTime
 
 
 def noising_of(setup: Setup) -> tuple[float, ...] | None:
-    """Return the coefficients of noise that is correlated over time, None for other noise.
+    """Return the coefficients of noise correlated over time; None for other noise.
 
     Raises:
         ScenarioError: for what has no single mini-batches, or no planned number of them; or jax_privacy is missing.
@@ -44,7 +44,7 @@ def noising_of(setup: Setup) -> tuple[float, ...] | None:
 
 
 def correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, ...] | None) -> Correlation | None:
-    """Return what the noise of each release is made of, None where that is a client's own alone.
+    """Return the composition of each release's noise; None if it is independent.
 
     Args:
         setup: with a scenario that `noising_of` has not refused.

@@ -1,4 +1,4 @@
-"""CSV files that a scenario names beside its data: devices, traces, times. Whatever is wrong with one is a line."""
+"""CSV files of devices, traces and times that a scenario names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_text(path: Path, where: str, expected: str) -> str:
         expected: what it should be.
 
     Raises:
-        DataError: there is none, or it is no text.
+        DataError: the file is missing, or is not text.
     """
     if is_endless(path):
         raise DataError(f"{where}: expected {expected}, found a device or a pipe: {path}")
@@ -45,7 +45,7 @@ class CsvFile:
         path: of the file.
         where: the key that names it, for messages.
         required: columns that it has.
-        optional: columns that it may have; others are refused, since nobody would read them.
+        optional: columns that it may have; others are rejected, since they would not be read.
         open_to_others: they are not: the file has other readers too.
 
     Raises:
@@ -93,13 +93,13 @@ class CsvFile:
         return len(self.lines)
 
     def refused(self, row: int, column: str, expected: str, advice: str = "") -> DataError:
-        """Return what to raise about a value."""
+        """Return the error about a value."""
         found, end = show(self._columns[column][row]), f"; {advice}" if advice else ""
         at = f"{self.where}: {self.path}:{self.lines[row]}: {column}"
         return DataError(f"{at}: expected {expected}, found {found}{end}")
 
     def words(self, column: str, otherwise: str = "") -> list[str]:
-        """Return a column as it stands; `otherwise` where there is none."""
+        """Return a column's words, or `otherwise` without such a column."""
         return self._columns.get(column, [otherwise] * len(self))
 
     def numbers(
@@ -122,19 +122,19 @@ class CsvFile:
         if column not in self._columns:
             assert empty is not None, "a column that may be left out says what that means"
             return np.full(len(self), empty)
-        found = np.empty(len(self))
+        values = np.empty(len(self))
         for row, word in enumerate(self._columns[column]):
             if not word and empty is not None:
-                found[row] = empty
+                values[row] = empty
                 continue
             try:
-                found[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
+                values[row] = _number(word) if parse is None else parse(_number(word) if _is_number(word) else word)
             except InvalidValueError as error:
                 raise self.refused(row, column, error.problems[0].expected, error.problems[0].advice) from None
-            if not ((above is None or found[row] > above) and (at_least is None or found[row] >= at_least)):
+            if not ((above is None or values[row] > above) and (at_least is None or values[row] >= at_least)):
                 bound = f"> {above:g}" if above is not None else f">= {at_least:g}"
                 raise self.refused(row, column, f"a number {bound}")
-        return found
+        return values
 
     def seconds(self, column: str, *, above: float | None = None, empty: float | None = None) -> NDArray[np.float64]:
         """Return a column of times: plain numbers are seconds."""
@@ -143,12 +143,12 @@ class CsvFile:
 
 
 def _number(word: str) -> float:
-    """Return a number, whole where it is; NaN for what is none."""
+    """Return a number, an int if it is whole; NaN for other words."""
     try:
-        found = float(word)
+        number = float(word)
     except ValueError:
         return math.nan
-    return int(found) if math.isfinite(found) and found.is_integer() else found
+    return int(number) if math.isfinite(number) and number.is_integer() else number
 
 
 def _is_number(word: str) -> bool:

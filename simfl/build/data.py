@@ -1,4 +1,4 @@
-"""From a scenario to its data, the shares of it that clients hold, and the model that is trained on it."""
+"""The data of a scenario, the clients' shares and the model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data_root() -> Path | None:
 
 
 def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Dataset:
-    """Return the data set that a scenario names; see `shared_data` for when it is loaded once for several runs.
+    """Return the data set of a scenario; see `shared_data` for sharing.
 
     Args:
         scenario: valid.
@@ -79,12 +79,12 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
 
 
 def _own_data(config: ExternalData, given: Any, streams: Streams, model: ModelConfig) -> Dataset:
-    """Return the data set that a user's function returns, or that was given from Python."""
+    """Return the data of a user's function, or given from Python."""
     where = "data" if given is not None else f"data.set: {config.set!r}"
-    found = make(config.set, config.options, "data.set") if given is None else given
+    result = make(config.set, config.options, "data.set") if given is None else given
     any_labels = isinstance(model, ExternalModel) and not model.regression
     dataset = from_object(
-        found,
+        result,
         where,
         config.set.partition(":")[2],
         streams,
@@ -103,7 +103,7 @@ _shared: dict[str, Dataset] | None = None
 
 @contextlib.contextmanager
 def shared_data() -> Iterator[None]:
-    """Let runs with the same data load them once, within a block in which no file changes.
+    """Let runs in this block load equal data once.
 
     What is shared is the data set as loaded; no run writes into it.
     """
@@ -116,7 +116,7 @@ def shared_data() -> Iterator[None]:
 
 
 def digest_of_data(dataset: Dataset) -> str:
-    """Return a SHA-256 of what a data set holds."""
+    """Return the SHA-256 of a data set's content."""
     arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y, *dataset.scaling.arrays
     owners = () if dataset.groups is None else (dataset.groups.astype(str),)
     digest = hashlib.sha256()
@@ -127,7 +127,9 @@ def digest_of_data(dataset: Dataset) -> str:
 
 
 def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
-    """Return by which digests it is noticed that data became others: of a user's own files, or of what their code gave.
+    """Return the digests by which changed data are noticed.
+
+    They are of the user's files, or of the data that the user's code returned.
 
     Built-in sets do not change: of these there is none.
     """
@@ -138,13 +140,13 @@ def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
 
 
 def _portable(path: Path) -> str:
-    """Return the path of a data file as other machines may have it: below the folder of data sets if it is there."""
+    """Return a data file's path relative to the folder of data sets, if inside it."""
     root = data_root()
     return str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else str(path)
 
 
 def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], str] = digest_of_file) -> bool:
-    """Return whether the data of a scenario are what a run of it had; False where that cannot be told.
+    """Return whether a run's data are still those of the scenario; False if unknown.
 
     Args:
         scenario: of the run.
@@ -188,13 +190,13 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
 
 
 def start_file(init: Init) -> Path:
-    """Return the file of the model that a scenario goes on from."""
+    """Return the file of the initial model."""
     path = Path(init.source).expanduser()
     return RunFolder(path).models_path("model") if path.is_dir() else path
 
 
 def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
-    """Return the model that a scenario goes on from, None where it begins with one that is drawn.
+    """Return the initial model from a file or run; None for a random one.
 
     Raises:
         ScenarioError: there is none, or not one for this scenario's model and data.
@@ -221,7 +223,7 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
     sequences = MODELS[scenario.model.kind].tokens
     if dataset.tokens != sequences:
         kinds = [kind for kind, model in MODELS.items() if model.tokens == dataset.tokens]
-        held = "sequences of tokens" if dataset.tokens else "examples that are no sequences of tokens"
+        held = "sequences of tokens" if dataset.tokens else "examples that are not sequences of tokens"
         raise ScenarioError(
             f"model.kind: expected one of {', '.join(kinds)} for data set '{dataset.name}', which holds {held}, found "
             f"'{scenario.model.kind}'"

@@ -79,7 +79,7 @@ def _known(value: float) -> float | None:
 
 
 def pace_of(scenario: Scenario, devices: Sequence[Device] | None) -> Pace:
-    """Return what a mini-batch takes on each client's device."""
+    """Return the pace of a mini-batch on each client's device."""
     clients, batch_size = scenario.clients, scenario.algorithm.batch_size
     if devices is None:
         return Pace(clients.seconds_per_example, clients.seconds_per_batch, batch_size)
@@ -96,14 +96,14 @@ def usual_batch_s(scenario: Scenario, devices: Sequence[Device] | None) -> float
 
 
 def capacities_of(devices: Sequence[Device]) -> Rule | None:
-    """Return the uplinks and downlinks that the device file gives; None if it gives none."""
+    """Return the uplinks and downlinks in the device file, or None."""
     uplinks: dict[Key, float] = {i: device.uplink for i, device in enumerate(devices) if device.uplink is not None}
     downlinks: dict[Key, float] = {i: d.downlink for i, d in enumerate(devices) if d.downlink is not None}
     return Rule({"uplink": Listed(uplinks), "downlink": Listed(downlinks)}) if uplinks or downlinks else None
 
 
 def check_memory(scenario: Scenario, devices: Sequence[Device], needed: float) -> None:
-    """Refuse devices that cannot hold what training takes at the least.
+    """Reject devices with less memory than training needs.
 
     Args:
         scenario: that names the file.
@@ -149,8 +149,8 @@ def speed_trace(scenario: Scenario) -> Trace | None:
         rows.setdefault(who, []).append(row)
     everyone = rows.pop(None)
 
-    def steps(found: Iterable[int]) -> Steps:
-        in_order = list(found)
+    def steps(sizes: Iterable[int]) -> Steps:
+        in_order = list(sizes)
         return Steps(tuple(times[in_order].tolist()), tuple(factors[in_order].tolist()), config.every)
 
     own = {k: steps(heapq.merge(everyone, mine)) for k, mine in rows.items() if k is not None}

@@ -1,4 +1,4 @@
-"""What a scenario weighs, before it runs: its model, a message, a mini-batch, and the privacy that it plans."""
+"""The forecast of a run: sizes, times, and the planned privacy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_LINKS = 2_000
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is known of a run before it begins.
+    """The properties of a run that are known before it starts.
 
     Attributes:
         name, algorithm, topology, model: of the scenario, by kind.
@@ -62,7 +62,7 @@ class Forecast:
 
 
 def forecast(setup: Setup) -> Forecast:
-    """Return what a scenario weighs."""
+    """Return the forecast of a scenario."""
     scenario, size = setup.scenario, setup.training.model_bytes
     travels_s = [*_travels_s(setup, size)] or [0.0]
     gap = None
@@ -92,7 +92,7 @@ def forecast(setup: Setup) -> Forecast:
 
 
 def _travels_s(setup: Setup, size: int) -> Iterator[float]:
-    """Yield what `size` bytes take over the first links of those that the algorithm has."""
+    """Yield the seconds of `size` bytes over the first of the algorithm's links."""
     algorithm, network, count = setup.scenario.algorithm, build_world(setup).network, setup.scenario.clients.count
     carrier, values = network.carrier, network.values
     if algorithm.uses_topology:
@@ -108,7 +108,7 @@ def _travels_s(setup: Setup, size: int) -> Iterator[float]:
 
 
 def _planned(setup: Setup) -> tuple[float | None, str | None]:
-    """Return the largest epsilon that the scenario plans, and what it means."""
+    """Return the largest planned epsilon, and its meaning."""
     ledger = setup.ledger
     if ledger is None:
         return None, None
@@ -121,7 +121,7 @@ def _planned(setup: Setup) -> tuple[float | None, str | None]:
 
 
 def _limit(setup: Setup) -> str | None:
-    """Return in words what ends a client's releases first, if all take part equally often."""
+    """Return the first limit of a client's releases, in words."""
     privacy, allowed = setup.scenario.privacy, setup.training.allowances
     if privacy is None or allowed is None:
         return None

@@ -1,4 +1,4 @@
-"""From a scenario to who is linked with whom, for good or as time goes by."""
+"""The topology of a scenario, constant or changing over time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from simfl.world.topology import build_topology
 
 
 def graphs_of(scenario: Scenario, streams: Streams) -> tuple[Topology, Changing | None]:
-    """Return the graph, or the links that are known beforehand and the graph at each time.
+    """Return the graph, or the known links and the graph at each time.
 
     Raises:
         ScenarioError, DataError: a graph that cannot be, or a file that makes no sense.
     """
     config, count = scenario.topology, scenario.clients.count
-    if count == 1:  # nobody to talk to: only algorithms that need no topology get this far
+    if count == 1:  # no neighbors: only algorithms without a topology get this far
         return Topology("single", ((),)), None
     if not config.changes:
         return _build(config, count, streams), None

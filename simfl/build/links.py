@@ -1,4 +1,4 @@
-"""Builds the links of a scenario: their behavior, the rules by which they differ, and their files."""
+"""Builds the links of a scenario: behavior, rules and files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
-    """Return the sampler of a distribution, None for the constant that changes nothing.
+    """Return a distribution's sampler; None for a constant without effect.
 
     Args:
         config: a distribution of factors, with mean 1, or of a quantity, with a mean of its own.
@@ -185,7 +185,7 @@ def _number(cell: object, unit: str | None, quantity: Quantity) -> float:
 
 
 def _trace(config: Any, quantity: Quantity, where: str, places: Places) -> Listed:
-    """Read a trace of all links, or one per client or link; the times of each must increase."""
+    """Read a trace of all links, or one for each; times must increase."""
     file = CsvFile(Path(config.path), f"{where}.path", ("time", "value"), ("client", "source", "target"))
     keys = [key for key in ("client", "source", "target") if key in file.names]
     if keys not in ([], ["client"], ["source", "target"]):
@@ -236,18 +236,18 @@ def _read_matrix(config: Any, names: tuple[str, ...], quantity: Quantity) -> lis
     at = f"regions.{quantity}.path"
     file = CsvFile(Path(config.path), at, names, open_to_others=True)
     rows = {word: row for row, word in enumerate(file.words(file.names[0]))}
-    found: list[list[float | None]] = []
+    matrix: list[list[float | None]] = []
     for name in names:
         if name not in rows:
             raise DataError(f"{at}: {file.path}: expected a row for region {name!r}, found {', '.join(rows)}; add it")
-        found.append([])
+        matrix.append([])
         for other in names:
             word = file.words(other)[rows[name]]
             try:
-                found[-1].append(_number(word, config.unit, quantity) if word else None)
+                matrix[-1].append(_number(word, config.unit, quantity) if word else None)
             except ValueError as error:
                 raise file.refused(rows[name], other, str(error)) from error
-    return found
+    return matrix
 
 
 def _of_edges(topology: Topology, path: str) -> Rule:

@@ -1,4 +1,4 @@
-"""From the optimisers of a scenario to what the tape compiles and what algorithms are given."""
+"""The optimizers of a scenario, for the tape and the algorithms."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
 def _plan(
     config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
 ) -> tuple[Optimizing, OptimizerPlan]:
-    """Return an optimiser as sums of models where it is linear, and else as transformations of the tape."""
+    """Return an optimizer as sums of models if linear, else as a transformation."""
     if isinstance(config, schema.Sgd | schema.Momentum | schema.Nesterov | schema.ServerMomentum):
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
@@ -129,7 +129,7 @@ def _own(config: Any, where: str) -> Rule:
 
 
 def _checked(rule: Rule, size: int, where: str) -> StateRows:
-    """Return a rule's state as rows; what its functions raise, or return wrongly, is one line."""
+    """Return a rule's state as rows; report errors of its functions in one line."""
     with in_one_line(f"{where}.kind", "the optimiser"):
         return state_rows(rule, size)
 

@@ -1,4 +1,4 @@
-"""What is a user's own: models from a module or from Python, and how an object stands in a scenario."""
+"""A user's own models and objects in scenarios."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXTERNAL: dict[str, tuple[str, type[Config]]] = {"model": ("kind", ExternalModel
 
 
 def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Scenario:
-    """Return a scenario in which objects stand in place of what it says, `object:NAME`.
+    """Return a scenario in which `object:NAME` replaces the given objects.
 
     What else its sections say is kept where it is not about what was replaced: the partition, say. The scenario need
     not be valid without the objects: a logistic model wants their two classes, and not the digits' ten.
@@ -54,7 +54,7 @@ def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Sce
 
 
 def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
-    """Return a user's own model, tried out on the first examples of the data.
+    """Return a user's own model, tested on the first examples of the data.
 
     Args:
         scenario: whose model is `module:name`, or an object.
@@ -70,8 +70,8 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
     if given is None:
         # What a function that makes a model is told of the data, if it asks for it by these names.
         told = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
-        found = load_own(config.kind, "model.kind")
-        asks = inspect.signature(found).parameters if callable(found) else {}
+        given_model = load_own(config.kind, "model.kind")
+        asks = inspect.signature(given_model).parameters if callable(given_model) else {}
         options = {name: value for name, value in told.items() if name in asks} | dict(config.options)
         given = make(config.kind, options, "model.kind")
         digests = digests_of([config.kind.partition(":")[0]])

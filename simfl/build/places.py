@@ -1,4 +1,4 @@
-"""Who is meant by the words of a scenario: numbers, the server, regions, shares."""
+"""The nodes that a scenario selects: numbers, the server, regions, fractions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simfl.streams import Streams
 
 
 class Places:
-    """Who is meant by the words of a scenario: numbers, the server, regions, shares.
+    """The nodes that a scenario selects: numbers, the server, regions, fractions.
 
-    Servers stand behind the clients: the server itself is node K, its aggregators are K + 1 and so on.
+    Servers are numbered after the clients: the server is node K, its aggregators are K + 1 and so on.
 
     Args:
         scenario: whose words they are.
@@ -75,7 +75,7 @@ class Places:
                 nodes |= self.servers
             else:
                 region = self._names.index(place)
-                nodes |= {node for node, found in self.regions.items() if found == region}
+                nodes |= {node for node, region_of_node in self.regions.items() if region_of_node == region}
         return frozenset(nodes)
 
     def share(self, fraction: float, purpose: str, index: int) -> list[int]:
@@ -86,11 +86,11 @@ class Places:
         ]
 
     def clients(self, rule: Any, index: int, purpose: str) -> list[int]:
-        """Return whom a rule means that is about clients alone: servers in its regions are left out."""
+        """Return the clients that a rule selects, without servers in its regions."""
         return [node for node in self.chosen(rule, index, purpose) if node < self.count]
 
     def chosen(self, rule: Any, index: int, purpose: str) -> Iterable[int]:
-        """Return the nodes that a rule names: a list, regions, a fraction drawn once, or all clients."""
+        """Return the nodes that a rule selects."""
         if rule.clients is not None:
             words = any(isinstance(place, str) for place in rule.clients)
             return sorted(self.of(rule.clients)) if words else list(rule.clients)

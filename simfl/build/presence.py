@@ -1,4 +1,4 @@
-"""When clients are there, from files: a plain table of times, and the public FedScale client availability trace.
+"""Availability files: a plain table of times, and FedScale's public trace.
 
 FedScale (Lai et al. 2022, https://arxiv.org/abs/2105.11367) has the trace of some 100,000 phones as a pickled mapping
 of clients to {"active": [...], "inactive": [...], "finish_time": ..., ...}: a client is there from active[i] until
@@ -26,7 +26,7 @@ from simfl.world.availability import Outage, Repeated
 
 @dataclass(frozen=True)
 class Presence:
-    """When a client is there.
+    """The intervals in which a client is online.
 
     Attributes:
         times_s: begins and ends, in order.
@@ -37,19 +37,19 @@ class Presence:
     every_s: float = math.inf
 
     def outages(self) -> list[Outage]:
-        """Return the absences in between: of one period where they come again, else the last one for good."""
-        found, end = [], 0.0
+        """Return the offline intervals between: of one period, or with a final departure."""
+        offline, end = [], 0.0
         for begin, until in [*self.times_s, (self.every_s, math.inf)]:
             if begin > end:
-                found.append(Outage(end, begin))
+                offline.append(Outage(end, begin))
             end = until
-        return found
+        return offline
 
 
 def absences_from_file(
     rule: Absence, index: int, clients: Iterable[int], count: int, streams: Streams
 ) -> dict[int, tuple[list[Outage], list[Repeated]]]:
-    """Return what the file of a rule says of each of its clients: absences that come once, and those that come again.
+    """Return the offline intervals of a rule's clients: single and repeated ones.
 
     Args:
         rule: with a trace.
@@ -69,13 +69,13 @@ def absences_from_file(
     names = list(read)
     drawn = streams.generator("presence", index).integers(0, len(names), count).tolist() if trace.draw else []
     made: dict[str, tuple[list[Outage], list[Repeated]]] = {}
-    found = {}
+    absences = {}
     for client in clients:
         name = names[drawn[client]] if trace.draw else str(client)
         if name not in read:
             raise ScenarioError(
                 f"{where}.path: {trace.path}: expected times of client {client}, found none; add them, name other "
-                "clients, or use draw: true, which gives each client the times of somebody in the file"
+                "clients, or use draw: true, which gives each client the times of a random client of the file"
             )
         if name not in made:
             outages, every_s = read[name].outages(), read[name].every_s
@@ -83,8 +83,8 @@ def absences_from_file(
                 made[name] = [], [Repeated(tuple(outages), every_s)] if outages else []
             else:
                 made[name] = (outages if read[name].times_s else [Outage(0.0, math.inf)]), []
-        found[client] = made[name]
-    return found
+        absences[client] = made[name]
+    return absences
 
 
 def _plain(trace: PresenceTrace, where: str, every: float | None) -> dict[str, Presence]:
@@ -134,10 +134,10 @@ def _lived(name: str, life: Any, where: str) -> tuple[list[tuple[float, float]],
         raise DataError(f"{where}: client {name}: finish_time: expected seconds > 0, found {show(whole)}")
     lists: list[list[float]] = []
     for key in ("active", "inactive"):
-        found = life.get(key)
-        if not isinstance(found, list) or not all(map(_is_time, found)):
-            raise DataError(f"{where}: client {name}: {key}: expected a list of seconds, found {show(found)}")
-        lists.append(found)
+        lifetime = life.get(key)
+        if not isinstance(lifetime, list) or not all(map(_is_time, lifetime)):
+            raise DataError(f"{where}: client {name}: {key}: expected a list of seconds, found {show(lifetime)}")
+        lists.append(lifetime)
     begins, ends = lists
     if not 0 <= len(begins) - len(ends) <= 1:
         expected = f"as many inactive as active times, {len(begins)}, or one less"

@@ -1,4 +1,4 @@
-"""From the privacy section of a scenario to the noise that each client adds and the ledger that accounts for it."""
+"""The clients' noise and the ledger, from the privacy section."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHARED = "own noise alone: all neighbours may tell what they share"
 
 
 def protect(setup: Setup) -> Protection:
-    """Return what the privacy section asks for: its mechanism, with the values of its fields.
+    """Return the protection of the privacy section.
 
     Raises:
         ConditionError: if a budget cannot be kept with any noise.
@@ -87,7 +87,7 @@ def protect(setup: Setup) -> Protection:
 
 
 def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
-    """Return the least and the most noise of a client by its field of the scenario; empty without noise."""
+    """Return the least and largest noise of clients by field; empty without noise."""
     privacy, ledger = setup.scenario.privacy, setup.ledger
     if privacy is None or ledger is None:
         return {}
@@ -96,7 +96,7 @@ def noise_of(setup: Setup) -> dict[str, tuple[float, float]]:
 
 
 def annotated(setup: Setup) -> str:
-    """Return the resolved scenario as YAML, below a comment with the noise that a budget amounts to."""
+    """Return the resolved scenario as YAML, with the noise of a budget as comment."""
     lines = [
         f"# Noise of this run: privacy.{field} = {show_range(*ends)}, computed from privacy.epsilon.\n"
         for field, ends in noise_of(setup).items()
@@ -113,7 +113,7 @@ def _ledger(
     pure: bool,
     noising: tuple[float, ...] | None,
 ) -> Ledger:
-    """Return what accounts for releases of clients of these sizes; `noising` are coefficients of noise over time."""
+    """Return the ledger for clients of these sizes."""
     batch_size, sampling = setup.scenario.algorithm.batch_size, setup.kind.sampling
     if noising is None:
         return Ledger(terms, sizes, batch_size, sampling, levels, pure)
@@ -148,7 +148,7 @@ def _grid(setup: Setup, scales: Sequence[float], level: float) -> Grid:
 
 
 def not_counting(protection: Protection, setup: Setup) -> Protection:
-    """Return the protection whose ledger says what else was released of the same data, and is not counted."""
+    """Return the protection; its ledger says if earlier releases are not counted."""
     start, ledger, kind = setup.start, protection.ledger, setup.scenario.algorithm.kind
     if ledger is None:
         return protection
@@ -173,7 +173,7 @@ def not_counting(protection: Protection, setup: Setup) -> Protection:
 
 
 def privacy_warnings(setup: Setup) -> Iterator[str]:
-    """Yield what an epsilon that holds does not say, as far as data and clients show it before the run."""
+    """Yield warnings about facts that an epsilon does not tell."""
     ledger, data, sizes = setup.ledger, setup.scenario.data, setup.sizes
     if ledger is None or not ledger.accounted:
         return
@@ -222,7 +222,7 @@ def _calibrated(
     # What one client's plan amounts to depends on its size and budget only.
     kinds = list(zip(setup.sizes.tolist(), _each(epsilon, len(setup.sizes)), strict=True))
     accountant = terms.accountant if len(set(kinds)) <= 4 else "renyi"
-    found: dict[tuple[int, float], float] = {}
+    stds: dict[tuple[int, float], float] = {}
     for n, budget in dict.fromkeys(kinds):
         probe = _ledger(setup, terms, np.array([n]), [1.0], False, noising)
         if not probe.accounted:
@@ -231,5 +231,5 @@ def _calibrated(
         def spent(level: float, by: Accountant, probe: Ledger = probe) -> float:
             return probe.epsilon_after(0, steps, by, level)
 
-        found[n, budget] = least_noise(spent, budget, accountant)
-    return [found[kind] for kind in kinds]
+        stds[n, budget] = least_noise(spent, budget, accountant)
+    return [stds[kind] for kind in kinds]

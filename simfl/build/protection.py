@@ -1,4 +1,4 @@
-"""What the clients of a run do for privacy, in plain values."""
+"""The clients' protection in plain values."""
 
 from __future__ import annotations
 

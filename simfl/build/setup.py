@@ -1,4 +1,4 @@
-"""What a run needs, all of it checked, and what is special about its algorithm.
+"""The checked inputs of a run, and the base class of algorithms' kinds.
 
 `simfl.build.assembly.assemble` serves all algorithms and knows none. What it needs to know of one it asks its `Kind`,
 in the order in which a `Setup` is filled; the answers here are those of most algorithms. A setup has a kind and a kind
@@ -56,7 +56,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Own:
-    """What was given from Python in place of sections of a scenario, as `simfl.run(scenario, model=...)` takes it.
+    """Objects given from Python, as in `simfl.run(scenario, model=...)`.
 
     Attributes:
         model: takes the place of `model`; None: as the scenario says.
@@ -71,7 +71,7 @@ class Own:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What there is, by name."""
+        """The given objects by name."""
         return {name: value for name, value in (("model", self.model), ("data", self.data)) if value is not None}
 
 
@@ -130,7 +130,7 @@ class Setup:
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
-        """The sets of clients that hold one example, bool [s, K]; None where no two clients hold the same one."""
+        """The sets of clients that hold one example, bool [s, K]; None if none share."""
         return self.shares.holders() if int(np.bincount(self.shares.indices).max()) > 1 else None
 
     @functools.cached_property
@@ -149,12 +149,12 @@ class Setup:
 
     @property
     def tasks(self) -> int:
-        """How many models are trained on the same data, each on its own, of which `moved` is one."""
+        """The number of models trained on the same data; `moved` is one of them."""
         return self.model.num_tasks if self.algorithm.moves_tasks else 1
 
     @property
     def moved(self) -> AbstractModel:
-        """What an update changes: the model, or that of one task."""
+        """The model that an update changes: the model, or that of one task."""
         return self.model.task if self.algorithm.moves_tasks else self.model
 
     @property
@@ -165,7 +165,7 @@ class Setup:
 
     @property
     def dimension(self) -> int:
-        """How many parameters carry noise, where there is any."""
+        """The number of parameters with noise."""
         return self.noisy or self.moved.size
 
     @property
@@ -175,7 +175,7 @@ class Setup:
 
 
 class Kind(Generic[C]):
-    """What is special about the algorithm of a scenario.
+    """The differences of one family of algorithms.
 
     Args:
         scenario: valid.
@@ -192,7 +192,7 @@ class Kind(Generic[C]):
 
     @property
     def local(self) -> bool:
-        """Whether clients run many local steps as one operation, rather than single gradients."""
+        """Whether many local steps are one operation."""
         return False
 
     @property
@@ -214,20 +214,20 @@ class Kind(Generic[C]):
 
     @property
     def released_whole(self) -> bool:
-        """Whether each release is the noisy sum of one mini-batch, in one operation, as noise on a grid needs it."""
+        """Whether each release is one operation's noisy sum, as a noise grid needs."""
         return True
 
     def round_steps(self, sizes: Sequence[int]) -> list[int] | None:
-        """Return how many mini-batches make an update of each client, [K]; None: one for all."""
+        """Return the mini-batches of each client's update, [K]; None: one."""
         return None
 
     def update_examples(self, sizes: Sequence[int]) -> float:
-        """Return how many examples are behind an update, on average over the clients."""
+        """Return the examples of an update, averaged over clients."""
         steps, batch_size = self.round_steps(sizes), self.config.batch_size
         return float(batch_size) if steps is None else batch_size * sum(steps) / len(steps)
 
     def planned_updates(self, sizes: Sequence[int]) -> int:
-        """Return how many updates each client makes if all take part equally often until the run stops."""
+        """Return each client's updates until the stop, if all take part equally."""
         stop = self.scenario.stop
         ends = [] if stop.updates is None else [float(stop.updates)]
         if stop.epochs is not None:
@@ -235,7 +235,7 @@ class Kind(Generic[C]):
         return max(1, math.ceil(min(ends) / len(sizes) - 1e-9))
 
     def protection(self, setup: Setup) -> Protection | None:
-        """Return the noise of each client with its ledger; None: as the privacy section asks (`build/privacy.py`)."""
+        """Return a special protection; None: that of `build/privacy.py`."""
         return None
 
     def step_size(self, setup: Setup) -> Schedule:
@@ -243,11 +243,11 @@ class Kind(Generic[C]):
         return self.config.step_size
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return what the arithmetic has beside that of all algorithms: fields of `simfl.tape.LearningProblem`."""
+        """Return further fields of `simfl.tape.LearningProblem`."""
         return {}
 
     def allowances(self, setup: Setup) -> list[int] | None:
-        """Return how many releases each client may make within its budget; None without one."""
+        """Return the releases within each client's budget; None without a budget."""
         privacy, ledger, count = self.scenario.privacy, setup.ledger, len(setup.sizes)
         if privacy is None or privacy.epsilon_budget is None or ledger is None or not ledger.accounted:
             return None
@@ -259,11 +259,11 @@ class Kind(Generic[C]):
         return ledger.allowances(budgets)
 
     def options(self, setup: Setup) -> dict[str, Any]:
-        """Return what the algorithm's constructor is given beside what all are."""
+        """Return further arguments of the algorithm's constructor."""
         return self.config.own_options()
 
     def warnings(self, setup: Setup) -> Iterable[str]:
-        """Return what the user should know before the run, one line each."""
+        """Return warnings for the user, one line each."""
         return ()
 
     def check_planned(self) -> None:
@@ -280,7 +280,7 @@ class Kind(Generic[C]):
             )
 
     def planned(self, setup: Setup) -> Releases:
-        """Return what every client releases if all take part equally often, within their budgets.
+        """Return every client's planned releases, within the budgets.
 
         Raises:
             ScenarioError: the run ends at a time.

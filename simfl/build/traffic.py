@@ -1,4 +1,4 @@
-"""What messages cost, and whether the links carry what is sent over them: asked before a run, of what links really are.
+"""The cost of messages, and overloaded links, before a run.
 
 All that is said about links counts: their base, regions, files, rules, devices, the network beneath. Where values are
 drawn or change in time, what is said here holds for the least that they ever cost, so that a warning is never wrong.
@@ -23,7 +23,7 @@ MOST_LINKS = 1_000_000
 
 
 def cost_of(setup: Setup) -> str | None:
-    """Return what a message between neighbors costs, in a word: a latency, a bandwidth, losses; None where nothing."""
+    """Return the cost of a message in a word: latency, bandwidth, loss; or None."""
     values = setup.links.values(setup.streams, setup.topology.num_clients)
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     words: dict[Quantity, str] = {"latency": "a latency", "bandwidth": "a bandwidth", "loss": "losses"}
@@ -41,7 +41,7 @@ def cost_of(setup: Setup) -> str | None:
 
 
 def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
-    """Yield what carries less than it is given where each client sends its model to a random neighbor every so often.
+    """Yield the overloads if each client sends its model to a neighbor periodically.
 
     Args:
         setup: as far as its training.
@@ -55,7 +55,7 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
     values, size = links.values(setup.streams, graph.num_clients), setup.training.model_bytes + links.overhead
     until = math.inf if (end_s := setup.scenario.stop.time) is None else end_s
     if isinstance(changing, Contacts):
-        return  # who meets nobody sends nothing
+        return  # a client without neighbors sends nothing
     if values.equal and setup.underlay is None:
         capacities = {"uplink": links.uplink, "bandwidth": links.bandwidth, "downlink": links.downlink}
         for name, most in _most_given(graph, size, links.loss, changing is None).items():
@@ -91,7 +91,7 @@ def overloads(setup: Setup, period_s: float) -> Iterator[tuple[str, float]]:
 
 
 def _most_given(graph: Topology, size: int, loss: float, fixed: bool) -> dict[str, float]:
-    """Return the bytes that the busiest uplink, link and downlink are given in a period where all links are alike.
+    """Return the most bytes of uplinks, links and downlinks in a period.
 
     Args:
         graph: who sends to whom, each to all in turn.

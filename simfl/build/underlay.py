@@ -1,4 +1,4 @@
-"""From a scenario to its underlay: routers, the latencies and capacities between them, and who is attached where."""
+"""The underlay of a scenario: routers, edges and attachments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def underlay_of(scenario: Scenario, streams: Streams) -> Underlay | None:
-    """Return the network beneath, None if there is none.
+    """Return the underlay; None without one.
 
     Raises:
-        ScenarioError: the graph is not connected, or somebody is attached to no node of it.
+        ScenarioError: the graph is not connected, or a client is attached to a node outside it.
         DataError: a file that is missing or malformed.
     """
     config = scenario.underlay
@@ -65,7 +65,7 @@ def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
 
 
 def _measured(graph: nx.Graph[Any], path: str) -> nx.Graph[Any]:
-    """Return a graph from a file with latencies in seconds and bandwidths in bytes per second."""
+    """Return a file's graph with latencies in s and bandwidths in bytes per s."""
     parsers: dict[str, Callable[[object], float]] = {"latency": parse_time, "bandwidth": parse_bandwidth}
     simple = single_edges(graph)
     if graph.is_multigraph() and simple.number_of_edges() < graph.number_of_edges():
@@ -107,6 +107,6 @@ def _by_attribute(graph: nx.Graph[Any], name: str, count: int) -> list[Any]:
         found = f"{len(attached)}" if len(attached) < count else "more"
         raise ScenarioError(
             f"{where}: expected nodes whose {name} add up to clients.count, which is {count}, found {found}; "
-            "a client that is attached to nothing reaches nobody"
+            "a client that is not attached cannot reach others"
         )
     return attached

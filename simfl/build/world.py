@@ -1,4 +1,4 @@
-"""From a scenario to its world: who is linked with whom, how fast clients compute, and when they are away."""
+"""The world of a scenario: links, compute times and availability."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def speeds(scenario: Scenario, streams: Streams) -> NDArray[np.float64]:
 
 
 def longest_batch_s(setup: Setup) -> tuple[float, str]:
-    """Return how long the slowest client computes a mini-batch, all slowdowns together, and what that is due to most.
+    """Return the seconds of the slowest mini-batch, and its main cause.
 
     Infinite where floating point cannot hold it.
     """
@@ -94,7 +94,7 @@ def slowdowns(scenario: Scenario, streams: Streams) -> list[Slowdown]:
 
 
 def availability(scenario: Scenario, streams: Streams) -> Availability:
-    """Return who is away when, the server among them."""
+    """Return the availability of clients and server."""
     outages: dict[int, list[Outage]] = {}
     places = Places(scenario, streams)
     for begin, end in scenario.server.offline:

@@ -101,7 +101,7 @@ def main() -> NoReturn:
 
 
 def _usage(error: Exception) -> str | None:
-    """Return the line that a wrong command line owes, None where an error is something else.
+    """Return the message for a wrong command line, None for other errors.
 
     Typer brings its own copy of Click's exceptions, which it does not hand out: they are known by what they can do.
     """
@@ -111,8 +111,8 @@ def _usage(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(message())
     text = str(message()).replace("Value error, ", "").rstrip(".")
-    found = re.search(r"'([^']*)' is not one of (.*)", text)
-    guess = nearest(found[1], re.findall(r"'([^']*)'", found[2])) if found else ""
+    match = re.search(r"'([^']*)' is not one of (.*)", text)
+    guess = nearest(match[1], re.findall(r"'([^']*)'", match[2])) if match else ""
     command = getattr(getattr(error, "ctx", None), "command_path", "simfl")
     return f"{command}: {text}{guess or f'; see {command} --help'}"
 
@@ -131,7 +131,7 @@ def _simfl(
 
 
 def versions() -> list[str]:
-    """Return what a report of a problem needs: versions, the device, and whether modules are compiled."""
+    """Return the versions, the device, and whether modules are compiled."""
     import importlib
     import platform
     from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""Progress while runs, sweeps and downloads are under way."""
+"""Progress bars of runs, sweeps and downloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
     """Show a run's progress on the terminal while the block runs.
 
     Yields:
-        What the run reports to; None where nobody would see it: with `quiet`, and where stderr is no terminal.
+        The callback of progress reports; None with `quiet`, or if stderr is not a terminal.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -48,7 +48,7 @@ def progress_bar(label: str, quiet: bool) -> Iterator[Callable[[Progress], None]
 
 @contextlib.contextmanager
 def sweep_progress(name: str, quiet: bool) -> Iterator[Callable[[Report], None] | None]:
-    """Show how far a sweep is: a bar on a terminal, a line per run elsewhere; nothing with `quiet`."""
+    """Show a sweep's progress: a bar on a terminal, else a line per run."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None if quiet else _say_run
@@ -71,12 +71,12 @@ def sweep_progress(name: str, quiet: bool) -> Iterator[Callable[[Report], None] 
 
 
 def room_of(console: Console, label: str) -> int:
-    """Return how many characters there are beside a label and a bar that can be seen."""
+    """Return the characters left beside a label and a visible bar."""
     return console.width - min(len(label), console.width // 3) - _LEAST_BAR - 2
 
 
 def _bar(console: Console) -> bars.Progress:
-    """Return a bar with a label before it and what the tasks' field `state` says behind it."""
+    """Return a bar with a label before it and the field `state` after it."""
     label = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
     return bars.Progress(
         bars.TextColumn("{task.description}", style="bold", table_column=label),
@@ -102,7 +102,7 @@ def _say_run(report: Report) -> None:
 
 @contextlib.contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Show the progress of downloads while the block runs; yields None where stderr is no terminal."""
+    """Show a progress bar of downloads; yields None if stderr is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -1,4 +1,4 @@
-"""`simfl compare`: runs and sweeps that were made before, as a table and as figures."""
+"""`simfl compare`: existing runs and sweeps as a table and figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compare(
         str, typer.Option("--formats", metavar="png,pdf,svg", help="How figures are written, several with commas.")
     ] = "png",
 ) -> None:
-    """Compare runs, grouped by what differs: means and 95% intervals over seeds, and what an accuracy costs."""
+    """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""
     from simfl.cli.console import show_comparison
     from simfl.records.comparison import compare_groups
     from simfl.records.readable import to_latex

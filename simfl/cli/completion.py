@@ -1,4 +1,4 @@
-"""What the shell completes: fields of a scenario after `--set`, and what may stand in them."""
+"""Shell completion of a scenario's fields and values after `--set`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def complete_override(incomplete: str) -> list[str]:
-    """Return how `--set KEY.PATH=VALUE` may go on: the next words of the path, or the kinds behind the sign."""
+    """Return completions of `--set KEY.PATH=VALUE`: words of the path, or kinds."""
     from simfl.scenario.fields import DISCRIMINATORS, Config, kind_of, members_of
     from simfl.scenario.scenario import Scenario
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from simfl.records import Run
 
-SIDE_BY_SIDE = 4  # up to so many runs stand in columns, if each has some room; more stand in rows
+SIDE_BY_SIDE = 4  # up to this number, runs are columns if there is room; more runs are rows
 _LEAST_ROOM = 16
 _NARROW, _LEAST_NARROW = 14, 12  # names of measures that are folded, and what each run needs beside them
 _STATUS_STYLES = {"done": "green", "diverged": "yellow", "interrupted": "yellow", "failed": "red"}
 
 
 def tables_of(cells: Mapping[str, list[str]], width: int, *, text: Collection[str] = ()) -> list[Table]:
-    """Return a table with headings, in several parts, one below the other, where it is wider than there is room.
+    """Return a table with headings, in parts if it is too wide.
 
     Every part begins with the first column, which names the rows; nothing is left out.
 
@@ -78,7 +78,7 @@ def _table(cells: Mapping[str, list[str]], first: int, text: Collection[str], br
 
 
 def _needs(heading: str, values: Sequence[str], broken: bool) -> int:
-    """Return the width of a column whose values stay whole; its heading may be broken between words."""
+    """Return the width of a column whose values stay whole."""
     return max(map(cell_len, [*(heading.split() if broken else [heading]), *values]))
 
 
@@ -106,7 +106,7 @@ _IN_ROWS = (
 
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
-    """Print the summary of finished runs: side by side if they are few, one per row if they are many."""
+    """Print the summary of runs: side by side if few, one per row if many."""
     from simfl.plots import describe_noise
     from simfl.records import summaries
     from simfl.records.results import clock_of
@@ -169,7 +169,7 @@ def show_runs(runs: Sequence[Run], console: Console) -> None:
 
 
 def _side_by_side(cells: Mapping[str, list[str]], narrow: int | None = None) -> Table:
-    """One column per run, one row per measure, whose name is folded where there is little room."""
+    """Return a table of one column per run, one row per measure."""
     table = Table(show_header=False, show_edge=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=narrow is None, max_width=narrow)
     for _ in next(iter(cells.values())):

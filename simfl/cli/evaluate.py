@@ -1,4 +1,4 @@
-"""`simfl evaluate`: how good the models of runs are, on their own test sets or on other data."""
+"""`simfl evaluate`: runs' models on their own test sets or on other data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluate(
     json: Json = None,
     device: Device = None,
 ) -> None:
-    """Evaluate the models that runs kept, on their own test sets or on other data.
+    """Evaluate runs' models on their own test sets or on other data.
 
     Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
     """
@@ -33,23 +33,23 @@ def evaluate(
     from simfl.runs.trained import Trained
 
     names = [name.strip() for name in metrics.split(",") if name.strip()]
-    found: list[dict[str, Any]] = [
+    results: list[dict[str, Any]] = [
         {"run": str(path), **Trained(read(path), device).evaluate(data, names, label), "data": data} for path in runs
     ]
-    write_json(json, found)
+    write_json(json, results)
     if aside(json):
         return
     from simfl.cli import console
     from simfl.plots import measure_label
     from simfl.records.display import show_count, show_measure, show_number, show_share
 
-    cells: dict[str, list[str]] = {"run": [entry["run"] for entry in found], "data": [data] * len(found)}
-    cells["examples"] = [show_count(entry["examples"]) for entry in found]
-    cells["loss"] = [show_number(entry["loss"]) for entry in found]
-    if any(entry["accuracy"] == entry["accuracy"] for entry in found):
-        cells["accuracy"] = [show_share(entry["accuracy"]) for entry in found]
+    cells: dict[str, list[str]] = {"run": [entry["run"] for entry in results], "data": [data] * len(results)}
+    cells["examples"] = [show_count(entry["examples"]) for entry in results]
+    cells["loss"] = [show_number(entry["loss"]) for entry in results]
+    if any(entry["accuracy"] == entry["accuracy"] for entry in results):
+        cells["accuracy"] = [show_share(entry["accuracy"]) for entry in results]
     usual = {"run", "data", "examples", "loss", "accuracy"}
-    further = [name for name in found[0] if name not in usual and all(name in entry for entry in found)]
-    cells |= {measure_label(name): [show_measure(name, entry[name]) for entry in found] for name in further}
+    further = [name for name in results[0] if name not in usual and all(name in entry for entry in results)]
+    cells |= {measure_label(name): [show_measure(name, entry[name]) for entry in results] for name in further}
     screen = console.output()
     console.show_parts(console.tables_of(cells, screen.width, text={"run", "data"}), screen)

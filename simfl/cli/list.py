@@ -1,4 +1,4 @@
-"""`simfl list`: the catalogues of what scenarios may name, and the plugins."""
+"""`simfl list`: the catalogues of scenarios, and the plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def list_(
     ] = None,
     json: Json = None,
 ) -> None:
-    """List algorithms, models, data sets, topologies, optimizers and plugins, with a line about each and its origin."""
+    """List algorithms, models, data sets, topologies, optimizers and plugins."""
     from simfl.cli import listing
 
     readers = {

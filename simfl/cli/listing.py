@@ -1,4 +1,4 @@
-"""Read what scenarios may name from the sources of the catalogues, without importing them.
+"""Reads the catalogues from their sources, without importing them.
 
 Importing the algorithms and models takes seconds, for SimPy, JAX and networkx. Their names and summaries are literals
 in their files, which take milliseconds to read. A test compares what is read here with the catalogues themselves.
@@ -52,21 +52,21 @@ def models() -> dict[str, Entry]:
 def data() -> dict[str, Entry]:
     """Return the data sets by name, each as its `Loader` says."""
     core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files("data")]
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for text, origin in (*core, *_attached("data")):
-        found |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
-    return found
+        entries |= {_value(name): Entry(_value(summary), origin) for name, summary in _LOADER.findall(text)}
+    return entries
 
 
 def topologies() -> dict[str, Entry]:
     """Return the topologies by kind; those that change by themselves come last."""
     fixed = _FAMILY.findall((PACKAGE / "world" / "topology.py").read_text(encoding="utf-8"))
     changing = (PACKAGE / "world" / "changing.py").read_text(encoding="utf-8")
-    found = {_value(name): Entry(_value(summary)) for name, summary in fixed}
+    entries = {_value(name): Entry(_value(summary)) for name, summary in fixed}
     for text, origin in _attached("topologies"):
-        found |= {_value(name): Entry(_value(summary), origin) for summary, name in _NAMED_FAMILY.findall(text)}
+        entries |= {_value(name): Entry(_value(summary), origin) for summary, name in _NAMED_FAMILY.findall(text)}
     table = changing.partition("CHANGING: ")[2].partition("\n}")[0]
-    return found | {_value(name): Entry(_value(summary)) for name, summary in _LINE.findall(table)}
+    return entries | {_value(name): Entry(_value(summary)) for name, summary in _LINE.findall(table)}
 
 
 def optimizers() -> dict[str, Entry]:
@@ -93,13 +93,13 @@ def optimizers() -> dict[str, Entry]:
 
 
 def attached() -> dict[str, Entry]:
-    """Return the plugins by name, with what they add."""
-    found = {}
+    """Return the plugins by name, with their contents."""
+    entries = {}
     for name, plugin in plugins.plugins().items():
         added = [f"simfl {words}" for words in plugin.commands]
         added += [f"simfl reproduce {study.replace('_', '-')}" for study in plugin.studies]
-        found[name] = Entry(plugin.summary + (f" ({', '.join(added)})" if added else ""), name)
-    return found
+        entries[name] = Entry(plugin.summary + (f" ({', '.join(added)})" if added else ""), name)
+    return entries
 
 
 def _files(package: str) -> list[Path]:
@@ -107,7 +107,7 @@ def _files(package: str) -> list[Path]:
 
 
 def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
-    """Yield the text of each module that plugins add to a catalogue, and the name of the plugin."""
+    """Yield each module that plugins add to a catalogue, and the plugin's name."""
     for origin, plugin in plugins.plugins().items():
         for module in getattr(plugin, catalogue):
             spec = importlib.util.find_spec(module)
@@ -117,10 +117,10 @@ def _attached(catalogue: plugins.Catalogue) -> Iterator[tuple[str, str]]:
 
 def _classes(package: str, catalogue: plugins.Catalogue) -> dict[str, Entry]:
     core = [(path.read_text(encoding="utf-8"), "simfl") for path in _files(package)]
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for text, origin in (*core, *_attached(catalogue)):
-        found |= dict(_items(_CLASS.split(text)[1:], origin))
-    return found
+        entries |= dict(_items(_CLASS.split(text)[1:], origin))
+    return entries
 
 
 def _items(classes: Iterable[str], origin: str) -> Iterator[tuple[str, Entry]]:

@@ -26,7 +26,7 @@ def plot(
         bool, typer.Option("--clients", help="With --y epsilon and one run: what each client spent over time.")
     ] = False,
 ) -> None:
-    """Draw runs that were made before, one curve each; with a sweep, one for each group of runs."""
+    """Plot existing runs, one curve each; of a sweep, one for each group."""
     from simfl import plots
     from simfl.records.sweeps import open_runs
 

@@ -20,7 +20,7 @@ def report(
     ] = None,
     target: Target = None,
 ) -> None:
-    """Write runs or a sweep as one page: what was asked, what was found, what was spent, how to run it again.
+    """Write runs or a sweep as one self-contained HTML page.
 
     The page holds everything in itself: it can be mailed, printed, and read without a network.
     """

@@ -31,7 +31,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how many runs there are, and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the study of a paper and judge its claims: numbers beside the paper's, figures, a verdict for each claim.
+    """Run a paper's study and judge its claims, beside the paper's numbers.
 
     Ctrl-C ends the runs under way; the same command goes on later.
     """

@@ -30,5 +30,5 @@ def resume(
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # the table of results says so
     kept = compiled_in(folder_of(folder.absolute().parent.parent))
     with kept, progress_bar(folder.absolute().parent.name, quiet) as progress:
-        found = runner.resume(folder, progress=progress, checkpoint_every=checkpoint_every)
-    show_and_exit([found], False, folder.parent)
+        run = runner.resume(folder, progress=progress, checkpoint_every=checkpoint_every)
+    show_and_exit([run], False, folder.parent)

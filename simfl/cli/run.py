@@ -56,7 +56,7 @@ def run(
 
 
 def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | None = None) -> None:
-    """Compare runs in a table and a figure, or as JSON, and exit with the code that belongs to them."""
+    """Show runs in a table and a figure, or as JSON, and exit with their code."""
     from simfl.runs.checkpoint import FILE
 
     write_json(json, [result_of(run) for run in runs])
@@ -109,10 +109,8 @@ def _run_all(
         label = scenario.name if single else f"{scenario.name} ({number}/{len(ready)})"
         try:
             with progress_bar(label, quiet) as progress:
-                found = runner.run(
-                    prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every
-                )
-                runs.append(found)
+                run = runner.run(prepared, out=out, device=device, progress=progress, checkpoint_every=checkpoint_every)
+                runs.append(run)
         except SimflError as error:
             if single and not isinstance(error, RunError):
                 raise
@@ -124,7 +122,7 @@ def _run_all(
 
 
 def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
-    """Draw accuracy (or loss, where there is none) against virtual time and return the figure's path."""
+    """Plot accuracy (or loss) against virtual time and return the path."""
     from simfl import plots
 
     plots.without_a_screen()
@@ -139,7 +137,7 @@ def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
 
 
 def result_of(run: Run) -> dict[str, Any]:
-    """Return a run as `--json` writes it: its summary, how it ended, its folder and digests."""
+    """Return a run for `--json`: summary, end, folder and digests."""
     manifest, further = run.manifest, run.manifest.extra
     row = dict(run.summary().iloc[0])
     last: Mapping[str, Any] = dict(run.metrics.iloc[-1]) if len(run.metrics) else {}

@@ -12,7 +12,7 @@ from simfl.errors import printable
 
 
 def output() -> Console:
-    """Return a console for results; where no terminal sets the width, tables are as wide as they need to be."""
+    """Return a console for results, without wrapping without a terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=240)
 
@@ -28,5 +28,5 @@ def show_listing(title: str, entries: Mapping[str, str], console: Console) -> No
 
 
 def escaped(text: str, style: str = "") -> Text:
-    """Return a text for the terminal, with control characters escaped: results may come from another person."""
+    """Return a text with control characters escaped, since results may be foreign."""
     return Text(printable(text), style)

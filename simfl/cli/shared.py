@@ -1,4 +1,4 @@
-"""What commands share: options, exit codes, and how something is said or written."""
+"""Options, exit codes and output that commands share."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ class Group(_PlainFlags, TyperGroup):
 
 
 def help_of(command: Callable[..., object]) -> str:
-    """Return a command's docstring as its help: a line breaks where the terminal ends, not where it does here."""
+    """Return a command's docstring as help, with paragraphs unwrapped."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def say(text: str) -> None:
-    """Write lines to stderr: a terminal's width must not break a path apart, and what it would obey is escaped."""
+    """Write lines to stderr, unwrapped and with control characters escaped."""
     sys.stderr.write(printable(text.rstrip("\n")) + "\n")
     sys.stderr.flush()
 
@@ -145,7 +145,7 @@ def write_text(path: Path, text: str, mode: str = "w", parents: bool = False) ->
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as what JSON can hold: "inf" and "-inf" for infinite numbers, null for NaN."""
+    """Return a value for JSON: "inf" and "-inf", null for NaN."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -167,14 +167,14 @@ def aside(path: Path | None) -> bool:
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write a result as JSON, as `--json` asks for it: to a file, to standard output, or not at all."""
+    """Write a result for `--json`: to a file, to standard output, or not at all."""
     if path is None:
         return
     write_text(path, json.dumps(to_json(value), indent=2, ensure_ascii=False) + "\n", parents=True)
 
 
 def exit_after(runs: Iterable[SweepRun]) -> None:
-    """Say which runs of a study failed and how many are missing, and exit with the code that belongs to it."""
+    """Report failed and missing runs of a study, and exit with their code."""
     planned = list(runs)
     failed = [run for run in planned if run.status == "failed"]
     missing = sum(not run.finished for run in planned) - len(failed)

@@ -81,7 +81,7 @@ def sweep(
 
 
 def _show_plan(plan: StudyPlan, state: Sweep) -> None:
-    """Say how many runs there are, of what, how many are there already, and what the rest may take."""
+    """Print the number of runs, those already done, and the estimated time."""
     from simfl.records.display import show_about
     from simfl.studies.running import estimate
 

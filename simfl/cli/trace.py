@@ -26,7 +26,7 @@ def trace(
         str | None, typer.Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
     ] = None,
 ) -> None:
-    """Write a run as a timeline in virtual time, for the Perfetto UI (https://ui.perfetto.dev) or chrome://tracing.
+    """Write a run as a timeline for Perfetto (https://ui.perfetto.dev).
 
     Clients have tracks of what they do where the scenario said record: {timeline: true}, links where it said
     record: {messages: true}.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = None, json: Json = None) -> None:
-    """Check scenarios and the data files they need, without running them; say what would run, and what it weighs.
+    """Check scenarios and their data files without running them, and forecast.
 
     A scenario that names a class of its author's (kind: module:Class) has that module imported: trust the author.
     """
@@ -28,38 +28,40 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
         return forecast(setup)
 
-    found = load_all(scenarios, overrides, seed, None, weigh)
-    write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, found, strict=True)])
+    forecasts = load_all(scenarios, overrides, seed, None, weigh)
+    write_json(json, [{"scenario": str(path), **vars(own)} for path, own in zip(scenarios, forecasts, strict=True)])
     if aside(json):
         return
-    for path, own in zip(scenarios, found, strict=True):
+    for path, own in zip(scenarios, forecasts, strict=True):
         print(f"{path}: valid: {_summary(own)}")
 
 
-def _summary(found: Forecast) -> str:
-    """Say in a line what would run."""
+def _summary(forecast: Forecast) -> str:
+    """Return the forecast in one line."""
     from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
-    parts = [f"{found.algorithm}, {found.clients} client{'s' * (found.clients != 1)}, {found.topology}"]
-    if found.spectral_gap is not None:
-        parts[0] += f", spectral gap {found.spectral_gap:.3g}"
+    parts = [f"{forecast.algorithm}, {forecast.clients} client{'s' * (forecast.clients != 1)}, {forecast.topology}"]
+    if forecast.spectral_gap is not None:
+        parts[0] += f", spectral gap {forecast.spectral_gap:.3g}"
     parts.append(
-        f"{found.model} of {show_count(found.parameters)} parameters, {show_bytes(found.model_bytes)} in a message"
+        f"{forecast.model} of {show_count(forecast.parameters)} parameters, "
+        f"{show_bytes(forecast.model_bytes)} in a message"
     )
-    slowest = show_time(found.longest_message_s)
-    takes = slowest if slowest == show_time(found.message_s) else f"{show_time(found.message_s)} to {slowest}"
-    parts.append(f"a message takes {takes}, a mini-batch {show_time(found.batch_s)}")
-    if ":" in found.algorithm:
-        module = sys.modules.get(found.algorithm.partition(":")[0])
+    slowest = show_time(forecast.longest_message_s)
+    takes = slowest if slowest == show_time(forecast.message_s) else f"{show_time(forecast.message_s)} to {slowest}"
+    parts.append(f"a message takes {takes}, a mini-batch {show_time(forecast.batch_s)}")
+    if ":" in forecast.algorithm:
+        module = sys.modules.get(forecast.algorithm.partition(":")[0])
         parts.append(f"imported the code in {getattr(module, '__file__', None) or module}")
-    for field, ends in found.noise.items():
+    for field, ends in forecast.noise.items():
         parts.append(f"{field.replace('_', ' ')} {show_range(*ends)}")
-    if found.epsilon is not None:
+    if forecast.epsilon is not None:
         parts.append(
-            f"planned epsilon {show_number(found.epsilon)} at delta {found.delta:g}, if all take part equally often"
+            f"planned epsilon {show_number(forecast.epsilon)} at delta {forecast.delta:g}, "
+            "if all take part equally often"
         )
-    if found.limit is not None:
-        parts.append(f"what binds is {found.limit}")
+    if forecast.limit is not None:
+        parts.append(f"what binds is {forecast.limit}")
     return "; ".join(parts)
 
 
@@ -70,7 +72,7 @@ def load_all(
     device: str | None,
     keep: Callable[[Setup], T],
 ) -> list[T]:
-    """Load and check all scenarios; what is wrong with any of them is said at once.
+    """Load and check all scenarios; report all problems together.
 
     Args:
         paths: of the scenarios.

@@ -1,4 +1,4 @@
-"""`simfl verify`: one scenario in several ways that must not matter, and the digests of what came."""
+"""`simfl verify`: determinism of one scenario, run in several ways."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def verify(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)],
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, typer.Option("--updates", min=1, help="End after so many updates at the latest.")] = 5_000,
+    updates: Annotated[int, typer.Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show that a scenario gives the same results every time, with this version and on this device.
+    """Show that a scenario always gives the same results on this machine.
 
     It runs as it is, with another window, interrupted half-way and resumed from its checkpoint, and in another process;
     tables and models must be the same, bit for bit. Another width, device or version is not tried, and may change the

@@ -56,7 +56,7 @@ def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: A
 
 
 def changed(where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any]) -> Dataset:
-    """Return a set as it is trained on: after what `transform` is asked for, checked."""
+    """Return a data set after its `transform`, checked."""
     if dataset.tokens and any(value not in (None, "none") for value in changes.values()):
         asked = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))
         raise ScenarioError(f"{asked}: expected features that are numbers, found sequences of tokens; leave it out")

@@ -1,4 +1,4 @@
-"""Data of one's own: what a function or a notebook hands over becomes a data set.
+"""Data sets from arrays, frames and tables of a function or a notebook.
 
 - Arrays: `(x, y, x_test, y_test)`, with the owners of the training examples as a fifth, or `(x, y)`, of which a share
   is set aside; or a mapping, a dataclass or a named tuple with these names.
@@ -58,7 +58,7 @@ def from_object(
         test_fraction: share to set aside where there is no test part.
         scale: what integers among the features are multiplied by; None: 1.
         target, owner: columns of a table.
-        tokens: whether the model takes tokens, of which y is the next one; they are no labels to be numbered.
+        tokens: whether the model takes tokens, of which y is the next one; they are not labels.
 
     Raises:
         DataError: it is none of these, or its parts do not fit together.
@@ -95,31 +95,31 @@ def from_object(
 
 
 def _parts(given: Any, where: str) -> dict[str, Any] | None:
-    """Return arrays by the names above; None of what is no collection of arrays."""
-    found: dict[str, Any]
+    """Return arrays by name; None for values that are not collections of arrays."""
+    arrays: dict[str, Any]
     if isinstance(given, Mapping) and not _tables(given):
-        found = {str(key): value for key, value in given.items()}
-        found |= {short: found.pop(long) for short, long in (("x", "x_train"), ("y", "y_train")) if long in found}
+        arrays = {str(key): value for key, value in given.items()}
+        arrays |= {short: arrays.pop(long) for short, long in (("x", "x_train"), ("y", "y_train")) if long in arrays}
     elif dataclasses.is_dataclass(given) and not isinstance(given, type):
-        found = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+        arrays = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
     elif isinstance(given, tuple) and hasattr(given, "_fields"):
-        found = dict(zip(given._fields, given, strict=True))
+        arrays = dict(zip(given._fields, given, strict=True))
     elif isinstance(given, tuple | list) and not any(_columns(part) is not None for part in given):
         if len(given) not in (2, 4, 5):
             raise DataError(
                 f"{where}: expected (x, y), (x, y, x_test, y_test) or these with owner, found {len(given)} values"
             )
-        found = dict(zip(NAMES, given, strict=False))
+        arrays = dict(zip(NAMES, given, strict=False))
     else:
         return None
-    for key in found:
+    for key in arrays:
         if key not in NAMES:
             raise DataError(f"{where}: expected {', '.join(NAMES)}, found {key!r}{nearest(key, NAMES)}")
-    found = {key: value for key, value in found.items() if value is not None}
-    for key in ("x", "y", *(("x_test", "y_test") if "x_test" in found or "y_test" in found else ())):
-        if key not in found:
-            raise DataError(f"{where}: expected {key}, found {', '.join(found) or 'nothing'}; add it")
-    return found
+    arrays = {key: value for key, value in arrays.items() if value is not None}
+    for key in ("x", "y", *(("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ())):
+        if key not in arrays:
+            raise DataError(f"{where}: expected {key}, found {', '.join(arrays) or 'nothing'}; add it")
+    return arrays
 
 
 def _from_arrays(
@@ -194,32 +194,32 @@ def _examples(parts: Mapping[str, Any], where: str, x_key: str, y_key: str) -> t
 def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
     """Return a value as an array of numbers or words."""
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except Exception as error:  # whatever the library of the value raises
         reason = " ".join(str(error).split())[:120]
         raise DataError(f"{where}: {key}: expected an array, found {_show(value)} ({reason})") from None
-    if found.dtype == object:
-        words = [one for one in found.ravel() if isinstance(one, str)]
-        if not words or len(words) != found.size:
+    if array.dtype == object:
+        words = [one for one in array.ravel() if isinstance(one, str)]
+        if not words or len(words) != array.size:
             raise DataError(
                 f"{where}: {key}: expected an array of numbers, found one of Python objects (examples of different "
                 "shapes, or values that are missing); bring them to one shape"
             )
-        found = found.astype(str)
-    return found
+        array = array.astype(str)
+    return array
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the names of the columns of what has some: a frame, a table, a Hugging Face set."""
+    """Return the column names of a frame, a table or a Hugging Face set."""
     for name in ("column_names", "columns"):
-        found = getattr(given, name, None)
-        if found is not None and not isinstance(found, Mapping) and not callable(found):
-            return [str(column) for column in found]
+        columns = getattr(given, name, None)
+        if columns is not None and not isinstance(columns, Mapping) and not callable(columns):
+            return [str(column) for column in columns]
     return None
 
 
 def _tables(given: Any) -> bool:
-    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, as a `DatasetDict` does."""
+    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, a `DatasetDict`."""
     return isinstance(given, Mapping) and any(_columns(value) is not None for value in given.values())
 
 
@@ -237,7 +237,7 @@ def _split(given: Any, where: str) -> tuple[Any, Any]:
 
 
 def _of_arrays(table: Any) -> bool:
-    """Whether a Hugging Face set has columns of images or lists, which are no table."""
+    """Whether a Hugging Face set has columns of images or lists."""
     features = getattr(table, "features", None)
     return isinstance(features, Mapping) and any(
         type(feature).__name__ not in ("Value", "ClassLabel") for feature in features.values()
@@ -245,7 +245,7 @@ def _of_arrays(table: Any) -> bool:
 
 
 def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) -> dict[str, Any]:
-    """Return the arrays of a Hugging Face set with one column of features beside target and owner."""
+    """Return the arrays of a Hugging Face set with one column of features."""
     columns = _columns(table) or []
     there = [name for name in ((target,) if target is not None else TARGETS) if name in columns]
     if len(there) != 1:
@@ -269,6 +269,6 @@ def _frame(table: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    """Return what something is, in a few words."""
+    """Return a value's type and size in a few words."""
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")

@@ -1,4 +1,4 @@
-"""What every data set becomes: arrays of training and test examples, and how labels and splits are made.
+"""The data set: arrays of training and test examples, labels and splits.
 
 Nothing here reads a file. The formats are beside this module, one a file; all of them end in a `Dataset`.
 """
@@ -30,7 +30,7 @@ MEMORY_LIMIT_BYTES = 16 * 2**30
 
 
 class Scaling(NamedTuple):
-    """What integers mean that are kept as they are: (u / divisor - mean) / deviation in float32, without what is None.
+    """The scaling of stored integers: (u / divisor - mean) / deviation in float32.
 
     It divides, since u * (1/255) is not u / 255: half of the 256 values differ in the last bit. The arithmetic is the
     same for NumPy arrays on the host and for JAX's on the device, but that these need a `divide` of their own.
@@ -46,7 +46,7 @@ class Scaling(NamedTuple):
     deviation: Any = None
 
     def __call__(self, stored: Any, divide: Callable[[Any, Any], Any] = np.divide) -> Any:
-        """Return what models are given, f32 of the same shape; floats are there already."""
+        """Return the models' inputs, f32 of the same shape; floats stay as they are."""
         if stored.dtype.kind == "f":
             return stored
         x = stored.astype(np.float32)
@@ -56,7 +56,7 @@ class Scaling(NamedTuple):
 
     @property
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """What it is made of."""
+        """The divisor, mean and deviation."""
         return [np.atleast_1d(part) for part in self if part is not None]
 
 
@@ -65,7 +65,7 @@ AS_IS = Scaling()
 
 
 def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
-    """Return what multiplies integers by a factor such as 1/255, None for 1: it divides by 255."""
+    """Return the scaling by a factor such as 1/255, which divides by 255; None for 1."""
     if scale is not None and x.dtype.kind == "f":
         raise DataError(
             f"{where}: expected integers, which data.scale gives a meaning, found floats; leave scale out, or keep the "
@@ -75,7 +75,7 @@ def scaling_by(where: str | Path, x: Stored, scale: float | None) -> Scaling:
 
 
 class Reader(Protocol):
-    """What makes features of the columns of a table, or of texts; see `simfl.data.table` and `simfl.data.tokens`."""
+    """Makes features of columns or texts; see `simfl.data.table` and `.tokens`."""
 
     def reads(self, x: Any) -> bool:
         """Whether it makes features of such examples."""
@@ -150,7 +150,7 @@ class Dataset:
 
     @property
     def class_labels(self) -> tuple[float | str, ...]:
-        """What the classes are called, by their numbers; none of a regression."""
+        """The names of the classes, by number; empty for a regression."""
         return tuple(range(self.num_classes)) if self.labels is None else self.labels
 
     def floats(self) -> Dataset:
@@ -169,7 +169,7 @@ class Dataset:
         )
 
     def training_part(self, chosen: npt.NDArray[Any]) -> Dataset:
-        """Return the set with some of its training examples, given as a mask or as positions."""
+        """Return the set with some training examples, given as a mask or positions."""
         groups = None if self.groups is None else self.groups[chosen]
         return replace(self, train_x=self.train_x[chosen], train_y=self.train_y[chosen], groups=groups)
 
@@ -189,20 +189,22 @@ class Dataset:
         if self.reader is not None and self.reader.reads(x):
             x = self.reader.examples(where, x)
         try:
-            found = np.asarray(x)
-            found = found if found.dtype.kind in "iu" else found.astype(np.float32)
+            features = np.asarray(x)
+            features = features if features.dtype.kind in "iu" else features.astype(np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{where}: expected examples as numbers, found something else ({error})") from None
-        if found.ndim < 1 or found.size != len(found) * math.prod(shape):
-            raise DataError(f"{where}: expected examples of shape {shape}, as in {self.name}, found {found.shape[1:]}")
-        check_features(where, found)
-        found = found.reshape(len(found), *shape)
+        if features.ndim < 1 or features.size != len(features) * math.prod(shape):
+            raise DataError(
+                f"{where}: expected examples of shape {shape}, as in {self.name}, found {features.shape[1:]}"
+            )
+        check_features(where, features)
+        features = features.reshape(len(features), *shape)
         if self.tokens:
-            return self._as_tokens(where, found)
-        found = self.scaling(found)
+            return self._as_tokens(where, features)
+        features = self.scaling(features)
         for step in self.steps:
-            found = step(found)
-        return found
+            features = step(features)
+        return features
 
     def _as_tokens(self, where: str, x: npt.NDArray[Any]) -> Stored:
         """Return tokens in the type that the set has; others than it has are refused."""
@@ -238,7 +240,7 @@ class Loader:
 
 
 def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
-    """Refuse an empty set, or examples that hold NaN or infinity, naming the first bad one."""
+    """Reject an empty set, and examples with NaN or infinity."""
     if x.size == 0:
         raise DataError(f"{where}: found no examples with features (shape {x.shape}); expected at least one")
     if x.dtype.kind != "f":
@@ -252,7 +254,7 @@ def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
 def class_labels(
     where: str | Path, *parts: npt.NDArray[Any]
 ) -> tuple[list[npt.NDArray[np.int32]], tuple[float | str, ...]]:
-    """Map the labels of a file to 0..c-1, in sorted order of all labels found in the parts together.
+    """Map the labels of a file's parts to 0..c-1, in sorted order.
 
     {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words.
 
@@ -267,9 +269,9 @@ def class_labels(
     words = together.dtype.kind in "OUS"
     bad = np.zeros(0, bool) if words else ~np.isfinite(together) | (together != np.round(together))
     if bad.any():
-        found = together[int(np.argmax(bad))]
+        label = together[int(np.argmax(bad))]
         raise DataError(
-            f"{where}: labels must be whole numbers (classes), found {found:g}; targets of a regression need a "
+            f"{where}: labels must be whole numbers (classes), found {label:g}; targets of a regression need a "
             f"regression model such as `model.kind: linear`"
         )
     values = np.unique(together)
@@ -286,7 +288,7 @@ def show_label(label: float | str) -> str:
 
 
 def narrowed(x: npt.NDArray[Any]) -> Stored:
-    """Return features as they are kept: float32, or integers of at most 32 bits, in which no number changes.
+    """Return features as stored: float32, or integers of at most 32 bits, unchanged.
 
     Wider integers that hold numbers of 32 bits become int32, others float32, as all else does: see `Stored`.
     """
@@ -330,19 +332,19 @@ def assembled(
         groups: whose example each one is, [n].
         fields: further ones of `Dataset`.
     """
-    found = [y] if test is None else [y, test[1]]
-    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in found)
+    labels_of = [y] if test is None else [y, test[1]]
+    stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in labels_of)
     if regression is None:
-        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in found)
+        regression = any(part.dtype.kind == "f" or part.ndim > 1 for part in labels_of)
     parts: list[Labels]
     names: tuple[float | str, ...] = ()
     if regression:
-        parts = [targets(where, part) for part in found]
+        parts = [targets(where, part) for part in labels_of]
     elif stay:
-        parts = [part.astype(np.int32) for part in found]
-        names = tuple(range(1 + max(int(part.max()) for part in found)))
+        parts = [part.astype(np.int32) for part in labels_of]
+        names = tuple(range(1 + max(int(part.max()) for part in labels_of)))
     else:
-        classes, names = class_labels(where, *found)
+        classes, names = class_labels(where, *labels_of)
         parts = list(classes)
     fields = {"num_classes": len(names), "labels": names or None, **fields}
     if test is not None:
@@ -356,7 +358,7 @@ def assembled(
 
 
 def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:
-    """Return the targets of a regression, f32, or int32 where they are whole and have several axes; checked."""
+    """Return regression targets, checked: f32, or int32 for whole sequences."""
     if y.dtype.kind not in "biuf":
         raise DataError(f"{where}: expected numbers, the targets of a regression, found words")
     check_features(where, y)
@@ -405,20 +407,20 @@ def split(
 
 
 def _in_proportion(sizes: npt.NDArray[np.int64], draws: int, random: np.random.RandomState) -> npt.NDArray[np.int64]:
-    """Return how many of so many draws fall to each class, in proportion to their sizes; ties are drawn.
+    """Return the draws of each class, in proportion to sizes; ties are random.
 
     With the permutations above this is scikit-learn's `train_test_split`, number by number, without the two seconds
     that importing it takes.
     """
     exact = sizes / sizes.sum() * draws
-    found: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
-    rest = exact - found
-    missing = int(draws - found.sum())
+    draws_of: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    rest = exact - draws_of
+    missing = int(draws - draws_of.sum())
     for value in np.unique(rest)[::-1]:
         if missing == 0:
             break
         tied = np.flatnonzero(rest == value)
         chosen = random.choice(tied, size=min(len(tied), missing), replace=False)
-        found[chosen] += 1
+        draws_of[chosen] += 1
         missing -= len(chosen)
-    return found
+    return draws_of

@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary version: records of one label byte and 3,072 colour bytes, channel by channel.
+"""CIFAR-10's binary version: records of a label byte and 3,072 color bytes.
 
 Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 A part of it in the same format (fewer batches, fewer images) is read as well.
@@ -26,7 +26,7 @@ _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 
 
 def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load CIFAR-10, as bytes that mean 0 to 1, each colour standardised by mean and deviation of the training part.
+    """Load CIFAR-10 as bytes, standardized by color over the training part.
 
     Args:
         root: the folder of data sets; `root/cifar10` holds the archive (.tar.gz) or the unpacked .bin files.
@@ -63,7 +63,7 @@ def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None
 
 
 def _read_batches(place: Path) -> tuple[Path, dict[str, bytes]]:
-    """Return what was read (a folder or an archive) and the content of each batch file in it, by name."""
+    """Return the folder or archive, and the content of its batch files by name."""
     if place.is_dir():
         for folder in (place, place / "cifar-10-batches-bin"):
             files = [file for file in sorted(folder.glob("*.bin")) if _BATCH.fullmatch(file.name)]
@@ -85,7 +85,7 @@ def _read_batches(place: Path) -> tuple[Path, dict[str, bytes]]:
 
 
 def _read_archive(path: Path) -> dict[str, bytes]:
-    """Return the batch files of an archive, read in memory: nothing is unpacked onto the disk."""
+    """Return the batch files of an archive, read in memory."""
     batches: dict[str, bytes] = {}
     try:
         most, size = most_bytes(path), 0
@@ -97,7 +97,7 @@ def _read_archive(path: Path) -> dict[str, bytes]:
                 name = PurePosixPath(member.name).name
                 if member.isfile() and _BATCH.fullmatch(name):
                     stream = archive.extractfile(member)
-                    assert stream is not None  # only None for what is no regular file
+                    assert stream is not None  # None only for special files
                     batches[name] = stream.read()
     except (tarfile.TarError, ValueError, *BROKEN_STREAM) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
@@ -124,7 +124,7 @@ def _number(name: str) -> int:
 
 
 def _colour_statistics(batches: list[npt.NDArray[np.uint8]]) -> tuple[DoubleArray, DoubleArray]:
-    """Return mean and deviation of each colour in [0, 1], [3] each, exact from the counts of the 256 values."""
+    """Return mean and deviation of each color in [0, 1], [3] each, exact."""
     counts = np.zeros((3, 256))
     for batch in batches:
         for colour, pixels in enumerate(np.split(batch[:, 1:], 3, axis=1)):

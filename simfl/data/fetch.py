@@ -135,7 +135,7 @@ class _Download:
 
     @property
     def origin(self) -> Path:
-        """A file of two lines: the address of the part, and the server's validator of that version."""
+        """A file of two lines: the part's address, and its version on the server."""
         return self.target.with_name(self.target.name + ".part.from")
 
     @property
@@ -184,7 +184,7 @@ class _Download:
                 time.sleep(self.wait_s * 2**attempt)
 
     def _transfer(self, url: str) -> None:
-        """Request the rest of the part and append it; start over if the server's file has changed."""
+        """Request the rest of the part and append it; start over if the file changed."""
         if not url.startswith(("http://", "https://")):
             raise _RefusedError("expected an address that begins with http:// or https://")
         headers = {"User-Agent": "simfl", "Accept-Encoding": "identity"}
@@ -214,7 +214,7 @@ class _Download:
             raise _TransferError(f"the connection failed ({getattr(error, 'reason', None) or error})") from None
 
     def _resumable(self, url: str, headers: dict[str, str]) -> int:
-        """Return how many bytes of the file are stored, and add the request for the rest to the headers."""
+        """Return the stored bytes, and add the request for the rest to the headers."""
         if not self.part.exists() or not self.origin.exists():
             self._discard()
             return 0
@@ -247,7 +247,7 @@ class _Download:
             raise _TransferError(f"the transfer broke off after {done} of {total} bytes")
 
     def _judge(self, error: urllib.error.HTTPError, offset: int) -> None:
-        """Raise the error that an HTTP error means; return if the part is already complete."""
+        """Raise the error of an HTTP error; return if the part is already complete."""
         if error.code == 416:
             _, total = _content_range(error.headers.get("Content-Range"))
             if total == offset:
@@ -283,7 +283,7 @@ class _Download:
 
 
 def _sha256(path: Path, packed_as: str | None = None) -> str:
-    """Return the checksum of a file, or of its decompressed content if `packed_as` is .gz or .bz2."""
+    """Return the checksum of a file, or of its content if `packed_as` .gz or .bz2."""
     if packed_as is None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -298,7 +298,7 @@ def _sha256(path: Path, packed_as: str | None = None) -> str:
 
 
 def _content_range(text: str | None) -> tuple[int, int | None]:
-    """Return the first byte and the total of `bytes 5-9/10`; -1 and None for missing numbers."""
+    """Return the first byte and the total of `bytes 5-9/10`; -1 and None if missing."""
     match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", text or "")
     if not match:
         return -1, None

@@ -1,4 +1,4 @@
-"""Finding and reading data files, so that whatever is wrong with one is a single line that says what to do."""
+"""Finds and reads data files, with errors of one line."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def plain_name(path: Path) -> str:
 
 
 def open_decompressed(path: Path, packed_as: str | None = None) -> IO[bytes]:
-    """Open a file for reading its content, decompressed if it is named .gz or .bz2 (or is to be read as such)."""
+    """Open a file, decompressed if it is named (or `packed_as`) .gz or .bz2."""
     opener = COMPRESSED.get(path.suffix if packed_as is None else packed_as)
     return opener(path) if opener else path.open("rb")
 
 
 def is_endless(path: Path) -> bool:
-    """Whether something is no plain file: a device or a pipe may never end."""
+    """Whether a path is not a plain file: a device or a pipe may never end."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -43,7 +43,7 @@ def is_endless(path: Path) -> bool:
 
 
 def most_bytes(path: Path) -> int:
-    """Return how large the content of a compressed file may be: nothing that anybody measured packs better."""
+    """Return the largest plausible content of a compressed file, bytes."""
     return min(MEMORY_LIMIT_BYTES, max(_SMALL_BYTES, _RATIO * path.stat().st_size))
 
 
@@ -102,7 +102,7 @@ def candidates(path: str | Path, root: Path | None, *folders: str) -> list[Path]
 
 
 def folder_of(kind: str, path: str | Path | None, root: Path | None) -> Path:
-    """Return the folder (or archive) that holds a set: the one asked for, or the set's own below the root.
+    """Return a set's folder or archive: the given one, or its own below the root.
 
     Args:
         kind: name of the set, of its folder and for `simfl data fetch`.

@@ -1,4 +1,4 @@
-"""LEAF's JSON files: users, their examples, and how many each has; FEMNIST, Shakespeare and others in that layout.
+"""LEAF's JSON files of users and their examples: FEMNIST, Shakespeare, ...
 
 Caldas et al. 2018, https://arxiv.org/abs/1812.01097; https://github.com/TalwalkarLab/leaf. A folder holds
 `train/*.json` and perhaps `test/*.json`, each with
@@ -76,7 +76,7 @@ def load_leaf(
 
 
 def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
-    """Return examples, labels and owners of the files of a part, by users as the files list them."""
+    """Return examples, labels and owners of a part's files, in the files' order."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise DataError(f"{folder}: expected LEAF's .json files there, found none; {_REPLACE}")
@@ -94,10 +94,10 @@ def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:
 
 
 def _users(file: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield the users of a file with their examples and labels, checked against each other."""
+    """Yield the users of a file with examples and labels, checked."""
     try:
-        found = json.loads(read_content(file, _REPLACE))
-        users, data, counts = found["users"], found["user_data"], found["num_samples"]
+        content = json.loads(read_content(file, _REPLACE))
+        users, data, counts = content["users"], content["user_data"], content["num_samples"]
         listed = list(zip(map(str, users), counts, strict=True))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
@@ -148,13 +148,13 @@ def _texts(
         if not all(isinstance(text, str) for text in xs) or not all(isinstance(y, str) and len(y) == 1 for y in ys):
             raise DataError(f"{folder}: expected texts with the character that follows each, found others; {_REPLACE}")
     vocabulary = Vocabulary.of(text for xs, ys in parts for text in (*xs, *ys))
-    found = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys in parts]
-    if len({x.shape[1] for x, _ in found}) > 1:
+    examples = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys in parts]
+    if len({x.shape[1] for x, _ in examples}) > 1:
         raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
-    test = found[1] if len(found) > 1 else None
+    test = examples[1] if len(examples) > 1 else None
     return sequences(
         folder.name,
-        found[0],
+        examples[0],
         test,
         streams,
         test_fraction=test_fraction,

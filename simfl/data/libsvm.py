@@ -1,4 +1,4 @@
-"""LIBSVM (svmlight) text files: `label index:value ...`, plain, .gz or .bz2, read by scikit-learn.
+"""LIBSVM (svmlight) text files, plain, .gz or .bz2, read by scikit-learn.
 
 Chang, Lin, LIBSVM, 2011; sets at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/.
 """
@@ -68,9 +68,9 @@ def load_libsvm(
 def _find(path: str | Path, root: Path | None, key: str) -> Path:
     """Return the file that a path or bare name means, or say where it was looked for."""
     places = candidates(path, root, "libsvm")
-    found = first_file(places)
-    if found is not None:
-        return found
+    file = first_file(places)
+    if file is not None:
+        return file
     name = plain_name(Path(path))
     name = name.removesuffix(".t")
     advice = f"run `simfl data fetch {name}`" if name in FETCHABLE else "put the file there"
@@ -79,7 +79,7 @@ def _find(path: str | Path, root: Path | None, key: str) -> Path:
 
 
 def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
-    """Read files that share their features, so that all are as wide as the widest and count from the same index."""
+    """Read files with shared features: equal widths and first indices."""
     from sklearn.datasets import load_svmlight_file
 
     sparse = []

@@ -1,4 +1,4 @@
-"""NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`, as `numpy.savez` writes them.
+"""NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
 A further array [n] may say whose each training example is (`data.partition: {kind: by_column, column: user}`).
 Values are taken as they are, integers of up to 32 bits as such, all else as float32; `scale`, or `normalize`, changes
@@ -76,7 +76,7 @@ def load_npz(
 
 
 def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, npt.NDArray[Any]]:
-    """Return the file, the features and the labels as they stand there: x_test, y_test or x, y of an archive."""
+    """Return the file, features and labels: x_test, y_test or x, y of an archive."""
     file, arrays = _read(path, root, "data")
     keys = ("x_test", "y_test") if "x_test" in arrays or "y_test" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *keys)
@@ -86,7 +86,7 @@ def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, np
 def _read(
     path: str | Path, root: Path | None, key: str, further: tuple[str, ...] = ()
 ) -> tuple[Path, dict[str, npt.NDArray[Any]]]:
-    """Read the arrays of an archive; pickled objects are refused, since reading them runs their code."""
+    """Read the arrays of an archive; pickled objects are rejected as unsafe."""
     places = candidates(path, root, "npz")
     file = first_file(places) or first_file([place.with_name(place.name + ".npz") for place in places])
     if file is None:
@@ -147,7 +147,7 @@ def _groups(file: Path, arrays: dict[str, npt.NDArray[Any]], key: str, n: int) -
 
 
 def _flat(x: Stored) -> Stored:
-    """Return grey images flat, as MNIST is; leave vectors and colour images as they are."""
+    """Flatten gray images, as in MNIST; leave vectors and color images."""
     return x.reshape(len(x), -1) if x.ndim == 3 else x
 
 

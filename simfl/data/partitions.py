@@ -52,8 +52,8 @@ class Partition:
         """Return the different sets of clients that hold one example, bool [s, K]."""
         held = np.zeros((int(self.indices.max()) + 1, self.num_clients), dtype=bool)
         held[self.indices, np.repeat(np.arange(self.num_clients), self.sizes)] = True
-        found = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
-        return np.unpackbits(found, axis=1, count=self.num_clients).astype(bool)
+        sets = np.unique(np.packbits(held[held.any(axis=1)], axis=1), axis=0)
+        return np.unpackbits(sets, axis=1, count=self.num_clients).astype(bool)
 
     def of(self, client: int) -> Indices:
         """Return the examples of one client."""
@@ -73,7 +73,7 @@ class _Wanted:
     values: Sequence[int] | None = None
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return a weight for each client; the ranks of a power law are dealt at random, so that ids mean nothing."""
+        """Return a weight for each client; ranks of a power law are random."""
         sizes, exponent = self.sizes, self.exponent
         if sizes not in SIZES:
             raise ScenarioError(
@@ -157,7 +157,7 @@ def partition(
 
 
 def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) -> Counts:
-    """Divide `total` things in proportion to weights, whole and exact, by largest remainders.
+    """Divide `total` into integers in proportion to weights, by largest remainders.
 
     Args:
         total: at least `minimum` for each.
@@ -227,7 +227,7 @@ def _shards(y: npt.NDArray[Any], wanted: _Wanted, *, shards_per_client: int = 2)
 
 
 def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> Partition:
-    """Let each client draw its label shares q ~ Dir(alpha c p), then its examples by them, without replacement.
+    """Draw each client's label shares q ~ Dir(alpha c p), then its examples.
 
     p [c] are the shares of the labels in the whole set, so that the clients' mean mix is the set's own. Hsu, Qi, Brown
     2019, https://arxiv.org/abs/1909.06335, whose alpha is c times ours; with balanced labels ours is the usual
@@ -249,7 +249,7 @@ def _dirichlet(y: npt.NDArray[Any], wanted: _Wanted, *, alpha: float = 0.5) -> P
 def _draw_labels(
     size: int, shares: npt.NDArray[np.float64], left: Counts, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return how many examples of each label a client takes, int64 [c], at most what is left of each."""
+    """Return a client's examples of each label, int64 [c], at most `left`."""
     taken = np.zeros_like(left)
     while size:
         room = left - taken
@@ -264,7 +264,7 @@ def _draw_labels(
 
 
 def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Generator) -> Partition:
-    """Give out the examples of each label at random, `taken[k, c]` of label c to client k."""
+    """Assign random examples, `taken[k, c]` of label c to client k."""
     examples = generator.permutation(len(labels))
     examples = examples[np.argsort(labels[examples], kind="stable")]
     num_clients, num_labels = taken.shape
@@ -275,10 +275,10 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
 
 
 def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
-    """Give each client `per_client` labels and divide the examples of a label among the clients that hold it.
+    """Give each client `per_client` labels, and divide each label's examples.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that each is held
-    by equally many clients up to one. Labels that nobody holds (K times labels per client below c) are not used.
+    by equally many clients up to one. Labels that no client holds (K times labels per client below c) are not used.
     """
     wanted.enough(len(y))
     labels, weights, per_client, generator = (
@@ -314,7 +314,7 @@ def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 
 def _deal_labels(
     num_clients: int, per_client: int, num_labels: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return the labels of each client, int64 [K, per_client], distinct within a client.
+    """Return the labels of each client, int64 [K, per_client], distinct.
 
     Shuffled decks of all labels are dealt one after the other. Where a client's hand spans two decks, the labels it
     has already go to the bottom of the new one.
@@ -330,7 +330,7 @@ def _deal_labels(
 
 
 def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) -> Partition:
-    """Let each client draw its examples from the whole set, without replacement, on its own: `size`, or as listed."""
+    """Let each client draw its examples from the whole set."""
     n = len(y)
     if wanted.sizes == "listed":
         counts = wanted.listed()
@@ -361,7 +361,7 @@ def _resample(y: npt.NDArray[Any], wanted: _Wanted, *, size: int | None = None) 
 
 
 def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], column: str) -> Partition:
-    """Give the examples of each group to a client of its own, clients in the sorted order of the groups' values."""
+    """Give each group's examples to one client, in the sorted order of values."""
     values, owners = np.unique(groups, return_inverse=True)
     if len(values) != wanted.num_clients:
         raise ScenarioError(
@@ -372,7 +372,7 @@ def _by_column(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any]
 
 
 def _natural(y: npt.NDArray[Any], wanted: _Wanted, *, groups: npt.NDArray[Any], owners: str = "all") -> Partition:
-    """Give the examples of each owner to a client of its own, clients in the sorted order of the owners.
+    """Give each owner's examples to one client, in the sorted order of owners.
 
     "drawn" draws K of the owners; the examples of the others are not used.
     """

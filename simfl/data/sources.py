@@ -47,7 +47,7 @@ def _mnist(name: str, content_sha256: str) -> RemoteFile:
 
 
 def _libsvm(name: str, summary: str, *files: tuple[str, str]) -> Source:
-    """Return a set of the LIBSVM page, which publishes no checksums; `files` are (path on the page, local name)."""
+    """Return a set of the LIBSVM page, which publishes no checksums."""
     page = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
     return Source(name, summary, tuple(RemoteFile(f"libsvm/{local}", (f"{page}/{path}",)) for path, local in files))
 

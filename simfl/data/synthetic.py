@@ -1,4 +1,4 @@
-"""Synthetic problems whose optimum is known, for the theorems: quadratic, linear and logistic.
+"""Synthetic problems with a known optimum: quadratic, linear and logistic.
 
 All three share one spectrum h [d]: given as `curvature`, or from 1 down to 1 / condition_number, evenly in the
 logarithm. It is the diagonal of H for the quadratic and the variances of the features for the other two, so that the
@@ -63,7 +63,7 @@ class Synthetic:
             return h.astype(np.float32).astype(np.float64)  # what the model will be given
         if self.dimension < 1:
             raise ScenarioError(f"data.dimension: expected at least 1, found {self.dimension}")
-        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is no float32
+        if not 1 <= self.condition_number <= 1e30:  # beyond, the smallest value is not a float32
             raise ScenarioError(f"data.condition_number: expected 1 to 1e30, found {self.condition_number:g}")
         h = np.geomspace(1.0, 1.0 / self.condition_number, self.dimension)
         return h.astype(np.float32).astype(np.float64)
@@ -91,7 +91,7 @@ class Synthetic:
 
 
 def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Make points a_i = c + noise N(0, I) for f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H = diag(h).
+    """Make points a_i = c + noise N(0, I) for 1/2 (w - a_i)^T H (w - a_i).
 
     The optimum is the mean of the points, (H + lambda I)^-1 H mean with l2.
 
@@ -124,7 +124,7 @@ def load_quadratic(root: Path | None, streams: Streams, **options: Any) -> Datas
 
 
 def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), with w ~ N(0, I).
+    """Make least squares: x ~ N(0, diag(h)), y = x.w + noise N(0, 1), w ~ N(0, I).
 
     The optimum minimises 1/n sum_i 1/2 (x_i.w + b - y_i)^2 + lambda/2 ||(w, b)||^2 (numpy.linalg.lstsq; the
     shortest one where there are several).
@@ -153,7 +153,9 @@ def load_linear(root: Path | None, streams: Streams, **options: Any) -> Dataset:
 
 
 def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Make binary labels from a logistic model: x ~ N(0, diag(h)), P(y = 1) = 1 / (1 + exp(-x.w)), then some flipped.
+    """Make labels with P(y = 1) = 1 / (1 + exp(-x.w)), some flipped.
+
+    The features are x ~ N(0, diag(h)).
 
     w is scaled so that x.w has deviation 2; `noise` is the share of flipped labels. The optimum minimises
     1/n sum_i log(1 + exp(-(2 y_i - 1)(x_i.w + b))) + lambda/2 ||(w, b)||^2, by scikit-learn's Newton, to a
@@ -180,13 +182,13 @@ def load_logistic(root: Path | None, streams: Streams, **options: Any) -> Datase
 
 
 def _design(x: FloatArray, intercept: bool) -> DoubleArray:
-    """Return the features in double precision, with a last column of ones for an intercept."""
+    """Return the features in float64, with a column of ones for an intercept."""
     columns = [x.astype(np.float64), np.ones((len(x), 1))] if intercept else [x.astype(np.float64)]
     return np.concatenate(columns, axis=1)
 
 
 def _logistic_optimum(design: DoubleArray, y: npt.NDArray[np.int32], l2: float) -> tuple[DoubleArray, float]:
-    """Return the minimiser of the regularised logistic loss, and the loss there."""
+    """Return the minimizer of the regularized logistic loss, and its loss."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning

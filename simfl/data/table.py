@@ -1,4 +1,4 @@
-"""Tables: an example a row; one column is the target, all others are features. CSV and Parquet files, and frames.
+"""Tables in CSV and Parquet files and frames: one target column, features.
 
 Columns of numbers are taken as they are, only converted to float32. A column of words becomes a feature of 0 or 1 for
 each of its values in the training file, sorted (one-hot); a value that only other files have is 0 in all of them.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_WORDS = 1000
 """Different words of a column beyond which they are more likely names than categories."""
 TARGETS = ("label", "target")
-"""What the column of labels is called where nobody says it."""
+"""The default name of the column of labels."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class Columns:
 
     @classmethod
     def of(cls, where: str | Path, table: pd.DataFrame) -> Columns:
-        """Return the columns of a table without its labels; `where` is the file, for messages."""
-        found: dict[str, tuple[str, ...] | None] = {}
+        """Return the feature columns of a table; `where` is the file, for messages."""
+        words: dict[str, tuple[str, ...] | None] = {}
         for name, column in table.items():
             if _numeric(column):
-                found[str(name)] = None
+                words[str(name)] = None
             else:
-                found[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
-                if len(found[str(name)] or ()) > MOST_WORDS:
+                words[str(name)] = tuple(sorted(set(_words(where, str(name), column))))
+                if len(words[str(name)] or ()) > MOST_WORDS:
                     raise DataError(
                         f"{where}: {name}: expected at most {MOST_WORDS} different words, found "
-                        f"{len(found[str(name)] or ())}; these are no categories: add it to data.drop"
+                        f"{len(words[str(name)] or ())}; these are not categories: add it to data.drop"
                     )
-        return cls(found)
+        return cls(words)
 
     @property
     def features(self) -> list[str]:
-        """What the features are called, in their order."""
+        """The names of the features, in order."""
         named = (
             [name] if words is None else [f"{name}={word}" for word in words] for name, words in self.words.items()
         )
@@ -71,7 +71,7 @@ class Columns:
         return hasattr(x, "columns")
 
     def examples(self, where: str | Path, table: pd.DataFrame) -> FloatArray:
-        """Return the features of a table that has these columns, f32 [n, p]; it may have others."""
+        """Return the features of a table with these columns, f32 [n, p]."""
         if 4 * len(table) * len(self.features) > MEMORY_LIMIT_BYTES:
             raise DataError(
                 f"{where}: expected at most {MEMORY_LIMIT_BYTES >> 30} GiB of features, found more; drop some"
@@ -187,10 +187,10 @@ def from_frame(
     if test is not None:
         other, frame = test
         test_y = _labels(other, frame, target)
-        found = [str(column) for column in frame.columns if column not in (target, *apart)]
-        if found != list(columns.words):
+        names = [str(column) for column in frame.columns if column not in (target, *apart)]
+        if names != list(columns.words):
             raise DataError(
-                f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(found)}"
+                f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(names)}"
             )
         part = columns.examples(other, frame), test_y
     return assembled(
@@ -215,13 +215,13 @@ def read_examples(
     drop: tuple[str, ...] = (),
     columns: Columns | None = None,
 ) -> tuple[Path, FloatArray, npt.NDArray[Any]]:
-    """Return the file, the features and the labels as they stand there.
+    """Return the file, the features and the labels.
 
     Args:
         path: of the file.
         root: the folder of data sets.
         label: the column of labels.
-        drop: columns that are no features; they need not be there.
+        drop: columns that are not features; they may be missing.
         columns: the features of the set that these examples are to be like; None: all other columns.
     """
     file, table = read(path, root, "data")
@@ -262,7 +262,7 @@ def read(path: str | Path, root: Path | None, key: str) -> tuple[Path, pd.DataFr
 
 
 def positive_column(path: Path, column: str, where: str) -> npt.NDArray[np.float64]:
-    """Read a column of positive numbers from a CSV file that `<where>.path` of a scenario names."""
+    """Read a column of positive numbers from the CSV file `<where>.path`."""
     import pandas as pd
 
     if is_endless(path):

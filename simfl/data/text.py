@@ -1,4 +1,4 @@
-"""Any text as sequences of characters, owned by speakers or paragraphs; or text that is generated.
+"""Text as sequences of characters, owned by speakers; or generated text.
 
 An owner's text is cut into windows of `length` characters, one every `stride`, each with the character that follows.
 The last part of every owner's text is the test part: no window of it overlaps one for training. An owner whose text is
@@ -57,8 +57,8 @@ def load_text(
         root: the folder of data sets.
         streams: generates the text ("text"), where there is no file.
         path: the file, or a bare name below `root/text`; None generates one.
-        owners: "speaker": whoever is named by "NAME:" (every word with a capital letter) at the beginning of a line,
-            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": nobody.
+        owners: "speaker": the name in "NAME:" (every word with a capital letter) at the beginning of a line,
+            for what follows up to the next one; "paragraph": each one, set off by empty lines; "none": no owners.
         length: characters of a window.
         stride: characters from one window to the next; None: `length`.
         vocabulary: all characters that there may be; None: those of the text.
@@ -132,21 +132,21 @@ def _by_owner(text: str, owners: str) -> dict[str, str]:
         return {f"paragraph {number:0{width}d}": one for number, one in enumerate(paragraphs, 1) if one}
     # A sentence may end a line with a colon, too: in a name, every word begins with a capital letter.
     named = [match for match in _SPEAKER.finditer(text) if not any(word[0].islower() for word in match[1].split())]
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for number, match in enumerate(named):
         end = named[number + 1].start() if number + 1 < len(named) else len(text)
-        found.setdefault(match[1], []).append(text[match.end() : end].strip())
-    if not found:
+        texts.setdefault(match[1], []).append(text[match.end() : end].strip())
+    if not texts:
         raise DataError(
             "data.owners: expected lines that begin with 'NAME:', found none; use owners: paragraph or none"
         )
-    return {name: "\n".join(speech for speech in speeches if speech) for name, speeches in found.items()}
+    return {name: "\n".join(speech for speech in speeches if speech) for name, speeches in texts.items()}
 
 
 def _generated(
     asked: Mapping[str, Any], length: int, streams: Streams
 ) -> tuple[dict[str, str], tuple[str, ...], float]:
-    """Return the text of each speaker, the characters, and the smallest loss that a model can have."""
+    """Return the text of each speaker, the characters, and the best possible loss."""
     count, order = asked["characters"], asked["order"]
     generator = streams.generator("text")
     chain = generator.dirichlet(
@@ -170,7 +170,7 @@ def _generated(
 
 
 def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the stationary distribution of the last `order` characters, [c] * order, by iteration to rest.
+    """Return the stationary distribution of the last characters, [c] * order.
 
     Args:
         chain: P(next | those before), [c] * order + [c].
@@ -182,12 +182,12 @@ def stationary(chain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if np.abs(after - states).max() < 1e-15:
             break
         states = after
-    found: npt.NDArray[np.float64] = states / states.sum()
-    return found
+    distribution: npt.NDArray[np.float64] = states / states.sum()
+    return distribution
 
 
 def best_loss(chain: npt.NDArray[np.float64], states: npt.NDArray[np.float64], length: int) -> float:
-    """Return the mean entropy of the next character over the places of a window, in nats."""
+    """Return the mean entropy of the next character over a window, in nats."""
     order = chain.ndim - 1
     entropies = []
     for known in range(1, order + 1):

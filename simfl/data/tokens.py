@@ -1,4 +1,4 @@
-"""Sequences of characters as data: windows of a text as tokens, and the character that follows each.
+"""Windows of characters as tokens, with the next character as target.
 
 An example is x, `length` tokens, with the label y, the token that follows them; so at every place t of the window the
 next token is known, x_{t+1} or y. Tokens and classes are numbers of characters in the order of a vocabulary.
@@ -24,7 +24,7 @@ Part = tuple[Stored, npt.NDArray[np.int32]]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The characters that there are; their places are their numbers."""
+    """The characters, in the order of their token numbers."""
 
     letters: tuple[str, ...]
 
@@ -35,7 +35,7 @@ class Vocabulary:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a `Dataset` is told of it."""
+        """The fields of a `Dataset` of this vocabulary."""
         return {"num_classes": len(self.letters), "labels": self.letters, "reader": self}
 
     def reads(self, x: Any) -> bool:
@@ -50,9 +50,9 @@ class Vocabulary:
         at = order[np.minimum(np.searchsorted(known[order], codes), len(known) - 1)]
         wrong = known[at] != codes
         if wrong.any():
-            found = text[int(np.argmax(wrong))]
+            character = text[int(np.argmax(wrong))]
             raise DataError(
-                f"{where}: found {found!r}, which is not among the {len(known)} characters of the vocabulary"
+                f"{where}: found {character!r}, which is not among the {len(known)} characters of the vocabulary"
             )
         return at.astype(np.int32)
 

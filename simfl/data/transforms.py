@@ -1,8 +1,8 @@
-"""Changes of a set before training: some of its classes, PCA, then projection to the unit sphere or standardisation.
+"""Transformations before training: classes, PCA, unit sphere, standardization.
 
 What is fitted (principal axes, means, deviations) comes from the training part alone; the test part is only mapped.
 Fitting on what clients hold is outside of any epsilon. With `fit_on: {public: N}` it is fitted on N training examples
-that the seed draws and that nobody holds from then on: they stand for data that is no secret.
+that the seed draws and removes from the clients: they stand for public data.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def transform(
 
 
 def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
-    """Take some training examples out of a set; return the rest and the features of these, f32 [count, ...]."""
+    """Remove training examples; return the rest and their features, f32 [count, ...]."""
     n = len(data.train_x)
     if not 1 <= count < n:
         raise ScenarioError(
@@ -82,7 +82,7 @@ def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tupl
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """Keep the examples of some classes, which become 0, 1, ... in the order in which they are named.
+    """Keep the examples of some classes, renamed 0, 1, ... in the given order.
 
     Args:
         data: the set as loaded.
@@ -102,11 +102,11 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
     numbers[list(classes)] = np.arange(len(classes), dtype=np.int32)
     parts = []
     for part, labels in (("training", data.train_y), ("test", data.test_y)):
-        found = numbers[labels.astype(np.int32)]
-        if not (found >= 0).any():
+        renamed = numbers[labels.astype(np.int32)]
+        if not (renamed >= 0).any():
             raise DataError(f"{data.name}: no {part} example of the classes {list(classes)}; name others")
-        parts.append(found)
-    train, test = (found >= 0 for found in parts)
+        parts.append(renamed)
+    train, test = (renamed >= 0 for renamed in parts)
     return replace(
         data.training_part(train),
         train_y=parts[0][train],
@@ -118,7 +118,7 @@ def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
 
 
 def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> Step:
-    """Return the projection to principal axes, without whitening, [n, ...] to f32 [n, k].
+    """Return the projection to principal axes, [n, ...] to f32 [n, k].
 
     z = V^T (x - mean), V [p, k] the k eigenvectors of the covariance with the largest eigenvalues; without centring,
     z = V^T x, V those of the matrix of second moments.
@@ -146,17 +146,17 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
 
 
 def _uncentred(flat: NDArray[np.float64], components: int) -> NDArray[np.float64]:
-    """Return the right singular vectors of the largest singular values, [p, k], the largest entry of each positive."""
+    """Return the right singular vectors of the largest singular values, [p, k]."""
     n, p = flat.shape
     axes = np.linalg.eigh(flat.T @ flat)[1][:, ::-1] if n >= p else np.linalg.svd(flat, full_matrices=False)[2].T
     axes = axes[:, :components]
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(components)]
-    found: NDArray[np.float64] = axes * np.sign(largest)
-    return found
+    signed: NDArray[np.float64] = axes * np.sign(largest)
+    return signed
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
-    """Divide each example by its L2 norm over all features; an example of zeros stays as it is."""
+    """Divide each example by its L2 norm; an example of zeros stays."""
     flat = x.reshape(len(x), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
     norms[norms == 0.0] = 1.0
@@ -165,7 +165,9 @@ def project_to_sphere(x: FloatArray) -> FloatArray:
 
 
 def with_constant(x: FloatArray) -> FloatArray:
-    """Project to the unit sphere and add a constant feature, (x/||x||, 1)/sqrt 2, [n, p + 1]: still norms of 1.
+    """Return (x/.
+
+    x||, 1)/sqrt 2, [n, p + 1], of norm 1.
 
     The weight of the constant is an intercept; a model with one of its own has examples of norm sqrt 2 instead.
     """
@@ -175,7 +177,7 @@ def with_constant(x: FloatArray) -> FloatArray:
 
 
 def standard_scale(fitted: FloatArray) -> Step:
-    """Return what brings each feature to mean 0 and deviation 1 over `fitted` [n, ...]; a constant one becomes 0."""
+    """Return the scaling to mean 0 and deviation 1 over `fitted` [n, ...]."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))

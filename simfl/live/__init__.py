@@ -1,4 +1,4 @@
-"""Real runs of a scenario, and measuring what a scenario needs to know of a machine.
+"""Real runs of a scenario, and calibration of scenarios on a machine.
 
 - `transport`: messages between MPI processes, served while a process computes or sleeps.
 - `workers`: SYNC, D-PSGD, AD-PSGD and FedAsync as one process per client.

@@ -1,4 +1,4 @@
-"""`simfl calibrate`: what a scenario says of a machine, measured on this one or fitted to a log."""
+"""`simfl calibrate`: a scenario's times, measured here or fitted to a log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def calibrate(
         typer.Option("--out", metavar="FILE|-", help="Where to write the copy; by default beside SCENARIO."),
     ] = None,
 ) -> None:
-    """Measure compute times of the scenario's model on this machine, and write them into a copy of the scenario.
+    """Measure the model's compute times here, and write them into a scenario.
 
     The copy is the text of the scenario with only the measured fields changed.
 
@@ -110,10 +110,10 @@ def _links() -> Found | None:
 
     launching.check_mpi()
     job = {"kind": "links", "sizes": list(LINK_SIZES), "rounds": LINK_ROUNDS, "processes": 2}
-    found = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
-    if found is None:
+    results = launching.take_part(job) if launching.started_already() else launching.launch([job], 2)
+    if results is None:
         return None
-    link, sizes, seconds = fit_link(found[0]), *zip(*found[0], strict=True)
+    link, sizes, seconds = fit_link(results[0]), *zip(*results[0], strict=True)
     error = misfit(link, sizes, seconds)
     about = [
         f"messages between two MPI processes measured on {machine()}",

@@ -35,7 +35,7 @@ def live(
     quiet: Quiet = False,
     json: Json = None,
 ) -> None:
-    """Run a scenario as real processes, and compare the measurement with the prediction of a simulation.
+    """Run a scenario as real processes, and compare with a simulation.
 
     Each client is a process. The processes compute real gradients and exchange real models by MPI. One more process
     counts updates, and is the server if there is one. Afterwards the same scenario is simulated with the same number
@@ -78,7 +78,7 @@ def live(
 def _prepare(
     scenario: Path, processes: int | None, compute: str, overrides: list[str] | None, seed: int | None
 ) -> tuple[Setup, int]:
-    """Return what both runs need, and how many clients the scenario has without -n."""
+    """Return what both runs need, and the scenario's number of clients."""
     from simfl.live import launching, support
     from simfl.runs.runner import prepare
     from simfl.scenario import load
@@ -101,14 +101,14 @@ def _prepare(
 
 
 def _measure(setup: Setup, path: Path, compute: str, out: Path) -> str | None:
-    """Run live, and return the folder that was written; None in all processes but the one that reports."""
+    """Run live and return the folder; None in all processes but the reporting one."""
     from simfl.live import launching
 
     scenario = setup.scenario
     needed = scenario.clients.count + 1
     job = {"kind": "run", "scenario": scenario.to_yaml(), "compute": compute, "out": str(out), "processes": needed}
-    found = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
-    return None if found is None else str(found[0])
+    results = launching.take_part(job) if launching.started_already() else launching.launch([job], needed)
+    return None if results is None else str(results[0])
 
 
 def _predict(setup: Setup, out: Path, silent: bool) -> Run:
@@ -122,12 +122,12 @@ def _predict(setup: Setup, out: Path, silent: bool) -> Run:
 
 
 def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out: Path, json: Path | None) -> None:
-    """Show both runs in a table and a figure, or write them as JSON, and exit with 1 if one of them failed."""
+    """Show both runs, or write JSON; exit with 1 if one of them failed."""
     from simfl.cli.run import draw_comparison, result_of
     from simfl.live.prediction import notes, quantities
 
-    found, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
-    rows = [{**vars(one), "error": one.error} for one in found]
+    pairs, lines = quantities(predicted, measured), notes(measured, setup.scenario, written_clients)
+    rows = [{**vars(one), "error": one.error} for one in pairs]
     runs = {"predicted": result_of(predicted), "measured": result_of(measured)}
     write_json(json, {**runs, "quantities": rows, "notes": lines})
     figure = draw_comparison([predicted, measured], out)
@@ -135,7 +135,7 @@ def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out
         from simfl.cli.screen import output
         from simfl.live.showing import show_prediction
 
-        show_prediction(found, lines, output())
+        show_prediction(pairs, lines, output())
         for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
             print(f"{name}: {value}")
     for run in (predicted, measured):

@@ -1,6 +1,8 @@
-"""The process beside the clients: it counts updates, asks for snapshots, ends the run, and is the server of FedAsync.
+"""The coordinator: counts updates, requests snapshots, ends the run.
 
-Marks are those of a simulated run: evaluations every so many updates, epochs or seconds, an end after so many. A mark
+It is also the server of FedAsync.
+
+Marks are those of a simulated run: evaluations every given number of updates, epochs or seconds, and an end. A mark
 that a count of updates sets is known a message later than in a simulated run, and so are the snapshots taken.
 """
 
@@ -21,13 +23,13 @@ from simfl.live.transport import Transport, Vector
 from simfl.live.workers import MODEL, REQUEST, ROW, SNAPSHOT, STOP, UPDATE
 from simfl.scenario import Scenario
 
-#: How often it is looked for somebody who wants the run to end.
+#: Polling interval for requests to end the run.
 LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
 class Row:
-    """An update: what the table of updates says, but for its staleness where there is no server."""
+    """A row of the table of updates, without staleness if there is no server."""
 
     time_s: float
     client: int
@@ -56,7 +58,7 @@ class Coordinator:
         transport: its links; clients are 0..K-1.
         begin: when the run begins, by the transport's clock.
         together: updates that count as one: of a round of SYNC.
-        interrupted: whether somebody wants the run to end.
+        interrupted: whether the run is to end.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Coordinator:
 
     @property
     def final(self) -> list[Row]:
-        """The updates of the run in order of time: those of whole rounds, and none after the last."""
+        """The run's updates in order of time: whole rounds, none after the last."""
         rows = sorted(self.rows, key=lambda row: row.time_s)
         stop_s = self.scenario.stop.time or math.inf
         rows = [row for row in rows if row.time_s <= stop_s]
@@ -104,7 +106,7 @@ class Coordinator:
         return rows if rows and rows[0].staleness >= 0 else with_staleness(rows)
 
     def run(self) -> None:
-        """Count until the run is over, and tell everybody."""
+        """Count updates until the run is over, and tell all clients."""
         stop_s, every_s = self.scenario.stop.time or math.inf, self.scenario.evaluate.every.time or math.inf
         self.transport.wait(lambda: False, self.begin)
         while True:
@@ -146,7 +148,7 @@ class Coordinator:
 
 
 class Server(Coordinator):
-    """FedAsync's server; its snapshots are of its own model."""
+    """FedAsync's server; it takes snapshots of its own model."""
 
     def __init__(self, *arguments: Any, options: dict[str, Any], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

@@ -1,4 +1,4 @@
-"""From measurements to what a scenario says of a machine: lines, speeds and jitter.
+"""Fits of a scenario's times to measurements: lines, speeds and jitter.
 
     seconds = (seconds_per_batch + b * seconds_per_example) * speed * jitter,  jitter log-normal with mean 1
 
@@ -55,7 +55,7 @@ class Pace:
 
 
 def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
-    """Fit a line to medians: sum over sizes of ((fixed + slope x - median) / median)^2 is least.
+    """Fit a line to medians by least squares of relative errors.
 
     Where all x are equal nothing is fixed: y is in proportion to x.
 
@@ -76,7 +76,7 @@ def fit_line(x: ArrayLike, y: ArrayLike) -> Line:
 
 
 def fit_pace(examples: ArrayLike, seconds: ArrayLike, clients: Sequence[int] | None = None) -> Pace:
-    """Fit what a mini-batch takes, by its size, and of several clients how fast each is.
+    """Fit the pace of a mini-batch by its size, and each client's speed.
 
     Args:
         examples: of each mini-batch, [n].
@@ -105,7 +105,7 @@ def fit_pace(examples: ArrayLike, seconds: ArrayLike, clients: Sequence[int] | N
 
 
 def misfit(line: Line, x: ArrayLike, y: ArrayLike) -> float:
-    """Return the largest relative distance of a median from a line; sizes x and seconds y as in `fit_line`."""
+    """Return the largest relative distance of a median from a line; see `fit_line`."""
     sizes, medians = _medians(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     return float(np.abs(line(sizes) / medians - 1.0).max())
 

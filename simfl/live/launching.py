@@ -1,4 +1,4 @@
-"""Starting the processes of live runs: by mpirun, or in those that mpirun or srun has started already."""
+"""Starts the processes of live runs by mpirun, or joins existing ones."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def check_mpi() -> str:
         ScenarioError: what is missing, and how to install it.
     """
     beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if importlib.util.find_spec("mpi4py") is None or found is None:
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if importlib.util.find_spec("mpi4py") is None or mpirun is None:
         missing = "mpirun" if importlib.util.find_spec("mpi4py") else "mpi4py"
         raise ScenarioError(f"live: found no {missing}; install it: pip install 'simfl[mpi]'")
-    return found
+    return mpirun
 
 
 def started_already() -> int:
-    """Return how many MPI processes mpirun or srun has started, of which this is one; 0: it is none."""
+    """Return the number of MPI processes started with this one; 0 for none."""
     return _number(STARTED[:2]) or 0
 
 
 def speaks() -> bool:
-    """Whether what this process says is not said by others, too: of those that mpirun or srun started, the first."""
+    """Whether this process reports: the first of those of mpirun or srun."""
     return not _number(RANKS)
 
 
@@ -65,7 +65,7 @@ def _number(names: Sequence[str]) -> int | None:
 
 
 def take_part(job: dict[str, Any]) -> list[Any] | None:
-    """Do a job as one of the processes that mpirun or srun has started: each of them calls this.
+    """Do a job as one of the processes of mpirun or srun; all of them call this.
 
     Process 0 returns what came of it, the others None.
     """
@@ -76,7 +76,7 @@ def take_part(job: dict[str, Any]) -> list[Any] | None:
 
 
 def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
-    """Do jobs in so many MPI processes, and return what came of each.
+    """Do jobs in MPI processes, and return the results.
 
     Ctrl-C ends the run that is under way, which is written, and all processes; a second one ends them at once. If this
     process is killed, nothing holds its end of a FIFO open any longer: the ranks then end (`end_with_parent`).
@@ -98,7 +98,7 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
         alive = os.open(path.with_suffix(ALIVE), os.O_RDWR)
         child = subprocess.Popen(
             [mpirun, *as_root, *options, "-n", str(processes), *program],
-            env={**os.environ, **ONE_THREAD, "TMPDIR": name},  # what mpirun leaves behind is deleted with the folder
+            env={**os.environ, **ONE_THREAD, "TMPDIR": name},  # mpirun's files are deleted with the folder
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,8 +126,8 @@ def launch(jobs: Sequence[dict[str, Any]], processes: int) -> list[Any]:
             raise NothingToKeepError(f"live: {signals.describe(asked)} before anything could be written")
         if child.returncode or not done.exists():
             raise RunError(f"live: {why_ended(errors, child.returncode, jobs)}")
-        found: list[Any] = json.loads(done.read_text(encoding="utf-8"))
-        return found
+        results: list[Any] = json.loads(done.read_text(encoding="utf-8"))
+        return results
 
 
 def why_ended(errors: str, code: int, jobs: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""What a message between two processes takes: round trips of several sizes, and all processes sending at once."""
+"""Message times between processes: round trips, and all sending at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PING, PONG = 100, 101
 
 
 def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple[int, float]]:
-    """Return (bytes, seconds one way) of round trips between processes 0 and 1, each seen by both alike.
+    """Return (bytes, seconds one way) of round trips between processes 0 and 1.
 
     Args:
         transport: of two processes, which call it together.
@@ -27,7 +27,7 @@ def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tup
         came.append(vector)
 
     transport.handlers |= {PING: take, PONG: take}
-    found = []
+    times = []
     generator = np.random.default_rng(0)
     for size in sizes:
         vector = np.zeros(size // 4, np.float32)
@@ -41,15 +41,15 @@ def measure(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tup
                 transport.send(1, PING, (), vector)
             transport.wait(lambda: bool(came))
             if transport.rank == 0:
-                found.append((size, (time.monotonic() - begin) / 2))
+                times.append((size, (time.monotonic() - begin) / 2))
             else:
                 transport.send(0, PONG, (), vector)
     transport.end()
-    return found
+    return times
 
 
 def shift(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple[int, float]]:
-    """Return (bytes, seconds) of rounds in which every process sends to the next and waits for the one before.
+    """Return (bytes, seconds) of rounds in which every process sends to the next.
 
     Where more processes than cores talk at once, as in an all-reduce, messages take longer than one alone.
 
@@ -64,7 +64,7 @@ def shift(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple
         came[0] += 1
 
     transport.handlers[PING] = take
-    found, expected = [], 0
+    times, expected = [], 0
     for size in sizes:
         vector = np.zeros(size // 4, np.float32)
         for number in range(-2, rounds):  # two rounds to get into step
@@ -73,6 +73,6 @@ def shift(transport: Transport, sizes: Sequence[int], rounds: int) -> list[tuple
             transport.send((transport.rank + 1) % transport.size, PING, (), vector)
             expected += 1
             transport.wait(lambda: came[0] >= expected)  # noqa: B023
-        found.append((size, (time.monotonic() - begin) / rounds))
+        times.append((size, (time.monotonic() - begin) / rounds))
     transport.end()
-    return found
+    return times

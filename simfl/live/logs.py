@@ -1,4 +1,4 @@
-"""A user's own log of what clients computed: a CSV file with the columns client, start, end and examples."""
+"""Logs of clients' computations: CSV with client, start, end and examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("client", "start", "end", "examples")
 
 
 def fit_log(path: Path) -> tuple[Pace, list[str]]:
-    """Fit a log; returns the pace, and what the log calls the clients, in their order.
+    """Fit a log; return the pace, and the clients' names in order.
 
     Numbers are ordered as such. Times are in seconds; only end - start counts.
 

@@ -1,4 +1,4 @@
-"""What a machine takes: a mini-batch of a scenario's model, as one worker would compute it."""
+"""Measures the mini-batches of a scenario's model on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINK_ROUNDS = 40
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A pace, and what it was fitted to: (batch size, seconds) of each call."""
+    """A pace, and its measurements: (batch size, seconds) of each call."""
 
     pace: Pace
     calls: list[tuple[int, float]]
@@ -41,7 +41,7 @@ class Measured:
 
 
 def measure_gradients(setup: Setup, device: Any, each_s: float = EACH_S) -> Measured:
-    """Measure mini-batches of several sizes in turn, warm, and fit what they take.
+    """Measure warm mini-batches of several sizes in turn, and fit a pace.
 
     One worker has all examples: what a gather from memory costs depends little on how many there are.
 
@@ -82,7 +82,7 @@ def fit_link(trips: list[tuple[int, float]]) -> Line:
 
 
 def machine() -> str:
-    """Return what a measurement was taken on, in words."""
+    """Return the machine's description."""
     name = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -91,5 +91,5 @@ def machine() -> str:
                 break
     except OSError:
         pass
-    found = versions()
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}, jax {found['jax']}, Python {found['python']}"
+    parts = versions()
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}, jax {parts['jax']}, Python {parts['python']}"

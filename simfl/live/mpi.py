@@ -1,4 +1,4 @@
-"""What of MPI is used: buffers that are sent without waiting, waiting without spinning, clocks that are compared."""
+"""MPI: sends without blocking, waits without spinning, compared clocks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class MpiWire:
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Begin to send; returns what says whether the buffer has left."""
+        """Start to send; return whether the buffer has left as a function."""
         test: Callable[[], bool] = self._comm.Isend([buffer, MPI.BYTE], target, kind).Test
         return test
 
     def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
-        """Return the source, kind and bytes of the next message that has come; None if there is none."""
+        """Return the source, kind and bytes of the next message; None without one."""
         if not self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, self._status):
             return None
         source, kind = self._status.Get_source(), self._status.Get_tag()
@@ -41,12 +41,12 @@ def polite_barrier(comm: Any) -> None:
 
 
 def clock_offset_s(comm: Any, rounds: int = 20) -> float:
-    """Return what to add to this process's `time.monotonic` to have that of rank 0 (Cristian's algorithm).
+    """Return the offset of `time.monotonic` from rank 0's (Cristian's algorithm).
 
     All of the communicator call it together. What is within the error of half a round trip is 0, as on one machine.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
-    found = 0.0
+    offset = 0.0
     for other in range(1, size):
         if rank == 0:
             for _ in range(rounds):
@@ -60,7 +60,7 @@ def clock_offset_s(comm: Any, rounds: int = 20) -> float:
                 its = comm.recv(source=0, tag=0)
                 trip = time.monotonic() - begin
                 if trip < best:
-                    best, found = trip, its - (begin + trip / 2)
-            found = found if abs(found) > best / 2 else 0.0
+                    best, offset = trip, its - (begin + trip / 2)
+            offset = offset if abs(offset) > best / 2 else 0.0
         polite_barrier(comm)
-    return found
+    return offset

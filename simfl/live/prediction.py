@@ -1,4 +1,4 @@
-"""A live run beside the prediction: the same scenario, with the same clients, simulated."""
+"""A live run beside its prediction by simulation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Quantity:
 
     @property
     def error(self) -> float:
-        """Relative error of the prediction, predicted / measured - 1; NaN where the measured value is 0."""
+        """The prediction's relative error, predicted / measured - 1; NaN for 0."""
         if self.predicted == self.measured:
             return 0.0
         return self.predicted / self.measured - 1.0 if self.measured else math.nan
 
 
 def quantities(predicted: Run, measured: Run) -> list[Quantity]:
-    """Return what both runs tell, the most important first."""
+    """Return the quantities of both runs, the most important first."""
     values = [dict(_values(run)) for run in (predicted, measured)]
     return [
         Quantity(name, unit, values[0][name, unit], value)
@@ -62,7 +62,7 @@ def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def notes(measured: Run, scenario: Scenario, written_clients: int) -> list[str]:
-    """Return what a reader has to know of the comparison, one line each.
+    """Return notes on the comparison, one line each.
 
     Args:
         measured: the live run.

@@ -1,4 +1,4 @@
-"""The program of one MPI process: `python -m simfl.live.rank JOBS.json`, started by mpirun or srun.
+"""The program of one MPI process: `python -m simfl.live.rank JOBS.json`.
 
 Jobs are runs and measurements, one after the other: a run is that of the first K + 1 processes, its clients and its
 coordinator. Those that have no part in a job sleep.
@@ -44,7 +44,7 @@ LEAD_S = 0.2
 
 
 def main(path: Path) -> None:
-    """Do all jobs of a file, and write what came of them beside it."""
+    """Do all jobs of a file, and write their results beside it."""
 
     def interrupted() -> bool:
         path.with_suffix(BEGUN).touch()  # who asks counts the updates of a run
@@ -57,7 +57,7 @@ def main(path: Path) -> None:
 
 
 def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = lambda: False) -> list[Any] | None:
-    """Take part in jobs, with all processes that MPI knows of; process 0 returns what came of them.
+    """Take part in jobs with all MPI processes; process 0 returns the results.
 
     What fails in one process ends them all.
     """
@@ -76,7 +76,7 @@ def take_part(jobs: Sequence[dict[str, Any]], interrupted: Callable[[], bool] = 
 
 
 def _job(world: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> Any:
-    """Do one job, if this process has a part in it; return what process 0 knows of it then."""
+    """Do one job if this process takes part; process 0 returns the result."""
     polite_barrier(world)
     needed = int(job["processes"])
     taking_part = world.Get_rank() < needed
@@ -164,14 +164,14 @@ def run(comm: Any, job: dict[str, Any], interrupted: Callable[[], bool]) -> str 
 
 
 def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]) -> list[Looked]:
-    """Gather the clients' models, mark by mark; the last mark replaces one of the same moment."""
+    """Gather the clients' models by mark; the last mark replaces equal ones."""
     count, size = setup.scenario.clients.count, setup.training.initial.size
-    found = []
+    snapshots = []
     if isinstance(coordinator, Server):
-        found = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
+        snapshots = [Looked(mark, model, 0.0) for mark, model in zip(marks, coordinator.snapshots, strict=True)]
     else:
         per_client = np.empty((count, len(marks), size), np.float32)
-        # The initial model is that of the first mark: nobody took a snapshot of it.
+        # The initial model is that of the first mark: it has no snapshot.
         per_client[:, 0] = setup.training.initial
         for client in range(count):
             for number in range(1, len(marks)):
@@ -179,9 +179,11 @@ def _looked(comm: Any, setup: Setup, coordinator: Coordinator, marks: list[Mark]
         for number, mark in enumerate(marks):
             models = per_client[:, number]
             mean = models.mean(axis=0)
-            found.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
+            snapshots.append(Looked(mark, mean, float(np.sqrt(((models - mean) ** 2).sum(axis=1).mean()))))
     return [
-        one for one, after in zip(found, [*found[1:], None], strict=True) if after is None or after.mark != one.mark
+        one
+        for one, after in zip(snapshots, [*snapshots[1:], None], strict=True)
+        if after is None or after.mark != one.mark
     ]
 
 
@@ -192,7 +194,7 @@ def _from(comm: Any, value: Any, root: int) -> Any:
 
 
 def _warm(arithmetic: SingleClient, setup: Setup) -> None:
-    """Compile what will be computed."""
+    """Compile the programs of the run."""
     initial = setup.training.initial
     if setup.problem.rounds is not None:
         arithmetic.change(initial, 0, 1, 0.0)
@@ -201,7 +203,7 @@ def _warm(arithmetic: SingleClient, setup: Setup) -> None:
 
 
 def _unit(setup: Setup) -> Setup:
-    """Return a setup in which an example takes a second: what a mini-batch takes there is its client's slowness."""
+    """Return a setup of one second per example, which gives slowness factors."""
     content = setup.scenario.resolved()
     content["clients"] = {name: content["clients"][name] for name in ("count", "speed")} | {"seconds_per_example": 1.0}
     unit = copy.copy(setup)

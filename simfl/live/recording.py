@@ -1,4 +1,4 @@
-"""From what a live run left to the folder of a run: the tables that a simulated one writes."""
+"""Writes the tables of a live run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simfl.tape.executor import choose_device
 
 @dataclass(frozen=True)
 class Looked:
-    """What there was at a mark.
+    """The models at a mark.
 
     Attributes:
         mark: when.
@@ -64,7 +64,7 @@ class Outcome:
 def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Path:
     """Write the folder of a live run and return its path.
 
-    Bytes and messages at a mark are the run's in proportion to its time: nobody counts them together meanwhile.
+    Bytes and messages at a mark are the run's in proportion to its time: there is no common counter.
     """
     scenario, model, training = setup.scenario, setup.model, setup.training
     folder = RunFolder.create(root, scenario.name)

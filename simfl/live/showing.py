@@ -14,7 +14,7 @@ from simfl.records.display import NOTHING, show_bytes, show_count, show_fixed, s
 
 
 def show_prediction(quantities: Sequence[Quantity], notes: Sequence[str], console: Console) -> None:
-    """Print what a simulation predicted beside what a live run measured, and what to know of both."""
+    """Print the prediction beside the live run, with notes on both."""
     shown = {"s": show_time, "bytes": show_bytes, "count": show_count, "share": show_share, "": show_number}
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("", style="bold", overflow="fold")

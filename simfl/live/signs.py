@@ -1,4 +1,4 @@
-"""How the process that launches ranks and the ranks tell each other of a run's begin and end: by files."""
+"""Files by which the launching process and its ranks signal start and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BEGUN, STOP, DONE, ALIVE = ".begun", ".stop", ".done", ".alive"
 
 
 def end_with_parent(path: Path) -> None:
-    """Wait until the process that called `launch` is gone, then delete its temporary folder and end this process.
+    """End this process when its launcher has ended; delete its temporary folder.
 
     Args:
         path: the file of the jobs; the FIFO beside it has no writer once that process is gone.

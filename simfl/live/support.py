@@ -1,4 +1,4 @@
-"""What cannot be run live, and what is left out of a live run."""
+"""Limits of live runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simfl.live.workers import WORKERS
 
 
 def check(setup: Setup) -> None:
-    """Refuse what processes do not do.
+    """Reject scenarios that processes cannot run.
 
     Raises:
         ScenarioError: with one line.
@@ -54,7 +54,7 @@ def _refusals(setup: Setup) -> Iterator[str]:
 
 
 def left_out(setup: Setup) -> list[str]:
-    """Return what of a scenario a live run does not do, one line each."""
+    """Return the parts of a scenario that a live run ignores, one line each."""
     scenario = setup.scenario
     evaluate, record, server = scenario.evaluate, scenario.record, scenario.server
     values = setup.links.values(setup.streams, scenario.clients.count)

@@ -1,11 +1,11 @@
-"""Messages between MPI processes: sent without waiting, and served while a process computes or waits.
+"""Messages between MPI processes, served while a process computes or waits.
 
-A message is a buffer: a header of a few numbers, then the bytes of a vector. Nobody blocks in MPI: a process that waits
+A message is a buffer: a header of a few numbers, then the bytes of a vector. No process blocks in MPI: one that waits
 looks for messages every `poll_s` and sleeps in between, so that many more processes than cores disturb each other
 little (MPI's own waiting spins). What such a message takes is measured by `simfl calibrate --links`.
 
-The end. Messages of one sender arrive in order. So who ends sends everybody a last one (FIN), goes on receiving until
-it has everybody's, and its own have left: then nothing is under way that anybody could wait for.
+The end. Messages of one sender arrive in order. A process that ends sends each other one a last one
+(FIN), and receives until it has all their last messages and its own have left: then no message is in flight.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ Handler = Callable[[int, NDArray[np.float64], Vector], None]
 
 
 def wake_on_time() -> None:
-    """Ask Linux to end sleeps when they are over, and not up to 50 us later; without effect elsewhere."""
+    """Ask Linux to end sleeps on time, not up to 50 us later."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(29, 1000, 0, 0, 0)  # PR_SET_TIMERSLACK, nanoseconds
 
 
 class Wire(Protocol):
-    """What carries buffers; `simfl.live.mpi.MpiWire` is that of MPI."""
+    """Carries buffers; `simfl.live.mpi.MpiWire` is MPI's."""
 
     rank: int
     size: int
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Begin to send; returns what says whether the buffer has left."""
+        """Start to send; return whether the buffer has left as a function."""
 
     def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
-        """Return the source, kind and bytes of the next message that has come, those of one source in order."""
+        """Return the source, kind and bytes of the next message, in order by source."""
 
 
 class Clock(Protocol):
-    """What tells the time and lets it pass; the module `time` is that of the machine."""
+    """A clock; the module `time` is the machine's."""
 
     def monotonic(self) -> float:
         """Return seconds since some moment."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Return when so many seconds have passed."""
+        """Return after `seconds`."""
 
 
 class SlowWire:
-    """Emulates slow links: a message leaves when it would have arrived over such a link.
+    """Emulates slow links by delaying messages.
 
     delivery time = waiting for earlier messages to the same process + bytes / bandwidth + latency,
 
@@ -86,7 +86,7 @@ class SlowWire:
         self._free_s = dict.fromkeys(range(wire.size), -np.inf)
 
     def send(self, buffer: NDArray[np.uint8], target: int, kind: int) -> Callable[[], bool]:
-        """Hold a message back for as long as a slow link takes; return a function that tells whether it has left."""
+        """Delay a message as a slow link does; return whether it has left."""
         if kind in self._exempt:
             return self._wire.send(buffer, target, kind)
         begin = max(self._clock.monotonic(), self._free_s[target])
@@ -103,7 +103,7 @@ class SlowWire:
         return attempt
 
     def receive(self) -> tuple[int, int, NDArray[np.uint8]] | None:
-        """Return the next message that has come; None if there is none."""
+        """Return the next message; None without one."""
         return self._wire.receive()
 
 
@@ -144,7 +144,7 @@ class Transport:
             self._pending.append((has_left, buffer))
 
     def progress(self) -> None:
-        """Receive what has come and hand it to its handler; let go of what has left."""
+        """Receive messages for their handlers, and forget sent ones."""
         if self._pending:
             self._pending = [entry for entry in self._pending if not entry[0]()]
         while (message := self._wire.receive()) is not None:
@@ -156,7 +156,7 @@ class Transport:
                 self.handlers[kind](source, head, buffer[HEADER_BYTES:].view(np.float32))
 
     def wait(self, ready: Callable[[], bool], until: float = np.inf) -> bool:
-        """Serve messages until something is so, or until a time of the clock; returns whether it is so."""
+        """Serve messages until `ready` or a time; return `ready`."""
         while True:
             self.progress()
             if ready():
@@ -167,7 +167,7 @@ class Transport:
             self.clock.sleep(min(self.busy_poll_s if self._pending else self.poll_s, left))
 
     def end(self, *kept: int) -> None:
-        """Tell everybody that nothing more comes, and wait for everybody's word and for one's own messages to leave.
+        """Announce the end, and wait for all others' ends and own messages.
 
         Args:
             kept: kinds of messages that are still handled, without an answer; the others are let go of.

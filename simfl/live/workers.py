@@ -1,4 +1,4 @@
-"""Clients as processes: SYNC, D-PSGD, AD-PSGD and FedAsync, each close to its simulated twin in `simfl.algorithms`.
+"""Clients as processes: SYNC, D-PSGD, AD-PSGD and FedAsync.
 
 A client computes in a thread of its own while its process serves messages: models are exchanged and averaged during
 the gradient, as the simulated world has it. Vectors are never changed once made: what is sent or kept needs no copy.
@@ -46,7 +46,7 @@ class Worker(ABC):
         world: that of the scenario; its clock and links are not used.
         training: the plain values of local training.
         arithmetic: computes its gradients.
-        transport: its links; the coordinator's rank is that behind the last client's.
+        transport: its links; the coordinator's rank follows the last client's.
         begin: when the run begins, by the transport's clock.
         mode: how long computing takes.
         options: of the algorithm, as its simulated twin takes them.
@@ -85,11 +85,11 @@ class Worker(ABC):
 
     @abstractmethod
     def set_up(self, *arguments: Any, **options: Any) -> None:
-        """Take the options, and say what is done with messages."""
+        """Take the options, and set the handlers of messages."""
 
     @abstractmethod
     def work(self) -> None:
-        """Do what the algorithm does, until the run is stopped."""
+        """Run the algorithm until the run is stopped."""
 
     # -- what all do -------------------------------------------------------------------------
 
@@ -109,18 +109,18 @@ class Worker(ABC):
         self._thread.shutdown()
 
     def wait(self, ready: Callable[[], bool], until: float = np.inf) -> bool:
-        """Serve messages until something is so or a time has come; returns whether it is so.
+        """Serve messages until `ready` or a time; return `ready`.
 
         Raises:
             StoppedError: the run is over.
         """
-        found = self.transport.wait(lambda: self._stopped or ready(), self.begin + until)
+        is_ready = self.transport.wait(lambda: self._stopped or ready(), self.begin + until)
         if self._stopped:
             raise StoppedError
-        return found
+        return is_ready
 
     def compute(self, task: Callable[[], Vector], examples: int | None = None) -> Vector | None:
-        """Compute something for as long as it takes, or is to take; None if a crash destroyed it."""
+        """Compute for the real or emulated time; None if a crash destroyed it."""
         begin = self.now
         future = self._thread.submit(task)
         if self.mode == "real":  # what is drawn for one example of a second is how much slower than the machine it is
@@ -138,17 +138,17 @@ class Worker(ABC):
 
     @property
     def away(self) -> bool:
-        """Whether the client is absent now: what comes waits, or is refused."""
+        """Whether the client is offline: messages wait or are refused."""
         return not self.world.availability.trivial and not self.world.availability.online(self.me, self.now)
 
     def gradient(self) -> tuple[Vector | None, int]:
-        """Compute the gradient of a mini-batch at the model as it is now: its sum, None after a crash; and its size."""
+        """Compute a mini-batch's gradient: its sum, None after a crash; and its size."""
         model, draw, size = self.model, self._draws, self._sizes.next(self.me)
         self._draws = draw + 1
         return self.compute(lambda: self.arithmetic.gradient(model, draw, size)), size
 
     def step_size(self, updates: int) -> float:
-        """The step size after so many updates of all clients, as far as this one knows of them."""
+        """Return the step size after all clients' updates, as known here."""
         examples = round(updates * (self.training.update_examples or self.training.batch_size))
         return float(self._schedule(updates, examples, examples / int(self.training.sizes.sum())))
 
@@ -165,7 +165,7 @@ class Worker(ABC):
         self.transport.send(self.coordinator, ROW, (self.now, peer, round_num, read_s, size, step_size))
 
     def statistics(self) -> tuple[float, ...]:
-        """What the table of clients says, but for what follows from it."""
+        """Return the client's row of the table of clients, without derived columns."""
         sent = self.transport
         return (self.compute_s, self.communicate_s, sent.sent_bytes, sent.messages, self.late_s)
 
@@ -177,7 +177,7 @@ class Worker(ABC):
 
 
 class SyncWorker(Worker):
-    """SYNC: an all-reduce of gradients after every iteration, step by step as `simfl.world.collectives` has it."""
+    """SYNC: an all-reduce of gradients after every iteration."""
 
     kind = "sync_sgd"
 
@@ -218,7 +218,7 @@ class SyncWorker(Worker):
         return whole
 
     def swap(self, target: int, source: int, part: Vector | None) -> Vector:
-        """Send a part to one client (none to nobody: -1) and wait for that of another (-1: nobody's)."""
+        """Send a part to one client and wait for that of another; -1 is none."""
         key = self.rounds, self._step
         self._step += 1
         if target >= 0:
@@ -270,7 +270,7 @@ class SyncWorker(Worker):
         return self._with_rest(vector, inside)
 
     def _with_rest(self, vector: Vector, inside: Callable[[Vector, int], Vector]) -> Vector:
-        """Clients beyond the largest power of two hand their vectors in before, and get the sum afterwards."""
+        """Add the vectors of clients beyond a power of two first; return the sum later."""
         power = 1 << (self.count.bit_length() - 1)
         partner = self.me - power if self.me >= power else self.me + power
         if self.me >= power:
@@ -323,12 +323,12 @@ class GossipWorker(Worker):
 
 
 class PairWorker(Worker):
-    """AD-PSGD: averaging with a random neighbor while the gradient is computed, by differences."""
+    """AD-PSGD: averages with a random neighbor while computing."""
 
     kind = "adpsgd"
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto", **_: Any) -> None:
-        """Say who starts exchanges; see `simfl.algorithms.adpsgd`."""
+        """Choose who starts exchanges; see `simfl.algorithms.adpsgd`."""
         assert exchange == "messages", "processes exchange models by messages"
         topology = self.world.topology
         senders = topology.is_bipartite if pairing == "auto" else pairing == "senders"
@@ -364,7 +364,7 @@ class PairWorker(Worker):
             if peer >= 0:
                 since = self.now
                 self.wait(lambda: self._answered is not None)
-                if not self._answered:  # nobody was there: known after a timeout only
+                if not self._answered:  # no neighbor answered before the timeout
                     self.wait(lambda: False, read_s + self.world.network.links.resend_timeout_s)
                     peer = -1
                 self.communicate_s += self.now - since

@@ -1,4 +1,4 @@
-"""Models as pure functions of a flat float32 vector: initial values, losses, and per-example clipped gradient sums."""
+"""Models as pure functions of a flat float32 vector."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MODELS: Mapping[str, type[AbstractModel]] = Catalogue(
 
 
 def model_options(kind: str) -> tuple[str, ...]:
-    """Return the names of the options that a model takes beside `input_shape`, `num_classes` and `l2`.
+    """Return a model's options beside `input_shape`, `num_classes` and `l2`.
 
     Raises:
-        ValueError: if there is no such model.
+        ValueError: for an unknown model.
     """
     if kind not in MODELS:
         raise ValueError(f"model: kind: expected one of {', '.join(MODELS)}, found '{kind}'{nearest(kind, MODELS)}")

@@ -1,4 +1,4 @@
-"""What a model is: pure functions of one flat float32 vector.
+"""The base class of models: pure functions of one flat float32 vector.
 
 A model is a frozen, hashable object without state. Its parameters are one vector `f32[d]`, so the
 executor can keep hundreds of them as rows of one bank, average them and add noise to them without
@@ -31,7 +31,7 @@ Array: TypeAlias = jax.Array
 """An array on the device (or a tracer of one)."""
 
 GRADIENTS_BYTES = 2**24
-"""The gradients of single examples take at most so many bytes at a time, 16 MiB, where there is no closed form.
+"""The most bytes that per-example gradients take at a time without a closed form, 16 MiB.
 
 For each of the operations that are computed side by side; one gradient may take more.
 """
@@ -52,7 +52,7 @@ class AbstractModel(ABC):
         num_classes: number of labels of the data; 0 for regression and for points.
         l2: lambda >= 0 of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss`
             and never to the gradient sums: it does not depend on the data, so it is neither
-            clipped nor noised. Whoever takes the step adds lambda * w after the mean.
+            clipped nor noised. The step adds lambda * w after the mean.
     """
 
     input_shape: tuple[int, ...]
@@ -74,11 +74,11 @@ class AbstractModel(ABC):
     """Whether `predict` says targets, so that their errors can be measured."""
 
     def described(self) -> dict[str, Any]:
-        """Return what identifies a user's model in a manifest; empty for simfl's own, which the scenario names."""
+        """Return the manifest's identification of a user's model; empty for simfl's."""
         return {}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return a SHA-256 of what the model computes for examples like these."""
+        """Return a SHA-256 of the model's program for examples like these."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
 
     def __post_init__(self) -> None:
@@ -96,17 +96,17 @@ class AbstractModel(ABC):
 
     @property
     def predicts(self) -> bool:
-        """Whether there is a prediction for an example, and not only a loss."""
+        """Whether the model predicts, and not only has a loss."""
         return True
 
     @property
     def user_clips(self) -> bool:
-        """Whether a user's function clips the gradients of examples, which is trusted and not checked."""
+        """Whether a user's function clips gradients, which is not checked."""
         return False
 
     @property
     def num_tasks(self) -> int:
-        """How many models it is made of that can be trained on their own."""
+        """Number of models in it that can be trained separately."""
         return 1
 
     @property
@@ -131,18 +131,18 @@ class AbstractModel(ABC):
 
     @property
     def layout(self) -> Layout:
-        """The parts that the parameters are made of; one, `parameters`, unless the model says more."""
+        """The named parts of the parameters; by default one, `parameters`."""
         return (("parameters", (self.size,)),)
 
     def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return the parts of parameters [..., d] by name, each [..., *shape]: views, as far as NumPy can."""
-        found: dict[str, NDArray[Any]] = {}
+        """Return the parts of parameters [..., d] by name, each [..., *shape]."""
+        named: dict[str, NDArray[Any]] = {}
         start = 0
         for name, shape in self.layout:
             end = start + math.prod(shape)
-            found[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
+            named[name] = params[..., start:end].reshape(*params.shape[:-1], *shape)
             start = end
-        return found
+        return named
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return parts of the right names and shapes as parameters, f32[d].
@@ -150,9 +150,9 @@ class AbstractModel(ABC):
         Raises:
             ValueError: they are not those of this model.
         """
-        found = {name: tuple(part.shape) for name, part in parts.items()}
-        if found != dict(self.layout):
-            raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(found)}")
+        shapes = {name: tuple(part.shape) for name, part in parts.items()}
+        if shapes != dict(self.layout):
+            raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
         return np.concatenate([np.ravel(parts[name]).astype(np.float32) for name, _ in self.layout])
 
     @abstractmethod
@@ -165,7 +165,7 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def predict(self, params: Array, x: Array) -> Array:
-        """Return what the model says about x [b, *input_shape]: logits f32[b, c], or f32[b] if there is one output."""
+        """Return the outputs for x [b, *input_shape]: f32[b, c], or f32[b] if one."""
 
     @abstractmethod
     def losses(self, params: Array, x: Array, y: Array) -> Array:
@@ -173,20 +173,23 @@ class AbstractModel(ABC):
 
     @abstractmethod
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return 1.0 where the prediction is right and 0.0 where not, f32[b]; NaN where accuracy has no meaning."""
+        """Return 1.0 for correct predictions, else 0.0, f32[b]; NaN without accuracy."""
 
     def metrics(self, params: Array, x: Array, y: Array) -> dict[str, Array]:
-        """Return what else an evaluation takes the mean of, f32[b] each, by the names `metric_names`."""
+        """Return further metrics, f32[b] each, by `metric_names`; means are shown."""
         del params, x, y
         return {}
 
     def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return the penalised mean loss, f32[]: sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2."""
+        """Return the penalized mean loss, f32[].
+
+        It is sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2.
+        """
         losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
         return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], where g_i is the gradient of the loss of example i (no penalty).
+        """Return sum_i weight_i g_i, f32[d], g_i the gradient of loss i, no penalty.
 
         Args:
             params: f32[d].
@@ -200,13 +203,18 @@ class AbstractModel(ABC):
     def clipped_gradient_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> Array:
-        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d]: the first part of `clip_and_sum`."""
+        """Return sum_i weight_i g_i min(1, C /.
+
+        g_i||_2), f32[d]; see `clip_and_sum`.
+        """
         return self.clip_and_sum(params, x, y, weight, clipping_norm)[0]
 
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return sum_i weight_i g_i min(1, C / ||g_i||_2), f32[d], and how many gradients count as zero, int32[].
+        """Return sum_i weight_i g_i min(1, C /.
+
+        g_i||_2) and the number set to zero.
 
         The norm of the sum is at most C * sum_i weight_i whatever the data and the parameters are: a gradient whose
         squared norm is not a finite float32 has no scale that would bound it, and contributes exactly 0.
@@ -228,7 +236,10 @@ class AbstractModel(ABC):
         return sum_in_parts(part, self.gradients_at_a_time)(x, y, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
-        """Return ||g_i||_2 of every example, f32[b]; where there is no gradient, it may be some 1e-18."""
+        """Return.
+
+        g_i||_2 of every example, f32[b]; zero gradients may give 1e-18.
+        """
         b, size = x.shape[0], self.gradients_at_a_time
 
         def norms(some: tuple[Array, Array]) -> Array:
@@ -237,16 +248,16 @@ class AbstractModel(ABC):
 
         if b <= size:
             return norms((x, y))
-        found: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
-        return found.reshape(-1)[:b]
+        norms_of: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
+        return norms_of.reshape(-1)[:b]
 
     @property
     def gradients_at_a_time(self) -> int:
-        """Of how many examples the gradients are computed together where each is needed: see `GRADIENTS_BYTES`."""
+        """Number of gradients held at a time; see `GRADIENTS_BYTES`."""
         return max(1, GRADIENTS_BYTES // (4 * self.size))
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
-        """Return g_i of every example, f32[b, d]: the plain way, b times the memory of a gradient."""
+        """Return g_i of every example, f32[b, d]."""
 
         def single(w: Array, x_i: Array, y_i: Array) -> Array:
             return self.losses(w, x_i[None], y_i[None])[0]
@@ -261,12 +272,12 @@ def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
 
 
 def masked(x: Array, weight: Array) -> Array:
-    """Return x [b, ...] with zeros where weight [b] is 0, so that nothing non-finite can come from padding."""
+    """Return x [b, ...] with zeros where weight [b] is 0: padding must be finite."""
     return jnp.where(weight.reshape(-1, *(1,) * (x.ndim - 1)) != 0, x, jnp.zeros((), x.dtype))
 
 
 def in_parts(array: Array, size: int) -> Array:
-    """Return an array [b, ...] as [ceil(b / size), size, ...], filled up with zeros (weight 0 for weights)."""
+    """Return [b, ...] as [ceil(b / size), size, ...], padded with zeros."""
     missing = -array.shape[0] % size
     return jnp.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))).reshape(-1, size, *array.shape[1:])
 
@@ -291,22 +302,24 @@ def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
 
 
 def clipping_scale(squared_norms: Array, weight: Array, clipping_norm: float | Array) -> Array:
-    """Return weight_i min(1, C / ||g_i||), f32[b], from ||g_i||^2: 0 where that is not finite.
+    """Return weight_i min(1, C /.
 
-    Whoever multiplies by it selects as well: 0 times inf is NaN.
+    g_i||), f32[b]; 0 for norms not finite.
+
+    Select before multiplying by it: 0 times inf is NaN.
     """
     scale = weight * clipping_factor(squared_norms, clipping_norm)
     return jnp.where(squared_norms < jnp.inf, scale, 0.0)
 
 
 def clipping_factor(squared_norm: Array, bound: float | Array) -> Array:
-    """Return min(1, bound / norm), 1 for a norm of 0 (also where the bound is 0: a lane without an operation)."""
+    """Return min(1, bound / norm); 1 for a norm of 0."""
     norm = jnp.sqrt(squared_norm)
     return jnp.where(norm > bound, bound / norm, 1.0)
 
 
 def count_unbounded(squared_norms: Array, weight: Array) -> Array:
-    """Return how many gradients there are whose squared norm [b] is infinite or NaN, int32[], padding aside."""
+    """Return the number of squared norms [b] that are infinite or NaN, int32[]."""
     return jnp.sum((weight != 0) & ~(squared_norms < jnp.inf), dtype=jnp.int32)
 
 

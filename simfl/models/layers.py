@@ -1,4 +1,4 @@
-"""Layers whose per-example gradients are known from what went in and the error that came back.
+"""Layers with per-example gradients from inputs and output errors.
 
 For a layer with outputs z = W u + b, the gradient of example i is e_i u_i^T, where u_i is what
 the layer multiplies and e_i = d loss_i / d z_i is the back-propagated error. Its norm needs no
@@ -43,7 +43,7 @@ class AbstractLayer(ABC):
     @property
     @abstractmethod
     def layout(self) -> Layout:
-        """Names and shapes of its parameters, in the order in which they lie in the flat vector."""
+        """Names and shapes of its parameters, in the order of the flat vector."""
 
     @property
     def size(self) -> int:
@@ -60,7 +60,7 @@ class AbstractLayer(ABC):
 
     @abstractmethod
     def lift(self, h: Array) -> Array:
-        """Return u, what the parameters multiply, from the layer's input."""
+        """Return u, the factor of the parameters, from the layer's input."""
 
     @abstractmethod
     def outputs(self, params: Array, u: Array) -> Array:
@@ -76,15 +76,15 @@ class AbstractLayer(ABC):
 
     @abstractmethod
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
-        """Return sum_i scale_i g_i, f32[size], at least cost after `squared_norms` of the same arguments.
+        """Return sum_i scale_i g_i, f32[size]; cheapest after `squared_norms`.
 
-        An example of scale 0 adds exactly 0, also where its error, its gradient or, behind the first layer, its u is
+        An example of scale 0 adds exactly 0, also where its error, its gradient or, after the first layer, its u is
         not finite.
         """
 
 
 def squares(a: Array, axis: int) -> Array:
-    """Return the sum of squares along an axis, and never less: with what float32 rounds to zero.
+    """Return the sum of squares along an axis, including underflow.
 
     The norm of a product e u^T is the product of the norms. The square of an entry below 1e-19 is 0 in float32, and
     beside a u of 1e19 an error of that size is a gradient of norm 1 that would pass as 0. The smallest normal number
@@ -94,7 +94,10 @@ def squares(a: Array, axis: int) -> Array:
 
 
 def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
-    """Draw [fan_out, fan_in] weights: zeros, "he" (variance 2/fan_in) or "xavier" (2/(fan_in + fan_out))."""
+    """Draw [fan_out, fan_in] weights: zeros, "he" or "xavier".
+
+    Their variances are 2/fan_in and 2/(fan_in + fan_out).
+    """
     if init == "zeros":
         return jnp.zeros((fan_out, fan_in))
     variance = 2.0 / fan_in if init == "he" else 2.0 / (fan_in + fan_out)
@@ -217,7 +220,7 @@ class Convolution(AbstractLayer):
         return (self.filters, self.output_side, self.output_side, batch)
 
     def lift(self, h: Array) -> Array:
-        """Patches, [channels k k, n n b], cut along one axis and then the other: 2 k copies instead of k^2."""
+        """Return patches, [channels k k, n n b], by 2 k copies instead of k^2."""
         k, n, step, b = self.kernel, self.output_side, self.stride, h.shape[-1]
         if self.padding:
             h = jnp.pad(h, ((0, 0), (self.padding, self.padding), (self.padding, self.padding), (0, 0)))
@@ -235,12 +238,12 @@ class Convolution(AbstractLayer):
         return self._matrix.gradient_sum(u, error.reshape(self.filters, -1))
 
     def squared_norms(self, u: Array, error: Array) -> Array:
-        """Norms of the per-example gradients: places of one example share weights, so no product formula holds."""
+        """Return the norms of per-example gradients, without a product formula."""
         gradients = self._gradients(u, error)
         return jnp.sum(gradients * gradients, axis=1)
 
     def scaled_gradient_sum(self, u: Array, error: Array, scale: Array) -> Array:
-        """The scaled sum of the per-example gradients, which XLA computes once for this and for the norms."""
+        """Return the scaled sum of gradients, which XLA shares with the norms."""
         return jnp.matmul(scale, self._gradients(u, error), precision=PRECISION)
 
     def _gradients(self, u: Array, error: Array) -> Array:
@@ -256,7 +259,7 @@ class Convolution(AbstractLayer):
 
 @dataclass(frozen=True)
 class GroupNorm(AbstractLayer):
-    """Group normalisation: z = gain * u + bias with u the input normalised within each example.
+    """Group normalization: z = gain * u + bias, u normalized within each example.
 
     u = (h - mean) / sqrt(variance + 1e-5), over the channels of a group and all places.
     Wu and He 2018, https://arxiv.org/abs/1803.08494. Batch normalisation would mix the examples of
@@ -318,7 +321,7 @@ class GroupNorm(AbstractLayer):
 
 
 def average_pool(h: Array) -> Array:
-    """Average 2 x 2 places: [channels, side, side, b] to [channels, side/2, side/2, b]; `side` is even."""
+    """Average 2 x 2 places: [channels, side, side, b] to half of an even side."""
     channels, side, _, b = h.shape
     # Rows first, then columns as halves of the last axis: XLA vectorises this, a mean over two axes it does not.
     h = h.reshape(channels, side // 2, 2, side // 2, 2 * b)

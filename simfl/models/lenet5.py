@@ -1,4 +1,4 @@
-"""LeNet-5: two convolutions of 5 x 5, each with average pooling, then dense layers of 120, 84 and the logits.
+"""LeNet-5: two convolutions of 5 x 5 with pooling, and dense layers.
 
 LeCun, Bottou, Bengio and Haffner 1998, "Gradient-based learning applied to document recognition",
 section II.B, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf. As in most uses since, the second

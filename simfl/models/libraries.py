@@ -1,4 +1,4 @@
-"""Networks of Flax (Linen and NNX), Equinox and Haiku as models: their parameters as a pytree, and a loss by name.
+"""Networks of Flax (Linen and NNX), Equinox and Haiku as models.
 
     simfl.run("scenario.yaml", model=simfl.from_flax(Net(), loss="cross_entropy"))
 
@@ -24,7 +24,7 @@ Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 
 
 class Network:
-    """A network of some library, with a loss: what a user's own model has to be.
+    """A network of a library, with a loss, as a user's model.
 
     Args:
         name: what messages call it.
@@ -109,9 +109,9 @@ def from_flax(
         def draw(key: Any, x: Any) -> Any:
             if params is not None:
                 return params
-            found = module.init({"params": key, "dropout": key}, x, **arguments)
-            _refuse_state("from_flax", sorted(set(found) - {"params"}))
-            return found["params"]
+            variables = module.init({"params": key, "dropout": key}, x, **arguments)
+            _refuse_state("from_flax", sorted(set(variables) - {"params"}))
+            return variables["params"]
 
         def apply(params: Any, x: Any) -> Any:
             return module.apply({"params": params}, x, **arguments)
@@ -127,7 +127,7 @@ def from_flax(
         _refuse_state("from_flax", sorted(kinds - {"RngKey", "RngCount"}))
         return graph, values, rest
 
-    # What is no parameter is the same whatever is drawn.
+    # Leaves that are not parameters do not depend on the draw.
     graph, shapes, rest = opened(jax.random.key(0))
 
     def call(params: Any, x: Any) -> Any:
@@ -154,7 +154,7 @@ def from_equinox(
     trained: Any = None,
     tokens: bool = False,
 ) -> Network:
-    """Return a network of Equinox as a model; it is called with single examples, and mapped over the batch.
+    """Return a network of Equinox as a model, mapped over the batch.
 
     Args:
         module: the network, whose parameters are begun with as they are; or a function of a key that makes one, whose
@@ -168,8 +168,8 @@ def from_equinox(
 
     def opened(key: Any) -> tuple[Any, Any]:
         made = module if isinstance(module, eqx.Module) else module(key)
-        found = jax.tree.leaves(made, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
-        _refuse_state("from_equinox", ["StateIndex"] * any(isinstance(leaf, eqx.nn.StateIndex) for leaf in found))
+        leaves = jax.tree.leaves(made, is_leaf=lambda leaf: isinstance(leaf, eqx.nn.StateIndex))
+        _refuse_state("from_equinox", ["StateIndex"] * any(isinstance(leaf, eqx.nn.StateIndex) for leaf in leaves))
         parts: tuple[Any, Any] = eqx.partition(eqx.nn.inference_mode(made), eqx.is_inexact_array)
         return parts
 
@@ -207,9 +207,9 @@ def from_haiku(
     def draw(key: Any, x: Any) -> Any:
         if params is not None:
             return params
-        found, state = net.init(jax.random.key_data(key), x, **arguments)
+        variables, state = net.init(jax.random.key_data(key), x, **arguments)
         _refuse_state("from_haiku", sorted(state))
-        return found
+        return variables
 
     def apply(params: Any, x: Any) -> Any:
         return net.apply(params, {}, None, x, **arguments)[0]
@@ -217,6 +217,6 @@ def from_haiku(
     return Network(_name(function), draw, apply, loss, metrics, trained, tokens)
 
 
-def _refuse_state(adapter: str, found: Sequence[str]) -> None:
-    if found:
-        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(found)}; {NORMALISE}")
+def _refuse_state(adapter: str, names: Sequence[str]) -> None:
+    if names:
+        raise ScenarioError(f"{adapter}: expected a network without state, found {', '.join(names)}; {NORMALISE}")

@@ -1,4 +1,4 @@
-"""Binary logistic regression: f_i(w, b) = log(1 + exp z_i) - y_i z_i with z_i = w . x_i + b and y_i in {0, 1}."""
+"""Binary logistic regression: log(1 + exp z_i) - y_i z_i, z_i = w . x_i + b."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfl.models.network import AbstractLinear
 
 @dataclass(frozen=True)
 class Logistic(AbstractLinear):
-    """Logistic regression for two classes; layout: w [p], then b if there is an intercept."""
+    """Logistic regression for two classes; layout: w [p], then b if any."""
 
     kind: ClassVar[str] = "logistic"
     one_output: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class Logistic(AbstractLinear):
         return self._outputs(params, x)[0]
 
     def output_losses(self, z: Array, y: Array) -> Array:
-        """Return softplus(z) - y z as the softplus of the signed logit, so that small losses keep their digits."""
+        """Return softplus(z) - y z, computed from the signed logit for accuracy."""
         return jax.nn.softplus(jnp.where(y == 1, -z[0], z[0]))
 
     def output_errors(self, z: Array, y: Array) -> Array:

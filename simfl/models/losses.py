@@ -24,7 +24,7 @@ def _mean(values: Array) -> Array:
 
 
 def _like(z: Array, y: Array) -> Array:
-    """Return outputs in the shape of the targets, where they differ by an axis of 1: [b, 1] and [b]."""
+    """Return outputs [b, 1] or [b] in the shape of the targets."""
     return z.reshape(y.shape) if z.size == y.size else z
 
 
@@ -34,7 +34,7 @@ def cross_entropy(z: Array, y: Array) -> Array:
 
 
 def binary(z: Array, y: Array) -> Array:
-    """Return the logistic loss: z [b] or [b, 1] the logit of class 1, y [b] of 0 and 1; also of many labels [b, k]."""
+    """Return the logistic loss of logits z [b] or [b, 1]; also of labels [b, k]."""
     z = _like(z, y)
     return _mean(jnp.maximum(z, 0) - z * y + jnp.log1p(jnp.exp(-jnp.abs(z))))
 
@@ -51,7 +51,7 @@ def huber(z: Array, y: Array) -> Array:
 
 
 def ranking(z: Array, y: Array) -> Array:
-    """Return ListNet's loss: z [b, n] the scores of n items, y [b, n] how relevant each is.
+    """Return ListNet's loss: scores z [b, n] of n items, relevances y [b, n].
 
     -sum_i softmax(y)_i log softmax(z)_i: Cao et al. 2007, https://doi.org/10.1145/1273496.1273513, with k = 1.
     """
@@ -69,7 +69,7 @@ LOSSES: dict[str, OfOutputs] = {
 
 
 def accuracy(z: Array, y: Array) -> Array:
-    """Return whether the largest logit is the label's, or one logit says the class; of a sequence, the share of it."""
+    """Return whether the largest logit is the label's; of a sequence, the share."""
     if z.size == y.size:
         return _mean(((_like(z, y) > 0) == (y > 0)).astype(jnp.float32))
     return _mean((jnp.argmax(z, axis=-1) == y).astype(jnp.float32))
@@ -96,15 +96,15 @@ def bits(z: Array, y: Array) -> Array:
 
 
 def ndcg(z: Array, y: Array) -> Array:
-    """Return the normalised discounted cumulative gain of the ranking by z, gains 2^y - 1; 0 where nothing is relevant.
+    """Return the NDCG of the ranking by z, gains 2^y - 1; 0 without relevant items.
 
     Järvelin and Kekäläinen 2002, https://doi.org/10.1145/582415.582418.
     """
     gains = 2.0 ** y.astype(jnp.float32) - 1.0
     discount = 1.0 / jnp.log2(jnp.arange(y.shape[-1]) + 2.0)
-    found = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
+    gain = jnp.sum(jnp.take_along_axis(gains, jnp.argsort(-z, axis=-1), axis=-1) * discount, axis=-1)
     best = jnp.sum(-jnp.sort(-gains, axis=-1) * discount, axis=-1)
-    return jnp.where(best > 0, found / jnp.where(best > 0, best, 1.0), 0.0)
+    return jnp.where(best > 0, gain / jnp.where(best > 0, best, 1.0), 0.0)
 
 
 METRICS: dict[str, OfOutputs] = {

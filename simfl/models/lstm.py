@@ -25,7 +25,7 @@ from simfl.models.sequence import AbstractSequenceModel
 
 @dataclass(frozen=True)
 class LSTM(AbstractSequenceModel):
-    """LSTM; layout: per layer input [4 width, in], recurrent [4 width, width] and bias [4 width], then the output's.
+    """LSTM; layout: per layer input [4 width, in], recurrent, bias; the output's.
 
     The four gates lie one after the other: input, forget, cell, output. Initial biases are 0, but for 1 of forget gates
     (Jozefowicz et al. 2015).
@@ -88,7 +88,7 @@ class LSTM(AbstractSequenceModel):
         return jnp.concatenate(parts, axis=1)
 
     def _pass(self, params: Array, x: Array, taps: list[Array] | None) -> tuple[Array, list[list[Array]]]:
-        """Return the logits, and what the matrices of each layer multiply, [b, length, in] each.
+        """Return the logits, and the inputs of each layer's matrices, [b, length, in].
 
         Args:
             params: f32[d].
@@ -119,15 +119,15 @@ class LSTM(AbstractSequenceModel):
                 return (h, c), h
 
             rest = jnp.zeros((b, self.width))
-            _, found = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
-            h = jnp.moveaxis(found, 0, 1)
+            _, outputs = jax.lax.scan(step, (rest, rest), jnp.moveaxis(gates, 1, 0))
+            h = jnp.moveaxis(outputs, 0, 1)
             inputs.append([u, jnp.concatenate([rest[:, None], h[:, :-1]], axis=1)])
             u = h
         logits = jnp.einsum("bli,oi->blo", u, named["output.weights"], precision=PRECISION) + named["output.bias"]
         return logits if taps is None else logits + taps[-1], [*inputs, [u]]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> list[tuple[Array, list[Array]]]:
-        """Return the errors of each layer's outputs, scaled by weight, and what its matrices multiplied."""
+        """Return the weighted errors of each layer's outputs, and its inputs."""
 
         def tapped(taps: list[Array]) -> tuple[Array, list[list[Array]]]:
             logits, inputs = self._pass(params, x, taps)

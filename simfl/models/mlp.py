@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: dense layers with an activation function in between, cross-entropy loss."""
+"""Multi-layer perceptron with cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 
 @dataclass(frozen=True)
 class MLP(AbstractClassifier):
-    """Perceptron; layout: per layer W [out, in] by rows, then b [out], from the input to the logits.
+    """Perceptron; layout: per layer W [out, in] by rows, then b [out].
 
     Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0.
 
@@ -56,7 +56,7 @@ class MLP(AbstractClassifier):
 
 
 def initial_of(activation: str) -> str:
-    """Return how to draw weights before an activation function: "he" for relu, "xavier" for tanh."""
+    """Return the initializer for an activation: "he" for relu, "xavier" for tanh."""
     return "he" if activation == "relu" else "xavier"
 
 

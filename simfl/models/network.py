@@ -1,4 +1,4 @@
-"""Networks: chains of layers with exact gradients and per-example clipping from one backward pass.
+"""Chains of layers with per-example clipping from one backward pass.
 
 Adding a variable t = 0 (a tap) to the outputs of every layer makes the errors of all layers and
 all examples the gradient with respect to the taps: one ordinary backward pass, because no example
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh":
 
 
 class Pass:
-    """One pass through a network: each call applies the next layer and remembers what went into it.
+    """One forward pass; each call applies the next layer and keeps its input.
 
     Args:
         layers: of the network, in order.
@@ -68,7 +68,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AbstractNetwork(AbstractModel):
-    """A model made of layers and of a loss of their outputs. Subclasses say `layers`, `forward` and the loss."""
+    """A model of layers and a loss. Subclasses define `layers`, `forward`, the loss."""
 
     max_batch: ClassVar[int] = 65_536
     """Larger batches are processed in parts, which bounds the memory for patches."""
@@ -82,7 +82,7 @@ class AbstractNetwork(AbstractModel):
 
     @abstractmethod
     def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the outputs z, f32[c, b], of x [b, *input_shape], calling `apply` once per layer."""
+        """Return the outputs z, f32[c, b], of x; calls `apply` once per layer."""
 
     @abstractmethod
     def output_losses(self, z: Array, y: Array) -> Array:
@@ -105,7 +105,7 @@ class AbstractNetwork(AbstractModel):
 
     @property
     def layout(self) -> Layout:
-        """The parts of its layers, as layer1.weights, layer1.bias, layer2.weights, ...; of one layer the bare names."""
+        """The parts of its layers: layer1.weights, layer1.bias, ..."""
         layers = self.layers
         if len(layers) == 1:
             return layers[0].layout
@@ -113,7 +113,7 @@ class AbstractNetwork(AbstractModel):
         return tuple((f"layer{number}.{name}", shape) for number, layer in numbered for name, shape in layer.layout)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Draw each layer from a key of its own."""
+        """Draw each layer from its own key."""
         drawn: Array = _drawing(self.layers)(jnp.asarray(key))
         return drawn
 
@@ -138,7 +138,7 @@ class AbstractNetwork(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return sum_i weight_i g_i min(1, C / ||g_i||), f32[d], and how many count as zero, from one backward pass."""
+        """Return the clipped sum of gradients, f32[d], and the number set to zero."""
 
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
             lifted, errors = self._backward(params, x, y, jnp.where(weight != 0, 1.0, 0.0))
@@ -167,7 +167,7 @@ class AbstractNetwork(AbstractModel):
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
-        """Return what each layer multiplied and the errors of its outputs, scaled by weight."""
+        """Return each layer's input factors and weighted output errors."""
 
         def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
             apply = Pass(self.layers, params, taps)
@@ -184,7 +184,7 @@ class AbstractNetwork(AbstractModel):
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
     def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Return the sums over the batch of two additive functions, in parts of a size that suits the device."""
+        """Return the sums of two functions over the batch, in parts."""
 
         def in_parts_of(size: int) -> SumOfExamples:
             return sum_in_parts(part, size)
@@ -199,7 +199,7 @@ class AbstractNetwork(AbstractModel):
 
 @functools.lru_cache(maxsize=16)
 def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
-    """Return the program that draws layers, f32[d], from a raw key: one, which one by one would be a dozen."""
+    """Return one program that draws all layers, f32[d], from a raw key."""
 
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(layers))
@@ -235,7 +235,7 @@ class AbstractLinear(AbstractNetwork):
 
 @dataclass(frozen=True)
 class AbstractClassifier(AbstractNetwork):
-    """A network whose outputs are logits, with the cross-entropy loss log sum_k exp z_k - z_y."""
+    """A network whose outputs are logits, with cross-entropy loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

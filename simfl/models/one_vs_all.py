@@ -1,4 +1,4 @@
-"""One-vs-all logistic regression: a binary model for each class, and the class of the largest score wins.
+"""One-vs-all logistic regression: a binary model for each class.
 
     f_i(w) = sum_c [ log(1 + exp z_ic) - 1{y_i = c} z_ic ],   z_ic = w_c . x_i + b_c
 
@@ -22,7 +22,7 @@ from simfl.models.logistic import Logistic
 
 @dataclass(frozen=True)
 class OneVsAll(AbstractModel):
-    """A `Logistic` for every class; layout: one task after the other, each w [p], then b if there is an intercept.
+    """A `Logistic` for every class; layout: the tasks in order, each w, then b.
 
     Args:
         intercept: whether each task has a b. It is penalised by `l2` like the rest.
@@ -48,7 +48,7 @@ class OneVsAll(AbstractModel):
 
     @property
     def task(self) -> Logistic:
-        """The binary model of one class: its labels are 1 for the class and 0 for all others."""
+        """The binary model of one class: label 1 for the class, 0 for others."""
         return Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
 
     @property
@@ -79,14 +79,17 @@ class OneVsAll(AbstractModel):
         return jnp.where(jnp.argmax(self.predict(params, x), axis=1) == y, 1.0, 0.0)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i e_i u_i^T with e_i = sigmoid(z_i) - onehot(y_i) and u_i = (x_i, 1), f32[d]."""
+        """Return sum_i weight_i e_i u_i^T, e_i = sigmoid(z_i) - onehot(y_i), f32[d]."""
         x = masked(x, weight)
         return self._weighted(self._errors(params, x, y), x, weight)
 
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the sum with every example's gradient clipped over all tasks together; ||e u^T|| = ||e|| ||u||."""
+        """Return the sum of gradients clipped over all tasks;.
+
+        e u^T|| = ||e|| ||u||.
+        """
         x = masked(x, weight)
         errors = self._errors(params, x, y)
         squared = self._squared_norms(errors, x)

@@ -1,4 +1,4 @@
-"""A user's own model: pure functions on a pytree of parameters, as one of simfl's own, which has one flat vector.
+"""A user's own model: functions of a pytree, as functions of a flat vector.
 
 The contract is what JAX's libraries have in common:
 
@@ -44,7 +44,7 @@ from simfl.models.base import (
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
-"""On a CPU, the gradients of single examples take at most so many bytes at a time (one may take more): they are read
+"""On a CPU, per-example gradients take at most this many bytes at a time (one may take more): they are read
 again at once, and more of them would have left the cache."""
 
 NEEDED = ("init", "losses")
@@ -86,17 +86,17 @@ class Parameters:
         return sum(leaf.size for leaf, own in zip(self.leaves, self.trained, strict=True) if own)
 
     def tree(self, flat: Array) -> Any:
-        """Return the pytree, given its trained parameters f32[d]; leaves have the types that they began with."""
+        """Return the pytree of trained parameters f32[d], with the original types."""
         return self.filled(self.cut(flat))
 
     def cut(self, flat: Array) -> list[Array]:
         """Return the leaves that are trained, of f32[d]."""
-        found, start = [], 0
+        pieces, start = [], 0
         for leaf, own in zip(self.leaves, self.trained, strict=True):
             if own:
-                found.append(flat[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
+                pieces.append(flat[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
                 start += leaf.size
-        return found
+        return pieces
 
     def filled(self, trained: Sequence[Array]) -> Any:
         """Return the pytree, given its leaves that are trained."""
@@ -115,13 +115,13 @@ class Parameters:
         return self.joined([jnp.asarray(leaf) for leaf, own in zip(leaves, self.trained, strict=True) if own])
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, shapes and types, and of the values of what is not trained."""
-        found = hashlib.sha256(str(self.structure).encode())
+        """Return the SHA-256 of names, shapes, types, and untrained values."""
+        sha = hashlib.sha256(str(self.structure).encode())
         for name, leaf, own in zip(self.names, self.leaves, self.trained, strict=True):
-            found.update(f"{name}:{leaf.shape}:{leaf.dtype}:{own};".encode())
+            sha.update(f"{name}:{leaf.shape}:{leaf.dtype}:{own};".encode())
             if not own:
-                found.update(np.ascontiguousarray(leaf).tobytes())
-        return found.hexdigest()
+                sha.update(np.ascontiguousarray(leaf).tobytes())
+        return sha.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -175,15 +175,15 @@ class OwnModel(AbstractModel):
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
     def parts(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return the leaves of the pytree by name: all of one model, and of several [k, d] those that are trained."""
-        found, start, own = {}, 0, self.own
+        """Return the leaves of the pytree by name; of several [k, d], the trained ones."""
+        named, start, own = {}, 0, self.own
         for name, leaf, trained in zip(own.names, own.leaves, own.trained, strict=True):
             if trained:
-                found[name] = params[..., start : start + leaf.size].reshape(*params.shape[:-1], *leaf.shape)
+                named[name] = params[..., start : start + leaf.size].reshape(*params.shape[:-1], *leaf.shape)
                 start += leaf.size
             elif params.ndim == 1:
-                found[name] = leaf
-        return found
+                named[name] = leaf
+        return named
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return leaves of the right names and shapes as trained parameters, f32[d].
@@ -205,7 +205,7 @@ class OwnModel(AbstractModel):
         return self.own.flat(jax.tree.leaves(_drawn(self.given, key, self.input_shape, self.name)))
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return what the user's `predict` says, f32[b, ...]; NaN where there is none."""
+        """Return the result of the user's `predict`, f32[b, ...]; NaN without one."""
         if not self.predicts:
             return jnp.full(x.shape[0], jnp.nan)
         return jnp.asarray(self.given.predict(self.own.tree(params), x)).astype(jnp.float32)
@@ -225,7 +225,7 @@ class OwnModel(AbstractModel):
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the metric `accuracy` where there is one; else whether the largest output is the label's, f32[b].
+        """Return the user's metric `accuracy`, or whether the largest output is right.
 
         Of one output, whether it is above 0 for class 1. NaN without classes or outputs.
         """
@@ -241,11 +241,11 @@ class OwnModel(AbstractModel):
         """Return the user's metrics, f32[b] each, but for `accuracy`."""
         if not self.metric_names:
             return {}
-        found = self.given.metrics(self.own.tree(params), x, y)
-        return {name: jnp.asarray(found[name]).astype(jnp.float32) for name in self.metric_names}
+        values = self.given.metrics(self.own.tree(params), x, y)
+        return {name: jnp.asarray(values[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], joined from leaves: no leaf is padded to the whole vector."""
+        """Return sum_i weight_i g_i, f32[d], joined from leaves."""
         x = masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
@@ -257,7 +257,7 @@ class OwnModel(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum` where there is one; else each gradient is clipped, leaf by leaf.
+        """Return the user's `clipped_gradient_sum`, or clip each gradient leaf by leaf.
 
         In micro-batches whose gradients take at most `GRADIENTS_BYTES`, and on a CPU fit its cache. The user's sum has
         a norm of at most C * sum_i weight_i, whatever they return: it is clipped to that, and counts as zero where it
@@ -279,8 +279,8 @@ class OwnModel(AbstractModel):
         leaves = self.own.cut(params)
 
         def loss(leaves: list[Array], one_x: Array, one_y: Array) -> Array:
-            found: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
-            return found.astype(jnp.float32)
+            value: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
+            return value.astype(jnp.float32)
 
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
             gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, masked(x, weight), y)
@@ -305,11 +305,11 @@ class OwnModel(AbstractModel):
         return self.own.joined(sums[0]), sums[1]
 
     def described(self) -> dict[str, Any]:
-        """Return the number of parts and the digest of the initial values, for the manifest."""
+        """Return the number of parts and the digest of initial values."""
         return {"parameters": len(self.layout), "digest": self.own.digest()}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return the SHA-256 of what the user's functions compute, as JAX traces them for examples like these.
+        """Return the SHA-256 of the user's functions as JAX traces them.
 
         Values that are not trained are in it. Names, comments and the place of the code are not.
         """
@@ -338,7 +338,7 @@ def own_model(
     l2: float,
     key: NDArray[np.uint32],
 ) -> AbstractModel:
-    """Return a user's object as a model; one that is an `AbstractModel` already, as it is.
+    """Return a user's object as a model; an `AbstractModel` is unchanged.
 
     Args:
         given: the object.
@@ -397,7 +397,7 @@ def own_model(
 
 
 def _predicted(given: Any, tree: Any, x: NDArray[Any], name: str) -> int:
-    """Return how many numbers the user's `predict` returns, 0 where there is none."""
+    """Return the number of outputs of the user's `predict`, 0 without one."""
     if not callable(getattr(given, "predict", None)):
         return 0
     with in_one_line("model", f"{name}: predict"):
@@ -413,28 +413,28 @@ def _metrics(given: Any, tree: Any, x: NDArray[Any], y: NDArray[Any], name: str)
     if not callable(getattr(given, "metrics", None)):
         return ()
     with in_one_line("model", f"{name}: metrics"):
-        found = jax.eval_shape(given.metrics, tree, x, y)
-    if not isinstance(found, Mapping) or not all(isinstance(one, str) and one.isidentifier() for one in found):
+        metrics = jax.eval_shape(given.metrics, tree, x, y)
+    if not isinstance(metrics, Mapping) or not all(isinstance(one, str) and one.isidentifier() for one in metrics):
         raise ScenarioError(
-            f"model: {name}: metrics: expected a dictionary of names, words of letters, digits and _, found {found}"
+            f"model: {name}: metrics: expected a dictionary of names, words of letters, digits and _, found {metrics}"
         )
-    wrong = next((one for one, value in found.items() if getattr(value, "shape", None) != (len(x),)), None)
+    wrong = next((one for one, value in metrics.items() if getattr(value, "shape", None) != (len(x),)), None)
     if wrong is not None:
         raise ScenarioError(
             f"model: {name}: metrics: {wrong}: expected one number for each example, f32[{len(x)}], found "
-            f"{described(found[wrong])}"
+            f"{described(metrics[wrong])}"
         )
-    return tuple(found)
+    return tuple(metrics)
 
 
 def described(value: Any) -> str:
-    """Return type and shape of what a user's function returned."""
+    """Return type and shape of a user's result."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return type(value).__name__ if shape is None else f"{dtype}{list(shape)}"
 
 
 def _drawn(given: Any, key: Array | np.ndarray, input_shape: Sequence[int], name: str) -> Any:
-    """Return what the user's `init` returns."""
+    """Return the result of the user's `init`."""
     typed = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
     with in_one_line("model", f"{name}: init"):
         wanted = [
@@ -457,10 +457,10 @@ def _trained(given: Any, tree: Any, name: str) -> tuple[bool, ...]:
         mask = mask(tree) if callable(mask) else mask
     try:
         whole = jax.tree.map(lambda own, branch: jax.tree.map(lambda _: own, branch), mask, tree)
-        found = jax.tree.leaves(whole)
-        wrong = next((own for own in found if not isinstance(own, bool | np.bool_)), None)
-        if wrong is None and len(found) == len(jax.tree.leaves(tree)):
-            return tuple(map(bool, found))
+        leaves = jax.tree.leaves(whole)
+        wrong = next((own for own in leaves if not isinstance(own, bool | np.bool_)), None)
+        if wrong is None and len(leaves) == len(jax.tree.leaves(tree)):
+            return tuple(map(bool, leaves))
         reason = f"found {wrong!r}"
     except (ValueError, TypeError, KeyError) as error:
         reason = f"found another tree ({' '.join(str(error).split())[:120]})"

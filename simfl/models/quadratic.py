@@ -1,4 +1,4 @@
-"""Quadratic with known optimum: the data are points a_i, f_i(w) = 1/2 (w - a_i)^T H (w - a_i), H diagonal.
+"""Quadratic losses 1/2 (w - a_i)^T H (w - a_i), H diagonal; known optimum.
 
 The mean over any set of points has its minimum at their mean, whatever H is, so that distances to
 the optimum can be followed exactly; the ratio of the largest to the smallest curvature is the
@@ -72,7 +72,7 @@ class Quadratic(AbstractModel):
         return jnp.sum(weight[:, None] * self._gradients(params, masked(x, weight), y), axis=0)
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
-        """Return H (w - a_i), f32[b, p]: no larger than the batch itself, so clipping needs no closed form."""
+        """Return H (w - a_i), f32[b, p], which is as small as the batch."""
         return self._diagonal() * (params - x.reshape(x.shape[0], -1))
 
     def _diagonal(self) -> Array:

@@ -1,4 +1,4 @@
-"""A small residual network for colour images: three stages of 16, 32 and 64 channels, group normalisation.
+"""A small residual network: stages of 16, 32 and 64 channels, group norm.
 
 He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2,
 https://arxiv.org/abs/1512.03385: its networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`,
@@ -25,7 +25,7 @@ GROUP_CHANNELS = 8
 
 @dataclass(frozen=True)
 class ResNet(AbstractClassifier):
-    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10 with one block per stage.
+    """Residual network of 6 * blocks + 2 layers; 77,850 parameters for one block.
 
     Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and
     divisible by 4. Layout: a convolution of 3 x 3 and its normalisation; then per block convolution,
@@ -86,7 +86,7 @@ class ResNet(AbstractClassifier):
         return apply(h.mean(axis=(1, 2)))
 
     def _strides(self) -> list[tuple[int, int]]:
-        """Return (filters, stride) of each block: a stage after the first begins with stride 2."""
+        """Return (filters, stride) of each block; later stages begin with stride 2."""
         return [
             (filters, 2 if stage > 0 and block == 0 else 1)
             for stage, filters in enumerate(STAGES)

@@ -1,4 +1,4 @@
-"""What models of sequences share: from tokens to the next token, and a loss per sequence.
+"""The base class of models of token sequences.
 
 An example is x, `length` tokens, with the label y, the token that follows them. At place t = 1 ... length the model has
 seen x_1 ... x_t and says what comes next, x_{t+1} or, at the last place, y:
@@ -31,7 +31,7 @@ POSITIONS = ("all", "last")
 
 @dataclass(frozen=True)
 class AbstractSequenceModel(AbstractModel):
-    """A model of sequences of tokens 0 ... num_classes - 1. Subclasses say `layout` and `logits`.
+    """A model of sequences of tokens. Subclasses define `layout` and `logits`.
 
     Initial weights W [out, in] are Gaussian with Glorot's variance 2/(in + out), biases 0, gains 1; a subclass may say
     otherwise in `first`.
@@ -75,7 +75,7 @@ class AbstractSequenceModel(AbstractModel):
 
     @abstractmethod
     def logits(self, params: Array, x: Array) -> Array:
-        """Return the logits of the next token at every place of x int32 [b, length], f32 [b, length, tokens]."""
+        """Return the next token's logits at every place, f32 [b, length, tokens]."""
 
     def first(self, name: str, shape: tuple[int, ...], key: Array) -> Array:
         """Draw a part from a typed key."""
@@ -85,22 +85,22 @@ class AbstractSequenceModel(AbstractModel):
         return math.sqrt(2.0 / sum(shape)) * jax.random.normal(key, shape)
 
     def init(self, key: Array | np.ndarray) -> Array:
-        """Draw each part from a key of its own."""
+        """Draw each part from its own key."""
         drawn: Array = _drawing(self)(jnp.asarray(key))
         return drawn
 
     def named(self, params: Array) -> dict[str, Array]:
         """Return the parts of parameters f32[d] by name, on the device."""
-        found: dict[str, Array] = {}
+        parts: dict[str, Array] = {}
         start = 0
         for name, shape in self.layout:
             end = start + math.prod(shape)
-            found[name] = params[start:end].reshape(shape)
+            parts[name] = params[start:end].reshape(shape)
             start = end
-        return found
+        return parts
 
     def next_tokens(self, x: Array, y: Array) -> Array:
-        """Return what follows at every place, int32 [b, length]."""
+        """Return the next token at every place, int32 [b, length]."""
         return jnp.concatenate([x[:, 1:], y[:, None]], axis=1)
 
     def over_places(self, values: Array) -> Array:
@@ -108,7 +108,7 @@ class AbstractSequenceModel(AbstractModel):
         return values[:, -1] if self.positions == "last" else values.mean(axis=1)
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return the logits of what follows the sequence, f32[b, tokens]."""
+        """Return the logits of the token after the sequence, f32[b, tokens]."""
         return self.logits(params, x)[:, -1]
 
     def losses_of(self, logits: Array, x: Array, y: Array) -> Array:

@@ -25,7 +25,7 @@ from simfl.models.sequence import AbstractSequenceModel
 
 @dataclass(frozen=True)
 class Transformer(AbstractSequenceModel):
-    """Transformer; layout: embeddings, then the parts of each layer, of the last normalisation and of the output.
+    """Transformer; layout: embeddings, layers, last normalization, output.
 
     Embeddings are Gaussian with deviation 0.02 at first. The matrices that end a block, O and D, begin at 0: so does
     every block, and the model sees tokens one by one.
@@ -96,7 +96,7 @@ class Transformer(AbstractSequenceModel):
         return _linear(named["output.weights"], _normalised(named, "norm", h)) + named["output.bias"]
 
     def _attention(self, own: dict[str, Array], h: Array) -> Array:
-        """Return what each place takes from those up to itself, f32 [b, length, width]."""
+        """Return causal attention, f32 [b, length, width]."""
         (b, length, _), each = h.shape, self.width // self.heads
         query, key, value = jnp.moveaxis(
             _linear(own["attention.weights"], h).reshape(b, length, 3, self.heads, each), 2, 0
@@ -113,7 +113,7 @@ def _linear(weights: Array, h: Array) -> Array:
 
 
 def _normalised(named: dict[str, Array], name: str, h: Array) -> Array:
-    """Return h with mean 0 and deviation 1 at every place, scaled and shifted (Ba et al. 2016)."""
+    """Return h normalized at every place, scaled and shifted (Ba et al. 2016)."""
     centred = h - h.mean(axis=-1, keepdims=True)
     variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
     return named[f"{name}.gain"] * centred * jax.lax.rsqrt(variance + 1e-5) + named[f"{name}.bias"]

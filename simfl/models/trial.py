@@ -1,4 +1,4 @@
-"""A user's own model is tried out on real examples, before anything runs: what is wrong is one line.
+"""Tests a user's own model on real examples before a run.
 
 What a simulation relies on, and a wrong model breaks silently: one loss per example, which depends on that example
 alone (per-example clipping takes each by itself, batches that are not full are filled up, and evaluations go chunk by
@@ -21,7 +21,7 @@ from simfl.models.own import OwnModel, described
 from simfl.scenario.own_code import in_one_line
 
 EXAMPLES = 4
-"""So many examples are looked at."""
+"""Number of examples in a trial."""
 
 TOLERANCE = 1e-4
 """Losses that differ by less, relative to the largest, are rounded differently: compiled, or in another batch."""
@@ -34,7 +34,7 @@ STIRRED = 0.03
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuse a model that does not do what a run relies on.
+    """Reject a model that violates an assumption of runs.
 
     Args:
         model: of a user.
@@ -78,17 +78,17 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
     """Return the losses, not compiled, if they have the right shape."""
     with in_one_line("model", f"{model.name}: losses"):
-        found = model.given.losses(model.own.tree(params), x, y)
-    if getattr(found, "shape", None) != (len(x),):
-        only = "; return a loss per example, and no mean over the batch" if np.ndim(found) == 0 else ""
-        raise _refused(model, f"losses: expected one for each example, f32[{len(x)}], found {described(found)}{only}")
-    if not jnp.issubdtype(found.dtype, jnp.floating):
-        raise _refused(model, f"losses: expected floats, found {found.dtype}")
-    return np.asarray(found, dtype=np.float32)
+        losses = model.given.losses(model.own.tree(params), x, y)
+    if getattr(losses, "shape", None) != (len(x),):
+        only = "; return a loss per example, and no mean over the batch" if np.ndim(losses) == 0 else ""
+        raise _refused(model, f"losses: expected one for each example, f32[{len(x)}], found {described(losses)}{only}")
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
+        raise _refused(model, f"losses: expected floats, found {losses.dtype}")
+    return np.asarray(losses, dtype=np.float32)
 
 
 class Look(NamedTuple):
-    """What one program finds out about b examples.
+    """The results of one program on b examples.
 
     Attributes:
         compiled: the losses as init begins, f32 [b]; gradient: that of their sum, f32 [d].
@@ -128,7 +128,7 @@ def _look(model: OwnModel, begin: Array, moved: Array, x: Array, y: Array) -> Lo
 
 
 def _check_independence(model: OwnModel, look: Look) -> None:
-    """Each loss is that of its example alone: by itself, beside others, and whatever these are."""
+    """Check that each loss depends on its example alone."""
     advice = (
         "every example has to count by itself, for clipping and for batches that are filled up; use GroupNorm or "
         "LayerNorm in place of batch normalisation"
@@ -153,10 +153,10 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
     if not model.predicts:
         return
     with in_one_line("model", f"{model.name}: predict"):
-        found = jax.eval_shape(lambda w, some: model.given.predict(model.own.tree(w), some), params, x)
-    shape: tuple[int, ...] = getattr(found, "shape", ())
+        outputs = jax.eval_shape(lambda w, some: model.given.predict(model.own.tree(w), some), params, x)
+    shape: tuple[int, ...] = getattr(outputs, "shape", ())
     if shape[:1] != (len(x),):
-        raise _refused(model, f"predict: expected [{len(x)}, ...] for {len(x)} examples, found {described(found)}")
+        raise _refused(model, f"predict: expected [{len(x)}, ...] for {len(x)} examples, found {described(outputs)}")
     if model.num_classes > 2 and len(shape) == 2 and shape[1] < model.num_classes:
         raise _refused(
             model, f"predict: expected {model.num_classes} outputs, one for each class, found {shape[1]}; widen it"
@@ -164,7 +164,7 @@ def _check_predictions(model: OwnModel, params: Array, x: Array) -> None:
 
 
 def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> None:
-    """The user's clipped sum is that of clipping each gradient by itself, for norms that clip all, some and none."""
+    """Check the user's clipped sum against clipping each gradient."""
     weight = jnp.ones(len(x)).at[-1].set(0.0)
     with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
         given = model.own.tree(params), x, y, weight, jnp.float32(1.0)
@@ -178,13 +178,13 @@ def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> No
     ours: Any = jax.jit(lambda *given: AbstractModel.clip_and_sum(model, *given))
     for norm in (0.5 * float(norms.min()), float(np.median(norms)), 2.0 * float(norms.max())):
         with in_one_line("model", f"{model.name}: clipped_gradient_sum"):
-            found = np.asarray(theirs(params, x, y, weight, norm)[0])
+            clipped = np.asarray(theirs(params, x, y, weight, norm)[0])
         wanted = np.asarray(ours(params, x, y, weight, norm)[0])
-        if not _alike(wanted, found):
+        if not _alike(wanted, clipped):
             raise _refused(
                 model,
                 f"clipped_gradient_sum: with norm {norm:.4g} it differs from the sum of single clipped gradients by "
-                f"{np.abs(wanted - found).max():.3g}; leave it out, and simfl clips them one by one",
+                f"{np.abs(wanted - clipped).max():.3g}; leave it out, and simfl clips them one by one",
             )
 
 

@@ -1,1 +1,1 @@
-"""One folder for each paper: theory, calculators, algorithms, claims, study and figures."""
+"""The papers: theory, calculators, algorithms, claims, study and figures of each."""

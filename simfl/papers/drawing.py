@@ -1,4 +1,4 @@
-"""Helpers for the figures of studies: panels, means with error bars, logarithmic axes."""
+"""Figures of studies: panels, means with error bars, logarithmic axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Any]:
-    """Return a figure of a size in inches, and its panels as an array of objects [rows, columns].
+    """Return a figure and its panels, an array of objects [rows, columns].
 
     Raises:
         NotMeasuredError: there are no panels to draw.
@@ -45,7 +45,7 @@ def log_axis(axis: Axes, ticks: Sequence[float], form: str = "{:g}") -> None:
 def labelled(
     figure: Figure, axes: Any, x: str, y: str = "test accuracy, %", *, columns: int = 0, **legend: Any
 ) -> Figure:
-    """Label the axes at the bottom and at the left, and put one legend of some columns above all panels.
+    """Label the outer axes, and put one legend above all panels.
 
     `figure` and `axes` come from `panels`. With 0 columns there is no legend; `legend` goes to `Figure.legend`.
     """

@@ -1,4 +1,4 @@
-"""The moments bound that proactive_dp and async_fl share: log-moments of one subsampled Gaussian round, and their sum.
+"""The moments bound of proactive_dp and async_fl.
 
 Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Lemma B.3 and Theorem B.2; van Dijk et al. 2020,
 "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from Less Aggregated
@@ -34,17 +34,25 @@ Sizes = Sequence[int] | Sequence[float] | NDArray[np.int64] | NDArray[np.float64
 
 
 def u0(sigma: float, r0: float) -> float:
-    """Return u0 = 2 sqrt(r0 sigma) / (sigma - r0), U0(lambda) of Lemma 4 at lambda = sigma^2; it must be below 1."""
+    """Return u0 = 2 sqrt(r0 sigma) / (sigma - r0); it must be below 1.
+
+    It is U0(lambda) of Lemma 4 at lambda = sigma^2.
+    """
     return 2.0 * math.sqrt(r0 * sigma) / (sigma - r0)
 
 
 def u1(sigma: float, r0: float) -> float:
-    """Return u1 = 2 e sqrt(r0 sigma) / ((sigma - r0) sigma), U1(lambda) at lambda = sigma^2; it must be below 1."""
+    """Return u1 = 2 e sqrt(r0 sigma) / ((sigma - r0) sigma); it must be below 1.
+
+    It is U1(lambda) of Lemma 4 at lambda = sigma^2.
+    """
     return math.e * u0(sigma, r0) / sigma
 
 
 def third_order_factor(sigma: float, r0: float) -> float:
-    """Return R, the factor of the q^3 term: R = 8 (1/(1 - u0) + e^3 / ((1 - u1) sigma^3)) exp(3 / sigma^2).
+    """Return R, the factor of the q^3 term.
+
+    R = 8 (1/(1 - u0) + e^3 / ((1 - u1) sigma^3)) exp(3 / sigma^2).
 
     The papers' r is r0 R. Async_fl, equation (16); it grows with r0.
 
@@ -81,7 +89,9 @@ class SizeMoments:
 
 
 def size_moments(sizes: Sizes, num_examples: int) -> SizeMoments:
-    """Return Sh_j = (1/T) sum_i s_i^j / (N (N - s_i)^(j-1)) for j = 1, 2, 3, with T, K and the largest rate.
+    """Return Sh_j for j = 1, 2, 3, with T, K and the largest rate.
+
+    Sh_j = (1/T) sum_i s_i^j / (N (N - s_i)^(j-1)).
 
     `sizes` are s_i, the expected examples per batch, each in [0, N). Rounds of size 0 release nothing about the data.
     """
@@ -103,7 +113,7 @@ def size_moments(sizes: Sizes, num_examples: int) -> SizeMoments:
 
 
 def largest_order(sigma: float, largest_rate: float, *, strict: bool = False) -> int:
-    """Return the largest integer lambda that Lemma 4 covers with its u0, u1; 0 if there is none.
+    """Return the largest integer lambda of Lemma 4; 0 if there is none.
 
     lambda <= min(sigma^2, sigma^2 ln(1 / (q sigma))); with `strict` also lambda / sigma^2 <= ln(1 / (q lambda)), which
     the proof uses, and which q <= 1 / (e sigma^2) implies.
@@ -128,7 +138,7 @@ class MomentEpsilon:
 def explicit_moments(
     sizes: Sizes, num_examples: int, sigma: float, delta: float, *, strict: bool = False
 ) -> MomentEpsilon:
-    """Return the explicit moment accountant's epsilon for a sequence of batch sizes, and its order.
+    """Return the explicit moment accountant's epsilon of sizes, and its order.
 
     epsilon = min over integers lambda <= min(sigma^2, sigma^2 ln(1 / (q_max sigma))) of
         ( T Sh_2 lambda (lambda + 1) / sigma^2 + R T Sh_3 lambda^2 (lambda + 1) / sigma^3 + ln(1/delta) ) / lambda,

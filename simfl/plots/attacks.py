@@ -1,4 +1,4 @@
-"""Figures of attacks: how well members are told from others, and how far from a client that is still so."""
+"""Figures of attacks."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _MOST_EXAMPLES = 12
 _LEAST_RATE = 3e-3
 
 
-def plot_membership(found: Membership, score: str | None = None) -> Figure:
-    """Draw membership inference by one score: ROC curves, area and epsilon against distance on the graph.
+def plot_membership(membership: Membership, score: str | None = None) -> Figure:
+    """Plot membership inference: ROC curves, area and epsilon against distance.
 
     Points are pairs of observer and client; lines are their means.
 
     Args:
-        found: from `simfl.attacks.membership`.
+        membership: from `simfl.attacks.membership`.
         score: a name in `SCORES`; by default the one whose areas are largest.
     """
     from matplotlib import pyplot as plt
 
-    chosen = score or found.best
-    rows = [row for row, one in enumerate(found.inferences) if one.score == chosen]
-    entries = [found.inferences[row] for row in rows]
+    chosen = score or membership.best
+    rows = [row for row, one in enumerate(membership.inferences) if one.score == chosen]
+    entries = [membership.inferences[row] for row in rows]
     with style():
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
-        _draw_roc(left, found, rows)
+        _draw_roc(left, membership, rows)
         distances = [one.distance for one in entries]
         _draw_points(middle, distances, [one.auc for one in entries], 0, "area under the curve")
         low, high = _means(entries, "auc_low"), _means(entries, "auc_high")
@@ -48,7 +48,9 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
             list(low), list(low.values()), list(high.values()), color=PALETTE[0], alpha=0.15, linewidth=0
         )
         middle.axhline(0.5, color="#555555", linestyle=":", label="by chance")
-        middle.set_ylabel(f"area under the curve\n(band: {100 * found.confidence:g} % of one pair, mean of its ends)")
+        middle.set_ylabel(
+            f"area under the curve\n(band: {100 * membership.confidence:g} % of one pair, mean of its ends)"
+        )
         _draw_points(right, distances, [one.lower_bound for one in entries], 1, "lower bound, measured")
         accounts = [one.account for one in entries]
         if any(math.isfinite(account) for account in accounts):
@@ -58,60 +60,60 @@ def plot_membership(found: Membership, score: str | None = None) -> Figure:
         if any(math.isfinite(epsilon) for epsilon in published):
             _draw_points(right, distances, published, 3, "as published, not certified")
         right.set_ylim(bottom=0)
-        right.set_ylabel(f"ε at δ = {found.delta:g}, {RELATIONS[found.neighbors]}")
+        right.set_ylabel(f"ε at δ = {membership.delta:g}, {RELATIONS[membership.neighbors]}")
         for ax in (middle, right):
             ax.set_xlabel("distance from the client on the graph")
             ax.xaxis.get_major_locator().set_params(integer=True)
             ax.legend(loc="best")
-        figure.suptitle(f"{found.subject}: {SCORES[chosen]}", fontsize=11)
+        figure.suptitle(f"{membership.subject}: {SCORES[chosen]}", fontsize=11)
     return figure
 
 
-def plot_inversion(found: Inversion) -> Figure:
-    """Draw examples above what was reconstructed of them, mini-batch by mini-batch, with their correlation.
+def plot_inversion(attack: Inversion) -> Figure:
+    """Plot examples above their reconstructions, with correlations.
 
-    Examples that are no images are drawn as rows of squares.
+    Examples that are not images are drawn as rows of squares.
 
     Args:
-        found: from `simfl.attacks.inversion`, with a mini-batch or more.
+        attack: from `simfl.attacks.inversion`, with a mini-batch or more.
     """
     from matplotlib import pyplot as plt
 
     entries = [
         (batch, original, guess, correlation)
-        for batch in found.batches
+        for batch in attack.batches
         for original, guess, correlation in zip(batch.originals, batch.found, batch.correlations, strict=True)
     ][:_MOST_EXAMPLES]
     if not entries:
         raise ValueError("plot_inversion: expected a mini-batch or more, found none")
     low = min(float(original.min()) for _, original, _, _ in entries)
     high = max(float(original.max()) for _, original, _, _ in entries)
-    shape = tuple(found.image_shape or (1, entries[0][1].size))
+    shape = tuple(attack.image_shape or (1, entries[0][1].size))
     with style():
         size = (max(4.0, 1.0 * len(entries) + 1.2), 3.0)
         figure, axes = plt.subplots(2, len(entries), figsize=size, layout="constrained", squeeze=False)
         for column, (batch, original, guess, correlation) in enumerate(entries):
             for ax, values in zip(axes[:, column], (original, guess), strict=True):
                 pixels = np.clip((values.reshape(shape) - low) / ((high - low) or 1.0), 0.0, 1.0)
-                ax.imshow(pixels, cmap="gray_r", vmin=0.0, vmax=1.0, aspect="equal" if found.image_shape else "auto")
+                ax.imshow(pixels, cmap="gray_r", vmin=0.0, vmax=1.0, aspect="equal" if attack.image_shape else "auto")
                 ax.set(xticks=[], yticks=[])
                 ax.grid(visible=False)
             axes[0, column].set_title(f"batch {batch.draw}", fontsize=8)
             axes[1, column].set_xlabel(f"{correlation:.2f}", fontsize=8)
         axes[0, 0].set_ylabel("original")
         axes[1, 0].set_ylabel("reconstructed")
-        who = f"client {found.observer}" if found.observer.isdecimal() else found.observer
-        figure.suptitle(f"{found.subject}: {who} on client {found.client}, with correlations", fontsize=10)
+        who = f"client {attack.observer}" if attack.observer.isdecimal() else attack.observer
+        figure.suptitle(f"{attack.subject}: {who} on client {attack.client}, with correlations", fontsize=10)
     return figure
 
 
-def _draw_roc(ax: Axes, found: Membership, rows: Sequence[int]) -> None:
-    near = sorted({found.inferences[row].distance for row in rows})
+def _draw_roc(ax: Axes, membership: Membership, rows: Sequence[int]) -> None:
+    near = sorted({membership.inferences[row].distance for row in rows})
     for position, distance in enumerate(near[:_MOST_CURVES]):
-        some = [row for row in rows if found.inferences[row].distance == distance]
+        some = [row for row in rows if membership.inferences[row].distance == distance]
         ax.plot(
             FALSE_POSITIVE_RATES,
-            np.maximum(found.rates[some].mean(axis=0), 1e-9),
+            np.maximum(membership.rates[some].mean(axis=0), 1e-9),
             color=PALETTE[position % len(PALETTE)],
             linestyle=line_of(position),
             label=f"distance {distance:g}",

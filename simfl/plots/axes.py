@@ -1,4 +1,4 @@
-"""Axes of figures of runs: which columns they show, their units, labels, limits and ticks."""
+"""Axes of figures of runs: columns, units, labels, limits and ticks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BOUND = "largest ε over clients, before the end an upper bound"
 
 
 def check_y(y: str, runs: Iterable[Run]) -> None:
-    """Reject a column of metrics that a run does not have, and name the columns that all of the runs have."""
+    """Reject a column that a run does not have; name the common columns."""
     opened = list(runs)
     shared = (
         [name for name in opened[0].metrics.columns if all(name in run.metrics for run in opened)] if opened else []
@@ -49,7 +49,7 @@ def check_y(y: str, runs: Iterable[Run]) -> None:
 
 
 def describe_epsilon(runs: Sequence[Run]) -> str:
-    """An epsilon says nothing without its delta and what neighbors are."""
+    """Return epsilon's label with its delta and neighbors."""
     terms = {
         f"δ = {delta:g}, {RELATIONS.get(str(privacy.get('neighbors')), RELATIONS['replace_one'])}"
         for run in runs
@@ -81,7 +81,7 @@ def with_unit(label: str, scale: Scale) -> str:
 
 
 def _floor_of_accuracy(curves: Sequence[pd.Series[float]]) -> float:
-    """Where an axis of accuracies begins: at 0, or higher if all but a short first rise takes place above."""
+    """Return the lower end of an accuracy axis: 0, or higher if most lies above."""
     usual = min((float(curve.quantile(0.05)) for curve in curves if len(curve)), default=0.0)
     return math.floor((usual - 0.1) * 10) / 10 if usual >= 0.5 else 0.0
 

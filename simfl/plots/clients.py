@@ -1,4 +1,4 @@
-"""What clients did: where their time went, how stale their gradients were, and where they stand in the graph."""
+"""Figures of clients: time, staleness, and the topology."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MANY = 40
 
 
 def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw which share of its time each client spent computing, communicating, waiting and offline.
+    """Plot each client's share of time computing, communicating, waiting, offline.
 
     The bars are totals over the whole run, not a course of events: that is `simfl trace`. What is left up to 100 %
-    belongs to none of these: a client that has left for good, for example.
+    belongs to none of these: a client that has left permanently, for example.
     With more than forty clients they are sorted by their computing time, and not named.
 
     Args:
@@ -77,7 +77,7 @@ def plot_time_shares(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def plot_staleness(groups: Sequence[Group], among: Sequence[Group] | None = None, ax: Axes | None = None) -> Axes:
-    """Draw how stale gradients were when they were applied: the share of updates at each staleness, a line per group.
+    """Plot the share of updates at each staleness, a line per group.
 
     Staleness counts what happened between the read that a gradient was taken at and its application: updates of all
     clients, or steps of the server (`SERVER_STEPS`). Groups of the two kinds have a panel each. The share is over all
@@ -150,7 +150,7 @@ def _draw_staleness(ax: Axes, groups: Sequence[Group], looks: Sequence[Look], un
 
 
 def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "speed", ax: Axes | None = None) -> Axes:
-    """Draw the graph of clients, each coloured by how fast it computes or by how good its own model is.
+    """Plot the graph of clients, colored by speed or by their own accuracy.
 
     Args:
         run: a run or its folder.
@@ -224,12 +224,12 @@ def plot_topology(run: Run | str | Path, color: Literal["speed", "accuracy"] = "
 
 
 def box_of_server(width: float = 0.6) -> dict[str, Any]:
-    """Return the box around the word `server`, as wide as the word; `width` is that of its line."""
+    """Return the box of the word `server`; `width` is that of its line."""
     return {"boxstyle": "square,pad=0.4", "facecolor": "white", "edgecolor": "#333333", "linewidth": width}
 
 
 def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
-    """Return who talks with whom, and whether there is a server among them, as the last node."""
+    """Return the communication graph, and whether its last node is a server."""
     import networkx as nx
 
     edges, count = run.edges, len(run.clients)

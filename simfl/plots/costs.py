@@ -1,4 +1,4 @@
-"""What an accuracy costs, as bars; and an accuracy over a grid of settings, as a heat map."""
+"""The cost of an accuracy as bars, and heat maps over settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plot_costs(
     target: float | str | None = None,
     table: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw what every group needed until a target, one panel per cost, with 95% intervals over seeds.
+    """Plot each group's costs until a target, with 95% intervals over seeds.
 
     Fewer than four seeds are drawn as points instead: an interval from so few would say little.
 
@@ -93,7 +93,7 @@ def plot_costs(
 def plot_heatmap(
     groups: Sequence[Group], x: str, y: str, *, measure: str = "test_accuracy", ax: Axes | None = None
 ) -> Axes:
-    """Draw the mean over seeds of a measure at the end of runs, over a grid of two settings.
+    """Plot a final measure, mean over seeds, over a grid of two settings.
 
     Where groups differ in a third setting too, make one heat map for each of its values. A cell without a number has no
     run that ended well.

@@ -1,4 +1,4 @@
-"""Curves of one measure against virtual time, updates, epochs or bytes, one line per run."""
+"""Curves of a measure over time, updates, epochs or bytes, one line per run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def plot(
 
 
 def thumbnail(run: Run | str | Path) -> bytes:
-    """Return a small figure of a run as PNG: its test accuracy, or its loss where there is none, over virtual time."""
+    """Return a small figure of a run as PNG: accuracy or loss over virtual time."""
     from matplotlib.figure import Figure
 
     run = run if isinstance(run, Run) else read(run)
@@ -103,7 +103,7 @@ def thumbnail(run: Run | str | Path) -> bytes:
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """Name runs by their algorithm, and by no more of noise, kind, scenario, seed and folder than tells them apart."""
+    """Name runs by algorithm, with further words only as needed."""
     parts = [
         (
             name_of(run.algorithm, run.privacy is not None),
@@ -129,7 +129,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def save(figure: Axes | Figure, path: str | Path) -> Path:
-    """Write a figure as PNG (200 dpi), PDF or SVG, whichever the name says; equal figures give equal files.
+    """Write a figure as PNG (200 dpi), PDF or SVG, with reproducible bytes.
 
     Returns:
         The path.

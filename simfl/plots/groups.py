@@ -1,4 +1,4 @@
-"""Curves over seeds: the mean of a group of runs with its 95% band, on a grid that all of its runs cover.
+"""Curves over seeds: the mean of a group with its 95% band.
 
 Runs are evaluated at different times, so they are brought onto a common grid first, and interpolated there: linearly
 between evaluations, or as steps that hold the last value measured. The grid ends where the first of a group's runs
@@ -60,7 +60,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Look:
-    """How a group is drawn: its algorithm's colour, in a shade, a style of line and a marker of its own."""
+    """The look of a group: color of its algorithm, shade, line style and marker."""
 
     color: str
     line: Any
@@ -69,7 +69,7 @@ class Look:
 
 
 def average(group: Group, x: str, y: str, interpolation: Interpolation = "linear") -> Band | None:
-    """Return the mean of a group's runs with 95% intervals of Student's t at every place of the grid.
+    """Return a group's mean with Student's 95% intervals on a grid.
 
     Runs that diverged or failed are left out; None where nothing is left that has both columns.
 
@@ -114,7 +114,7 @@ def _at(
 
 
 def looks_of(groups: Sequence[Group], among: Sequence[Group] | None = None) -> list[Look]:
-    """Return how each group is drawn: all differ in style of line, algorithms in color, groups of one in shade.
+    """Return each group's look: line styles differ, colors by algorithm.
 
     Args:
         groups: those that are drawn.
@@ -152,7 +152,7 @@ def plot_groups(
     among: Sequence[Group] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the mean of every group with its 95% band over seeds; of fewer than four seeds, the seeds as thin lines.
+    """Plot each group's mean with its 95% band; below four seeds, thin lines.
 
     Args:
         groups: from `open_groups`.

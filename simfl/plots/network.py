@@ -1,4 +1,4 @@
-"""Figures of what observers of a network know of each client: pairs, distances, the graph, and the course of time.
+"""Figures of observers' knowledge: pairs, distances, the graph, and time.
 
 All are drawn from the table of pairs of `simfl.accounts.network`. Certified epsilons stand beside those "as published",
 which take gradients as fixed and may be too small.
@@ -28,14 +28,14 @@ KINDS = {"epsilon": "certified", "published": "as published, not certified"}
 _CMAP, _INFINITE, _OWN = "cividis_r", PALETTE[1], "#E4E4E4"
 _LINES = {"epsilon": (PALETTE[0], "-"), "published": (PALETTE[3], "--")}
 _QUANTILES = (0.1, 0.9)
-#: So many distances are told apart by colour.
+#: Number of distances with their own color.
 _MOST_LINES = 6
-#: So many numbers fit into the cells of a panel, and so many names into the nodes.
+#: The most numbers in the cells of a panel, and the most names in nodes.
 _MOST_CELLS, _MOST_NAMES = 12, 36
 
 
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Draw epsilon of every client for every observer at the end as two heat maps, certified and as published.
+    """Plot the final epsilon of every pair as heat maps, certified and published.
 
     Args:
         pairs: the table of `NetworkReport`.
@@ -79,7 +79,7 @@ def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:
 
 
 def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) -> Axes:
-    """Draw epsilon at the end against the distance between client and observer: median and a band over pairs.
+    """Plot the final epsilon against distance: median and band over pairs.
 
     Args:
         pairs: the table of `NetworkReport`.
@@ -94,8 +94,8 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
         ax = _axes(ax)
         for column, title in KINDS.items():
             color, line = _LINES[column]
-            found = finite[column].groupby(places)
-            middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
+            groups = finite[column].groupby(places)
+            middle, low, high = groups.median(), *(groups.quantile(share) for share in _QUANTILES)
             marker = "o" if column == "epsilon" else "s"
             ax.plot(middle.index, middle, line, color=color, marker=marker, ms=4.5, label=title, zorder=3)
             ax.fill_between(middle.index, low, high, color=color, alpha=0.2, linewidth=0)
@@ -123,7 +123,7 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
 
 
 def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, observer: str | None = None) -> Figure:
-    """Draw the graph twice, every client coloured by what one observer knows of it: certified, and as published.
+    """Plot the graph twice, colored by one observer's knowledge.
 
     Args:
         pairs, edges: the tables of `NetworkReport`.
@@ -188,7 +188,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
 
 
 def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
-    """Draw epsilon over virtual time, certified and as published: the median over pairs of each distance.
+    """Plot epsilon over virtual time: the median of each distance.
 
     Args:
         pairs: the table of `NetworkReport`, with several times.
@@ -204,9 +204,9 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(9.6, 3.8), sharey=True, layout="constrained")
         for ax, (column, title) in zip(axes, KINDS.items(), strict=True):
             for number, (distance, shade) in enumerate(zip(distances, shades, strict=False)):
-                found = pairs[pairs["distance"] == distance].groupby("time_s")[column]
-                middle, low, high = found.median(), *(found.quantile(share) for share in _QUANTILES)
-                times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first nobody knows anything
+                groups = pairs[pairs["distance"] == distance].groupby("time_s")[column]
+                middle, low, high = groups.median(), *(groups.quantile(share) for share in _QUANTILES)
+                times = np.append(0.0, middle.index.to_numpy() / scale.divisor)  # at first no node knows anything
                 marker = "osD^vP"[number]
                 ax.plot(times, np.append(0.0, middle), color=shade, marker=marker, ms=4, label=f"{distance:.0f}")
                 ax.fill_between(times, np.append(0.0, low), np.append(0.0, high), color=shade, alpha=0.15, linewidth=0)
@@ -249,7 +249,7 @@ def _norm(pairs: pd.DataFrame) -> Any:
 
 
 def _ink(norm: Any, value: float) -> str:
-    """Return what is read well upon the colour of a value."""
+    """Return a readable text color on the color of a value."""
     return "white" if math.isfinite(value) and norm(value) > 0.5 else "black"
 
 
@@ -277,7 +277,7 @@ def _few(values: Sequence[float]) -> list[float]:
 
 
 def _thin(ticks: Any, names: Sequence[Any], places: Sequence[float] | None = None) -> None:
-    """Set so many ticks as there is room for; without places they are counted."""
+    """Set as many ticks as fit; without places they are counted."""
     step = max(1, math.ceil(len(names) / 20))
     ticks(list(range(len(names)) if places is None else places)[::step], [str(name) for name in names[::step]])
 

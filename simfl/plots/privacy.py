@@ -1,4 +1,4 @@
-"""Figures about privacy: what each client spent over time, and what was claimed against what is certified."""
+"""Figures of privacy: spent epsilon, and claims beside accounts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from simfl.records.display import scale_time, show_count, show_range
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: So many clients are told apart by colour; more are drawn as one bundle.
+#: Number of clients with their own color; more are drawn in one color.
 _FEW = 8
 _GROUPS = 5
 HATCHES = ("", "///", "...", "\\\\\\", "xxx")
 
 
 def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
-    """Draw what each client has spent over virtual time, at most, one line per client.
+    """Plot each client's spent epsilon over virtual time, one line per client.
 
     The last point is the final epsilon; none before is larger, since it is part of that.
 
@@ -58,7 +58,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
         ax.set_ylim(bottom=0)
         ax.set_xlabel(f"virtual time ({scale.unit})")
         relation = RELATIONS.get(str(privacy.get("neighbors")), RELATIONS["replace_one"])
-        deltas = opened.clients["delta"].to_numpy()  # of a run that was killed nobody knows them
+        deltas = opened.clients["delta"].to_numpy()  # unknown for a killed run
         terms = ", ".join([*(f"δ = {delta:g}" for delta in deltas[:1]), relation])
         ax.set_ylabel(f"ε spent, before the end an upper bound\n({terms})")
         ax.legend(loc="best")
@@ -66,7 +66,7 @@ def plot_client_epsilon(run: Run | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
-    """Draw claimed and certified epsilon of every group of clients as bars; those that differ much on a log axis.
+    """Plot claimed and certified epsilon as bars, on a log axis if far apart.
 
     Args:
         check: claims and accounts, from `simfl.accounts.check`.

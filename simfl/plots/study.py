@@ -80,7 +80,7 @@ def draw_study(
         label = re.sub(r"[^\w.+=-]+", "-", group.label).strip("-.")[:60]
         keep(plot_time_shares(run), f"clients-{label}")
         if len(run.clients) == 1:
-            continue  # nobody to be linked with
+            continue  # no neighbors
         # Its graph may be too large to be kept; it may not have evaluated the clients' own models, or they share one.
         with contextlib.suppress(DataError, ScenarioError):
             keep(plot_topology(run), f"topology-{label}")
@@ -89,7 +89,7 @@ def draw_study(
 
 
 def _maps(groups: Sequence[Group]) -> list[tuple[str, list[Group], str, str]]:
-    """Return name, groups and the two settings of every heat map that is worth drawing.
+    """Return name, groups and two settings of every useful heat map.
 
     The two settings are those of most values, two at least; there is a map for each combination of the others.
     """

@@ -1,4 +1,4 @@
-"""How figures look: colours that the colour-blind can tell apart, names of algorithms, axes with units."""
+"""The style of figures: color-blind safe colors, names, axes with units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _ORANGE, _SKY, _PURPLE, _BLACK = "#E69F00", "#56B4E9", "#CC79A7", "#000000"
 
 PALETTE = (_BLUE, _VERMILION, _GREEN, _ORANGE, _SKY, _PURPLE, _BLACK)
-"""For what is no algorithm: clients, clipping norms."""
+"""For curves other than algorithms: clients, clipping norms."""
 
 COLORS = {
     "adpsgd": _BLUE,
@@ -129,7 +129,7 @@ def marker_of(position: int) -> str | None:
 
 
 def percent(decimals: int | None = None) -> Any:
-    """Return what writes shares on an axis as percentages, and a zero without a sign."""
+    """Return a formatter of shares as percentages."""
     from matplotlib.ticker import PercentFormatter
 
     class Percent(PercentFormatter):
@@ -154,7 +154,7 @@ def name_of(algorithm: str, private: bool = False) -> str:
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Give figures the look of simfl inside a `with` block; nobody else's settings change."""
+    """Apply simfl's style inside a `with` block."""
     import matplotlib
 
     with matplotlib.rc_context(_RC):  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Mechanisms, and the ledger of what clients released."""
+"""Mechanisms, and the ledger of the clients' releases."""

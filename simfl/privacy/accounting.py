@@ -1,4 +1,4 @@
-"""What releases cost together: (epsilon, delta) by dp-accounting, for the samplings that occur in simfl.
+"""The cost of composed releases: (epsilon, delta) by dp-accounting.
 
 A `Release` is one noisy sum as the adversary sees it. Its noise multiplier z is the standard deviation of the noise
 over the clipping norm C, whatever the neighboring relation: replacing an example moves a sum of clipped gradients by up
@@ -50,7 +50,7 @@ _NO_NOISE, _MOST_NOISE = 1e-100, 1e100
 _INTEGER_ORDERS = np.array([*range(2, 65), *range(68, 129, 4), *range(144, 257, 16), 320, 384, 512, 768, 1024])
 #: The share of delta that is set aside for noise on a grid that is not quite what it should be.
 _ASIDE = 1e-3
-#: So many kinds of releases are described by dp-accounting (27 ms each, fractional orders too), more in closed form.
+#: Number of kinds of releases described by dp-accounting (27 ms each, fractional orders too), more in closed form.
 _FEW_KINDS = 24
 
 
@@ -86,7 +86,7 @@ Composition = Sequence[tuple[Release, int]]
 
 @dataclass(frozen=True)
 class Pair:
-    """A release as the accountants take it: a sampled Gaussian, or a pure mechanism with its amplified epsilon.
+    """A release as accountants see it: a sampled Gaussian, or a pure mechanism.
 
     Attributes:
         noise_multiplier: z.
@@ -106,12 +106,12 @@ class Pair:
 
     @property
     def private(self) -> bool:
-        """Whether there is any noise, or nothing to hide."""
+        """Whether the release has noise, or nothing to protect."""
         return self.rate == 0.0 or self.noise_multiplier > _NO_NOISE or self.pure_epsilon is not None
 
 
 def refusal(sampling: str, neighbors: Neighbors, on_grid: bool = False) -> str | None:
-    """Return why releases with this sampling have no epsilon under this neighboring relation, None if they have.
+    """Return why releases with this sampling have no epsilon; None if they have one.
 
     Args:
         sampling: how batches are drawn; `none` and `one_pass` amplify nothing.
@@ -178,7 +178,7 @@ def pairs_of(composition: Composition, neighbors: Neighbors) -> list[tuple[Pair,
 
 @functools.lru_cache(maxsize=4096)
 def _library_renyi(noise_multiplier: float, rate: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Renyi divergences of one sampled Gaussian by dp-accounting: (orders, RDP at each order)."""
+    """Return (orders, RDP) of one sampled Gaussian by dp-accounting."""
     import dp_accounting
     from dp_accounting import rdp
 
@@ -203,7 +203,7 @@ _TERMS = 2**20
 
 
 def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Renyi divergences of many Poisson-sampled Gaussians at integer orders, [kinds, orders], in closed form.
+    """Return the RDP of Poisson-sampled Gaussians at integer orders, [kinds, orders].
 
     A_alpha = sum_k C(alpha, k) (1-q)^(alpha-k) q^k exp((k^2 - k) / (2 z^2)), RDP = ln(A_alpha) / (alpha - 1).
     Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled Gaussian mechanism", Section 3.3,
@@ -230,11 +230,11 @@ def integer_renyi(noise_multipliers: NDArray[np.float64], rates: NDArray[np.floa
     return divergences
 
 
-#: Panels of the quadrature have so many nodes, and are no wider than the noise and its square.
+#: Panels of the quadrature have this many nodes, and are no wider than the noise and its square.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 #: In standard deviations of the noise: beyond, there is nothing left to integrate.
 _FAR = 12.0
-#: Divergences of the Gaussian alone from which on nobody asks what sampling takes off them.
+#: Divergences of the Gaussian alone above which amplification by sampling is ignored.
 _HOPELESS = 5000.0
 
 
@@ -299,7 +299,7 @@ def _replaced_row(pair: Pair, orders: tuple[float, ...]) -> NDArray[np.float64]:
 
 
 def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest Renyi divergence of any eps-DP mechanism, that of randomized response.
+    """Return the largest RDP of any eps-DP mechanism, that of randomized response.
 
     Mironov 2017, "Renyi differential privacy", Proposition 5: D_alpha = ln(p^alpha (1-p)^(1-alpha) + (1-p)^alpha
     p^(1-alpha)) / (alpha - 1) with p = e^eps / (1 + e^eps).
@@ -312,7 +312,7 @@ def _pure_renyi(epsilon: float, orders: NDArray[np.float64]) -> NDArray[np.float
 
 
 class RenyiTable:
-    """Renyi divergences of the kinds of releases seen so far, [kinds, orders]: composing is a sum.
+    """RDP of the kinds of releases seen so far, [kinds, orders].
 
     Args:
         closed_form: whether to take only integer orders, which is fast for hundreds of kinds.
@@ -324,7 +324,7 @@ class RenyiTable:
         self._rows: dict[Pair, NDArray[np.float64]] = {}
 
     def divergences(self, pairs: Iterable[Pair]) -> NDArray[np.float64]:
-        """Return the divergences of some pairs, [pairs, orders]; those that are new are computed together."""
+        """Return the divergences of pairs, [pairs, orders]; new ones computed together."""
         wanted = list(pairs)
         new = [pair for pair in dict.fromkeys(wanted) if pair not in self._rows]
         sampled = []
@@ -356,7 +356,7 @@ def renyi_to_epsilon(
     delta: float,
     drift: float | NDArray[np.float64] = 0.0,
 ) -> NDArray[np.float64]:
-    """Return epsilon at delta of mechanisms with the given Renyi divergences, float [...].
+    """Return epsilon at delta of mechanisms with these Renyi divergences, float [...].
 
     eps = min over alpha of D_alpha + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1): Canonne, Kamath and Steinke 2020,
     "The discrete Gaussian for differential privacy", Proposition 12, as in dp-accounting, for many clients at once.
@@ -369,10 +369,10 @@ def renyi_to_epsilon(
             (1 + e^epsilon) t)-private. A thousandth of delta is for it; where it takes more, epsilon is infinite.
     """
     if np.any(drift):
-        found = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
+        close = renyi_to_epsilon(orders, divergences, (1.0 - _ASIDE) * delta)
         with np.errstate(over="ignore"):
-            covered = (1.0 + np.exp(found)) * drift <= _ASIDE * delta
-        return np.where(covered, found, math.inf)
+            covered = (1.0 + np.exp(close)) * drift <= _ASIDE * delta
+        return np.where(covered, close, math.inf)
     usable = orders > 1.01  # below, the bound is numerically worthless
     alpha, d = orders[usable], divergences[..., usable]
     epsilon = d + np.log1p(-1 / alpha) - math.log(delta) / (alpha - 1) - np.log(alpha) / (alpha - 1)
@@ -390,17 +390,17 @@ def _renyi_epsilon(pairs: list[tuple[Pair, int]], delta: float) -> float:
 
 
 def _on_grid(pairs: list[tuple[Pair, int]]) -> bool:
-    """Whether any of the releases has noise on a grid: then integer orders are all that is known."""
+    """Whether any release has noise on a grid: only integer orders are known then."""
     return any(pair.drift is not None for pair, _ in pairs)
 
 
 def _drift(pairs: list[tuple[Pair, int]]) -> float:
-    """Total variation between all releases and what is accounted for."""
+    """Return the total variation between all releases and the accounted ones."""
     return sum(count * (pair.drift or 0.0) for pair, count in pairs)
 
 
 def _slope(pairs: list[tuple[Pair, int]]) -> float:
-    """2 D_alpha / alpha near alpha = 1: the variance of the privacy loss, about, of all together."""
+    """Return 2 D_alpha / alpha near alpha = 1, about the privacy loss's variance."""
     table = RenyiTable()
     counts = np.array([count for _, count in pairs], dtype=np.float64)
     return 2.0 * float(counts @ table.divergences(pair for pair, _ in pairs)[:, 0]) / float(table.orders[0])
@@ -412,13 +412,13 @@ def _slope(pairs: list[tuple[Pair, int]]) -> float:
 _MOST_BINS = 2**18, 2**19
 #: Mass that the Fourier transform may put into the wrong place, a release.
 _ROUNDING = 1e-15
-#: Epsilon beyond which finer bins would cost memory without end, and nobody cares for the digits.
+#: Epsilon beyond which finer bins would cost memory without end, and digits do not matter.
 _MOST_EPSILON = 300.0
 
 
 @functools.lru_cache(maxsize=32)
 def _loss_distribution(pair: Pair, interval: float) -> Any:
-    """The privacy loss distribution of one release, as dp-accounting has it: bins of one width, never understated.
+    """Return dp-accounting's privacy loss distribution of one release, rounded up.
 
     The bins are those of its pessimistic connect-the-dots (Doroshenko et al. 2022, https://arxiv.org/abs/2207.04380,
     Algorithm 1). A loss of -eps under P has e^-eps times the mass of eps under Q, in bins too, which keeps the digits
@@ -449,7 +449,7 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Return delta at eps >= 0 of one Gaussian release, under (P, Q), and under (Q, P) where that is another: [eps].
+    """Return delta at eps >= 0 of one Gaussian release, in each direction: [eps].
 
     With noise s and M = (1-q) N(0) + q N(1), of which M / N(0) exceeds e^eps from
     t = s^2 ln((e^eps - 1 + q) / q) + 1/2 on:
@@ -486,8 +486,8 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
 def _log_expm1(eps: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln(e^eps - 1), also of large eps."""
     with np.errstate(divide="ignore"):
-        found: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
-    return found
+        values: NDArray[np.float64] = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
+    return values
 
 
 def _noise(pair: Pair) -> float:
@@ -496,7 +496,10 @@ def _noise(pair: Pair) -> float:
 
 
 def _largest_losses(pair: Pair) -> tuple[float, ...]:
-    """The loss ten standard deviations above 1, where e^-50 of the mass is left: under (P, Q), and (Q, P) if other."""
+    """Return the loss ten standard deviations above 1, in each direction.
+
+    Beyond it lies e^-50 of the mass.
+    """
     s, q = _noise(pair), pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
     if q == 1.0:
@@ -516,7 +519,7 @@ def _width(pair: Pair) -> float:
 
 @functools.lru_cache(maxsize=4)
 def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float) -> Any:
-    """The loss of all releases together; kept, since a curve asks the same composition for many deltas."""
+    """Return the loss of all releases together, cached: a curve asks for many deltas."""
     whole = None
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
@@ -535,13 +538,13 @@ def _as_one_gaussian(pairs: list[tuple[Pair, int]]) -> Pair | None:
 
 
 def _exact_gaussian(pairs: list[tuple[Pair, int]]) -> float | None:
-    """mu = sensitivity / standard deviation of what unsampled Gaussians amount to; None if there is anything else."""
+    """Return mu of unsampled Gaussians composed; None with any other release."""
     one = _as_one_gaussian(pairs)
     return None if one is None else (2.0 if one.replace else 1.0) / one.noise_multiplier
 
 
 def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
-    """Width of a bin of privacy loss: fine enough for 1e-3 of an epsilon, coarse enough to be quick.
+    """Return the bin width of privacy loss: fine enough for 1e-3 of an epsilon.
 
     Rounding to the ends of a bin adds up to width^2 / 6 to the variance of each loss, which must not count among many.
     All releases together have losses up to about their Renyi epsilon at 1e-15, the mass that is cut off; dp-accounting
@@ -560,7 +563,7 @@ def _interval(pairs: list[tuple[Pair, int]], near: float) -> float:
 
 
 def _distribution_epsilon(pairs: list[tuple[Pair, int]], delta: float, near: float) -> float:
-    """Epsilon by privacy loss distributions; infinite where they lack the precision for so small a delta.
+    """Return epsilon by privacy loss distributions; inf if delta is too small.
 
     Args:
         pairs: what was released.
@@ -630,7 +633,7 @@ def _epsilon(pairs_given: tuple[tuple[Pair, int], ...], delta: float, accountant
 
 
 def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors = "add_or_remove") -> float:
-    """Return delta at epsilon >= 0 of releases composed, by their privacy loss distribution or their Renyi divergence.
+    """Return delta at epsilon >= 0 of composed releases.
 
     Raises:
         ConditionError: if nothing can be certified for this sampling under this relation.
@@ -652,12 +655,15 @@ def delta_of(composition: Composition, epsilon: float, *, neighbors: Neighbors =
     interval, many = _interval(pairs, max(epsilon, _renyi_epsilon(pairs, 0.1))), sum(count for _, count in pairs)
     if interval > 1.0 or by_renyi == 0.0:
         return by_renyi
-    found = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
-    return min(by_renyi, found + _ROUNDING * many)
+    delta = float(_composed_distribution(tuple(pairs), interval).get_delta_for_epsilon(epsilon))
+    return min(by_renyi, delta + _ROUNDING * many)
 
 
 def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:
-    """delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha, see `_epsilon`."""
+    """Return delta from RDP, min over alpha; the inverse of `_epsilon`.
+
+    delta = min over alpha of e^((alpha-1) (D_alpha - eps)) (1 - 1/alpha)^(alpha-1) / alpha.
+    """
     table = RenyiTable(closed_form=len(pairs) > _FEW_KINDS or _on_grid(pairs))
     alpha = table.orders
     divergence = np.array([count for _, count in pairs], float) @ table.divergences(pair for pair, _ in pairs)
@@ -666,7 +672,7 @@ def _renyi_delta(pairs: list[tuple[Pair, int]], epsilon: float) -> float:
 
 
 def central_releases(composition: Composition, epsilon: float, delta: float, *, neighbors: Neighbors) -> int:
-    """Return about how often a composition may be repeated within (epsilon, delta): a guess to begin a search with.
+    """Return roughly how many repetitions fit (epsilon, delta), to start a search.
 
     Many releases amount to a Gaussian with mu^2 = 2 D_alpha / alpha of each, alpha near 1 (Dong, Roth and Su 2019,
     Theorem 3.4), against the mu that is (epsilon, delta)-private.

@@ -1,4 +1,4 @@
-"""The noise that a promised (epsilon, delta) needs, and how long a promise lasts: bisection over the accountant."""
+"""The noise that an (epsilon, delta) needs, by bisection over the accountant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise_multiplier_for(
     neighbors: Neighbors = "add_or_remove",
     accountant: Accountant = "tightest",
 ) -> float:
-    """Return the smallest noise multiplier z with which `steps` releases are (epsilon, delta)-private.
+    """Return the smallest noise multiplier z that makes `steps` releases private.
 
     Args:
         epsilon: > 0.
@@ -55,7 +55,7 @@ def noise_multiplier_for(
 
 
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:
-    """Return the smallest noise multiplier whose epsilon does not exceed the one given, within 1e-4 of itself.
+    """Return the smallest noise multiplier for an epsilon, within a factor 1 + 1e-4.
 
     Args:
         spent: (noise multiplier, accountant) -> epsilon, which does not increase with the noise.
@@ -74,16 +74,16 @@ def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, acc
         low, high = _bracket(lambda z: excess(math.log(z), accountant) <= 0, high)
     if low == high:
         return high
-    found = float(
+    log_noise = float(
         scipy.optimize.brentq(lambda log_z: excess(log_z, accountant), math.log(low), math.log(high), xtol=2e-5)
     )
-    while excess(found, accountant) > 0:
-        found += 2e-5
-    return math.exp(found)
+    while excess(log_noise, accountant) > 0:
+        log_noise += 2e-5
+    return math.exp(log_noise)
 
 
 def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (too little, enough), not far apart; twice the least noise where that is enough."""
+    """Return (too little, enough), close together."""
     high, step = start, 1.2
     if enough(high):
         while high > _LEAST_NOISE and enough(low := max(_LEAST_NOISE, high / step)):
@@ -103,7 +103,7 @@ def _bracket(enough: Callable[[float], bool], start: float) -> tuple[float, floa
 def releases_within(
     epsilon_after: Callable[[int], float], epsilon: float, most: int, first: int = 1, close: float = 1.0
 ) -> int:
-    """Return the largest number of releases, up to `most`, whose epsilon does not exceed the one given.
+    """Return the largest number of releases within an epsilon, at most `most`.
 
     Epsilon grows about like a power of the number, a half for few and one for many releases, so that the next number
     to look at is interpolated in logarithms: a handful of looks will do, of which each may be dear.
@@ -132,7 +132,7 @@ def releases_within(
 
 
 def _next_number(seen: Mapping[int, float], last: int, epsilon: float) -> int:
-    """Return where a power of the number of releases through the last and the nearest other point meets epsilon."""
+    """Return where a power law through the last and the nearest point meets epsilon."""
     if not 0.0 < seen[last] < math.inf:
         return last * 64 if seen[last] == 0.0 else max(1, last // 64)
     others = [n for n in seen if n != last and 0.0 < seen[n] < math.inf and seen[n] != seen[last]]

@@ -1,7 +1,7 @@
-"""Checks of arguments, each one line: "name: expected ..., found ...". NaN is refused by all of them.
+"""Checks of arguments: "name: expected ..., found ...". All reject NaN.
 
 They take values by name, several at a time: `positive(epsilon=epsilon, sigma=sigma)`. What a theorem asks of values
-that are possible is no argument's fault but a `ConditionError`, which names the condition.
+that are possible is not an argument's error but a `ConditionError`, which names the condition.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Any
 
 
 def positive(**values: float) -> None:
-    """Refuse what is not a finite number > 0."""
+    """Reject values that are not finite numbers > 0."""
     _check(values, "a finite number > 0", lambda value: 0.0 < value < math.inf)
 
 
 def at_least(least: float, /, **values: float) -> None:
-    """Refuse what is not a finite number >= `least`."""
+    """Reject values that are not finite numbers >= `least`."""
     _check(values, f"a finite number >= {least:g}", lambda value: least <= value < math.inf)
 
 
 def not_negative(**values: float) -> None:
-    """Refuse what is not a number >= 0; it may be infinite."""
+    """Reject values that are not numbers >= 0; infinity is valid."""
     _check(values, "a number >= 0", lambda value: value >= 0.0)
 
 
 def open_unit(**values: float) -> None:
-    """Refuse what is not in (0, 1)."""
+    """Reject values outside (0, 1)."""
     _check(values, "a number in (0, 1)", lambda value: 0.0 < value < 1.0)
 
 
 def unit(**values: float) -> None:
-    """Refuse what is not in [0, 1]."""
+    """Reject values outside [0, 1]."""
     _check(values, "a number in [0, 1]", lambda value: 0.0 <= value <= 1.0)
 
 
 def whole(least: int, most: int | None = None, /, **values: int) -> None:
-    """Refuse what is not an integer from `least` to `most`, both included."""
+    """Reject values that are not integers from `least` to `most`."""
     expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
 
     def holds(value: Any) -> bool:
@@ -55,12 +55,12 @@ def one_of(words: tuple[str, ...], /, **values: str) -> None:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with so many digits, not below it: what a message advises must not be refused again."""
+    """Write a number with `digits` digits, rounded up, so that advice is accepted."""
     return _rounded(value, digits, decimal.ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Write a number with so many digits, not above it."""
+    """Write a number with `digits` digits, rounded down."""
     return _rounded(value, digits, decimal.ROUND_FLOOR)
 
 

@@ -1,4 +1,4 @@
-"""Noise that is not drawn afresh for every release: it cancels between neighbours, or is correlated over time.
+"""Correlated noise: it cancels between neighbors, or is correlated over time.
 
 A release of client k, its mini-batch number t, carries noise of `noise_scale` times a sum of standard normals, each of
 which has a name and is drawn again wherever it occurs (`simfl.privacy.noise.gaussian`):
@@ -35,7 +35,7 @@ Stream = Literal["own", "pair"]
 
 
 class NoiseTerm(NamedTuple):
-    """A standard normal vector in the noise of a release, and what it is times.
+    """A standard normal vector in a release's noise, and its coefficient.
 
     Two terms with the same stream, owner and draw are the same vector.
 
@@ -53,31 +53,31 @@ class NoiseTerm(NamedTuple):
 
 
 class Correlation(ABC):
-    """What the noise of a release is made of."""
+    """The composition of the noise of releases."""
 
     form: ClassVar[Form]
 
     @abstractmethod
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """Return what the noise of a client's mini-batch number `draw` is made of, its own noise first."""
+        """Return the terms of the noise of mini-batch `draw`, the client's own first."""
 
     @abstractmethod
     def stretch(self, client: int) -> float:
-        """Return the standard deviation of a release's noise in units of the client's noise scale."""
+        """Return the standard deviation of the noise in units of the noise scale."""
 
     def owners(self, stream: Stream, owner: int) -> tuple[int, ...]:
-        """Return the clients who know a stream of noise."""
+        """Return the clients that know a stream of noise."""
         return (owner,)
 
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
-        """What `simfl.tape.kernels` needs of it beside keys."""
+        """Return the arrays that `simfl.tape.kernels` needs, beside keys."""
 
 
 def noise_matrix(
     correlation: Correlation | None, releases: Sequence[tuple[int, int]]
 ) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
-    """Return what noises of releases are made of: a matrix [releases, normals], and the names of its columns.
+    """Return the matrix [releases, normals] of noise terms, and its column names.
 
     Args:
         correlation: of the noise; None: every release has noise of its own.
@@ -98,7 +98,7 @@ def noise_matrix(
 
 
 def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
-    """Return what the noise of a client's mini-batch number `draw` is made of; without correlation its own alone."""
+    """Return the noise terms of mini-batch `draw`; one term without correlation."""
     return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
 
 
@@ -151,12 +151,12 @@ class Pairwise(Correlation):
         return self.ends[owner] if stream == "pair" else (owner,)
 
     def terms(self, client: int, draw: int) -> list[NoiseTerm]:
-        """The client's own noise, and that of each of its edges."""
-        found = [NoiseTerm("own", client, draw, 1.0)]
+        """Return the client's own noise and that of each of its edges."""
+        noise = [NoiseTerm("own", client, draw, 1.0)]
         for place in range(self.degrees[client]):
             edge, coefficient = int(self.edges[client, place]), float(self.coefficients[client, place])
-            found.append(NoiseTerm("pair", edge, draw, coefficient))
-        return found
+            noise.append(NoiseTerm("pair", edge, draw, coefficient))
+        return noise
 
     def stretch(self, client: int) -> float:
         """sqrt(1 + the sum of squares of the coefficients)."""
@@ -174,7 +174,7 @@ class Pairwise(Correlation):
 
 @dataclass(frozen=True)
 class InTime(Correlation):
-    """Noise that is correlated over a client's releases; the same coefficients for all clients.
+    """Noise that is correlated over a client's releases; equal for all clients.
 
     Attributes:
         coefficients: w, exact in float32, the first 1.
@@ -192,7 +192,7 @@ class InTime(Correlation):
         ]
 
     def stretch(self, client: int) -> float:
-        """sqrt(sum of w^2), once there are so many releases before."""
+        """Return sqrt(sum of w^2), the value after the first releases."""
         return float(np.linalg.norm(self.coefficients))
 
     def arrays(self) -> dict[str, Any]:

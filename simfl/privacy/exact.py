@@ -23,12 +23,12 @@ def residues(values: NDArray[np.float64]) -> Residues:
     whole = (mantissas * 2.0**53).astype(np.int64) % PRIME
     different, place = np.unique(exponents, return_inverse=True)
     powers = np.array([pow(2, int(exponent) - 53, PRIME) for exponent in different], dtype=np.int64)
-    found: Residues = whole * powers[place.reshape(values.shape)] % PRIME
-    return found
+    remainders: Residues = whole * powers[place.reshape(values.shape)] % PRIME
+    return remainders
 
 
 def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the residues of whole numbers below 2^53; several times as fast as the operator."""
+    """Return the residues of integers below 2^53, faster than the operator %."""
     rest: NDArray[np.float64] = whole - PRIME * np.floor(whole * (1.0 / PRIME))
     rest[rest < 0.0] += PRIME
     rest[rest >= PRIME] -= PRIME
@@ -36,26 +36,26 @@ def _residues(whole: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rank_modulo(rows: Residues) -> int:
-    """Return the rank of a matrix of residues, by elimination, a block of rows at a time."""
+    """Return the rank of a matrix of residues, by elimination in blocks of rows."""
     reduced, pivots = np.zeros((0, rows.shape[1])), np.zeros(0, dtype=np.int64)
     for begin in range(0, len(rows), BLOCK):
         block = rows[begin : begin + BLOCK].astype(np.float64)
         for at in range(0, len(pivots), BLOCK):  # a reduced row is 0 at the pivots of all others
             some = slice(at, at + BLOCK)
             block = _residues(block - block[:, pivots[some]] @ reduced[some])
-        found = []
+        independent = []
         for number in range(len(block)):
             held = np.flatnonzero(block[number])
             if not len(held):
                 continue
-            found.append((number, int(held[0])))
+            independent.append((number, int(held[0])))
             block[number] = _residues(block[number] * pow(int(block[number, held[0]]), -1, PRIME))
             factors = block[:, held[0]].copy()
             factors[number] = 0.0
             used = np.flatnonzero(factors)
             block[used] = _residues(block[used] - np.outer(factors[used], block[number]))
-        if found:
-            new, places = block[[number for number, _ in found]], np.array([pivot for _, pivot in found])
+        if independent:
+            new, places = block[[number for number, _ in independent]], np.array([pivot for _, pivot in independent])
             reduced = np.concatenate((_residues(reduced - reduced[:, places] @ new), new))
             pivots = np.concatenate((pivots, places))
     return len(pivots)

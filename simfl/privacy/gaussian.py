@@ -1,4 +1,4 @@
-"""The Gaussian mechanism in closed form: exact curves, the classical formula, composition, and textbook bounds.
+"""The Gaussian mechanism in closed form.
 
 A release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm, is described by
 mu = sensitivity / std alone. What "one example" means (one more or less, or one replaced, which moves a sum of clipped
@@ -34,7 +34,7 @@ _TINY = 1e-300
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the smallest delta at which a Gaussian release is (epsilon, delta)-private; exact.
+    """Return the smallest delta at which a Gaussian release is (epsilon, delta)-DP.
 
     delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu). Balle and Wang 2018, Theorem 8.
 
@@ -52,7 +52,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-private; the inverse of the above.
+    """Return the smallest epsilon at which a Gaussian release is (epsilon, delta)-DP.
 
     Args:
         delta: in (0, 1).
@@ -76,7 +76,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the smallest standard deviation that makes a release (epsilon, delta)-private; exact for every epsilon.
+    """Return the smallest standard deviation for (epsilon, delta)-DP; exact.
 
     Balle and Wang 2018, Algorithm 1 ("analytic Gaussian mechanism"), solved to 1e-9 of itself.
 
@@ -99,7 +99,7 @@ def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> floa
 
 
 def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyond: bool = False) -> float:
-    """Return sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, the textbook's standard deviation.
+    """Return the classical sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon.
 
     Dwork and Roth 2014, Theorem A.1, which proves it for epsilon < 1 only. It is sufficient for larger epsilon too, up
     to what `classic_limit` returns (7.46 for delta = 1e-3, 9.75 for 2.8e-10), and too little beyond. `analytic_std` is
@@ -126,7 +126,7 @@ def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyon
 
 
 def classic_limit(delta: float) -> float:
-    """Return the largest epsilon up to which the classical formula gives enough noise at this delta.
+    """Return the largest epsilon for which the classical formula is valid.
 
     Not a theorem but a calculation: where the exact delta of `classic_std` reaches the delta that it was made for.
 
@@ -186,7 +186,7 @@ def gdp_central_limit_epsilon(
     steps: int,
     sampling: Literal["poisson", "uniform"] = "poisson",
 ) -> float:
-    """Return epsilon by the central limit of Gaussian differential privacy: an approximation and never a bound.
+    """Return epsilon by the central limit of GDP: an approximation, not a bound.
 
     TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. A diagnostic only.
 
@@ -204,7 +204,7 @@ def gdp_central_limit_epsilon(
 
 
 def _log_delta(epsilon: float, mu: float) -> float:
-    """ln delta of a Gaussian with 0 < mu < inf at 0 <= epsilon < inf, without cancellation and without underflow.
+    """Return ln delta of a Gaussian, without cancellation or underflow.
 
     With x = eps/mu - mu/2 and phi(x) = e^eps phi(x + mu), delta = phi(x) (R(x) - R(x + mu)), where R = (1 - Phi) / phi
     is Mills' ratio. For small mu the difference is the integral of -R'(t) = 1 - t R(t).
@@ -213,7 +213,7 @@ def _log_delta(epsilon: float, mu: float) -> float:
 
 
 def _log_delta_at(x: float, mu: float) -> float:
-    """The same at x, epsilon being mu (x + mu/2) >= 0: for large mu there is no other way to say which."""
+    """Return ln delta at epsilon = mu (x + mu/2) >= 0, which is exact for large mu."""
     if mu < 1.0:
         t = x + 0.5 * mu * (1.0 + _NODES)
         near = 1.0 - t * _mills(np.minimum(t, _FAR))

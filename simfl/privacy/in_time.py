@@ -1,4 +1,4 @@
-"""Noise that is correlated over the releases of a client (matrix factorisation): coefficients, sensitivity, account.
+"""Noise correlated over a client's releases (matrix factorization).
 
 Release t of a client, its mini-batch number t = 0, 1, ..., carries z C sum_(i < b) w_i xi(t - i) with independent
 standard normals xi. Let W be the lower triangular Toeplitz matrix of w, w_0 = 1, and S = W^-1, the strategy. Then
@@ -66,7 +66,7 @@ class Participation:
 
 
 def participation(sampling: str, examples: int, batch_size: int, releases: int) -> Participation:
-    """Return that of mini-batches 0 to releases - 1 of a client: with `shuffle`, the same order in every pass."""
+    """Return the participation of mini-batches 0 to releases - 1 of a client."""
     if sampling != "shuffle":
         return Participation(1, releases)
     return Participation(max(1, examples // batch_size), -(-releases * batch_size // examples))
@@ -74,7 +74,7 @@ def participation(sampling: str, examples: int, batch_size: int, releases: int) 
 
 @functools.lru_cache(maxsize=64)
 def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.float64]:
-    """Return s_0, ..., s_(count - 1): sum_i w_i s_(t - i) is 1 for t = 0 and 0 for all others.
+    """Return s_0, ..., s_(count-1): sum_i w_i s_(t-i) is 1 for t = 0, else 0.
 
     Args:
         noising: w, its first 1.
@@ -84,12 +84,12 @@ def strategy_coefficients(noising: tuple[float, ...], count: int) -> NDArray[np.
 
     impulse = np.zeros(count)
     impulse[0] = 1.0
-    found: NDArray[np.float64] = lfilter([1.0], noising, impulse)
-    return found
+    coefficients: NDArray[np.float64] = lfilter([1.0], noising, impulse)
+    return coefficients
 
 
 def sensitivity(noising: tuple[float, ...], releases: int, takes: Participation) -> float:
-    """Return sens(S) of the first so many releases, for examples that move each by at most 1."""
+    """Return sens(S) of the first releases, for examples that move each by <= 1."""
     if releases == 0:
         return 0.0
     whole = strategy_coefficients(noising, 1 << (releases - 1).bit_length())[:releases]
@@ -112,7 +112,7 @@ def noising_coefficients(
     releases: int = 1,
     takes: Participation = Participation(1, 1),
 ) -> tuple[float, ...]:
-    """Return w_0 = 1, w_1, ..., w_(b - 1) of a strategy, the first ones of its W, exact in float32.
+    """Return w_0 = 1, ..., w_(b-1) of a strategy, exact in float32.
 
     What is cut off changes the strategy, S = W^-1, of which the account is: nothing is neglected.
 
@@ -164,27 +164,27 @@ def _of_jax_privacy(strategy: str, window: int, size: int, releases: int, takes:
                         n=releases, error="max", min_sep=takes.separation, max_participations=takes.times
                     )
                 made = buffered_toeplitz.optimize_loss(loss, size)[0].toeplitz_coefs(max(releases, window, 2))
-            found = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
+            coefficients = np.asarray(toeplitz.inverse_coef(made, window), np.float64)
     except (ArithmeticError, RuntimeError, ValueError) as error:
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: jax_privacy found none for {releases} releases, "
             f"{' '.join(str(error).split())[:200]}; use a smaller size, or strategy: square_root"
         ) from error
-    if not np.isfinite(found).all():
+    if not np.isfinite(coefficients).all():
         raise ScenarioError(
             f"privacy.noise.strategy: {strategy}: expected finite coefficients for {releases} releases, "
             "jax_privacy found others; use a smaller size, or strategy: square_root"
         )
-    return found
+    return coefficients
 
 
 class InTimeTally(Tally):
-    """Counts releases by their numbers: a number that was passed over counts as released."""
+    """Counts releases by number: a skipped number counts as released."""
 
     numbered = True
 
     def count(self, promise: Promise) -> None:
-        """Count all mini-batches of the client up to this one, if it is one of the nominal kind."""
+        """Count all mini-batches of the client up to this one, if it is nominal."""
         client = promise.client
         before = self.counts[client]
         super().count(promise)
@@ -204,7 +204,7 @@ class InTimeTally(Tally):
 
 
 class InTimeLedger(Ledger):
-    """Accounts for releases whose noise is correlated over time: one Gaussian mechanism, exactly.
+    """Accounts for releases with noise correlated over time, exactly.
 
     Args:
         terms: what is promised; nothing is amplified by sampling.
@@ -245,7 +245,7 @@ class InTimeLedger(Ledger):
         return f"noise correlated over {len(self.noising)} releases, exact as one Gaussian mechanism"
 
     def mu(self, examples: int, level: float, releases: int) -> float:
-        """Return how far apart neighbouring data sets move the releases of a client, in standard deviations."""
+        """Return the distance of neighboring data sets' releases, in standard deviations."""
         takes = participation(self.sampling, examples, self.batch_size, releases)
         moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
         return moved / level if level else math.inf if moved else 0.0
@@ -256,24 +256,24 @@ class InTimeLedger(Ledger):
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the one Gaussian release that all of a client's amount to."""
-        found: list[Composition] = []
+        costs: list[Composition] = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             made = releases.total(client)
             takes = participation(self.sampling, n, self.batch_size, made)
             whole = sensitivity(self.noising, made, takes)
-            found.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
-        return found
+            costs.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
+        return costs
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return each client's epsilon, exact, float [K]; NaN if not certified."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         kinds = list(zip(self.sizes.tolist(), self.levels, map(releases.total, range(len(self.sizes))), strict=True))
-        found = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
-        return np.array([found[kind] for kind in kinds])
+        epsilons = {kind: self._spent(*kind) for kind in dict.fromkeys(kinds)}
+        return np.array([epsilons[kind] for kind in kinds])
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """The same: there is nothing to tighten."""
+        """Return `epsilon`: there is nothing to tighten."""
         return self.epsilon(releases, view)
 
     def largest(self, releases: Releases) -> float:
@@ -285,12 +285,12 @@ class InTimeLedger(Ledger):
         return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return how many releases each client may make within its budget, at most `most` and `MOST_RELEASES`."""
+        """Return the number of releases within each client's budget, at most `most`."""
         kinds = list(zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True))
-        found = {
+        limits = {
             (n, level, budget): releases_within(
                 functools.partial(self._spent, n, level), budget, min(most, MOST_RELEASES)
             )
             for n, level, budget in dict.fromkeys(kinds)
         }
-        return [found[kind] for kind in kinds]
+        return [limits[kind] for kind in kinds]

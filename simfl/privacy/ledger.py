@@ -1,4 +1,4 @@
-"""Each client's releases, and what they cost: (epsilon, delta) by dp-accounting.
+"""The ledger: each client's releases and their (epsilon, delta).
 
 The ledger reads the releases that a run recorded, not a plan: in asynchronous runs, how often a client takes part is
 an outcome. It composes what each client really released (batch sizes and noise may change from release to release),
@@ -12,10 +12,10 @@ Views:
 - `global_hidden`: the adversary sees all updates in their order without learning whose they are. Then an example of a
   client is in the next update with probability q p_k; with p_k = 1/K, all updates are releases at rate
   max_k B / (K n_k). That needs more than a hidden name: the clients' updates must have the same distribution, which
-  nobody can check from a scenario. It is reported because papers assume it, and every statement says so; it is not
+  cannot be checked from a scenario. It is reported because papers assume it, and every statement says so; it is not
   certified. A client's own transcript tells no less, so that no client's epsilon is larger than in the other view.
 
-Shuffled data is accounted by passes: in every pass an example is in one batch, and nobody counts on not knowing in
+Shuffled data is accounted by passes: in every pass an example is in one batch, and no account relies on not knowing in
 which. A batch that reaches from one pass into the next may hold an example twice, which is a release of twice the
 sensitivity (`simfl.privacy.shuffled`).
 """
@@ -53,7 +53,7 @@ Composition = tuple[tuple[Release, int], ...]
 NOT_CERTIFIED = "not certified: "
 #: How a statement ends: what a run may show and no epsilon covers.
 OUTSIDE = "outside of it: evaluations, statistics of the data taken before training, the sizes that batches really had"
-#: So many different compositions are looked at with privacy loss distributions at the end of a run.
+#: Number of different compositions evaluated by privacy loss distributions at the end of a run.
 AFFORDABLE = 8
 #: A share of a budget that is as good as all of it.
 ENOUGH = 0.998
@@ -106,14 +106,14 @@ class Ledger:
         self._table = RenyiTable(closed_form=len(kinds) > MANY_KINDS or terms.rounding is not None)
 
     def with_terms(self, **changes: Any) -> Self:
-        """Return the same ledger under other terms, those fields of `Terms` that are given."""
+        """Return the same ledger with some fields of `Terms` changed."""
         other = copy.copy(self)
         other._promise(dataclasses.replace(self.terms, **changes))
         return other
 
     @property
     def by_passes(self) -> bool:
-        """Whether what counts is how often an example is used, in passes over shuffled data."""
+        """Whether the account counts an example's uses in passes over shuffled data."""
         return self.sampling == "shuffle" and self.terms.unit == "example"
 
     def _reason(self) -> str | None:
@@ -130,12 +130,12 @@ class Ledger:
 
     @property
     def accounted(self) -> bool:
-        """Whether there is an epsilon under the terms, and what these suppose."""
+        """Whether there is an epsilon under the terms and their assumptions."""
         return self._refusal is None
 
     @property
     def certified(self) -> bool:
-        """Whether an epsilon holds whatever the clients' data are: not where the view supposes that they are alike."""
+        """Whether an epsilon holds for any data of the clients."""
         return self.accounted and not self._hides(None)
 
     @property
@@ -156,7 +156,7 @@ class Ledger:
             }[terms.neighbors]
         view = {
             "local_transcript": "local view (all that the client ever sent)",
-            "global_hidden": "global view: holds only if nobody learns whose update is whose and all clients' data "
+            "global_hidden": "global view: holds only if the senders of updates stay hidden and all clients' data "
             "are alike",
         }[terms.view]
         if terms.by_server:
@@ -172,7 +172,7 @@ class Ledger:
 
     @property
     def _accountant(self) -> str:
-        """What counts."""
+        """The name of the accountant."""
         if self.terms.rounding is not None:
             return "noise on a grid, Renyi accountant at integer orders"
         return {
@@ -183,7 +183,7 @@ class Ledger:
 
     @property
     def _sampled(self) -> str:
-        """How examples come into a release, and what of that is no secret."""
+        """How examples enter a release, and what an observer knows of that."""
         if self.terms.unit == "client":
             return "no sampling within a client"
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
@@ -200,11 +200,11 @@ class Ledger:
         return self.certified and releases.refusal is None
 
     def accounts_for(self, releases: Releases) -> bool:
-        """Whether there is an epsilon of these releases under the terms, and what these suppose."""
+        """Whether there is an epsilon of these releases under the terms."""
         return self.accounted and releases.refusal is None
 
     def statement_of(self, releases: Releases) -> str:
-        """One line that says what the epsilon of these releases means, or why there is none."""
+        """Return one line on what the epsilon of these releases means."""
         if self.accounted and releases.refusal is not None:
             return f"{NOT_CERTIFIED}{releases.refusal}"
         uncounted = self.terms.uncounted if self.accounted else None
@@ -213,8 +213,8 @@ class Ledger:
     # -- what was released ---------------------------------------------------------------------
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return what each client's releases amount to, in the accountant's words."""
-        if self.by_passes:  # whoever sees more than one pass may know whose order it is
+        """Return each client's releases as the accountant composes them."""
+        if self.by_passes:  # an observer of more than one pass may know whose order it is
             return [
                 self._of_uses(uses, [level for _, level in self._kinds_of(client, releases)])
                 for client, (uses,) in enumerate(self.uses(releases))
@@ -222,16 +222,16 @@ class Ledger:
         if self._hides(view):
             return self._hidden(releases)
         counts, others = releases.counts, releases.others
-        found: dict[tuple[int, float, int], Composition] = {}
+        cached: dict[tuple[int, float, int], Composition] = {}
         result = []
         for client, (n, level) in enumerate(zip(self.sizes.tolist(), self.levels, strict=True)):
             if client in others:
                 result.append(self._composition(n, self._kinds_of(client, releases)))
                 continue
             key = n, level, counts[client]
-            if key not in found:
-                found[key] = self._composition(n, {(self.batch_size, level): counts[client]})
-            result.append(found[key])
+            if key not in cached:
+                cached[key] = self._composition(n, {(self.batch_size, level): counts[client]})
+            result.append(cached[key])
         return result
 
     def _release(self, level: float, rate: float, sampling: str) -> Release:
@@ -257,7 +257,7 @@ class Ledger:
         return self._of_uses(KnownUses(uses), [level for _, level in kinds])
 
     def _of_uses(self, uses: Uses, levels: Sequence[float]) -> Composition:
-        """What it costs an example to be in releases of shuffled data; the least noise among them counts for all."""
+        """Return the releases that one example is in; the least noise counts for all."""
         if not levels:
             return ()
         if not self.pure:
@@ -272,9 +272,9 @@ class Ledger:
         return {kind: count for kind, count in kinds.items() if count}
 
     def uses(self, releases: Releases) -> list[list[Uses]]:
-        """Return in how many releases of each client an example of its own is at most, of every task's; [K][tasks].
+        """Return the most releases that one example of each client is in; [K][tasks].
 
-        Where nobody noted which batches were released, they follow one another.
+        If the released batches were not recorded, they follow one another.
         """
         clients = range(len(self.sizes))
         if releases.passes is None:
@@ -286,20 +286,20 @@ class Ledger:
         return [list(releases.passes[client * each : (client + 1) * each]) for client in clients]
 
     def copies(self, releases: Releases) -> list[tuple[int, int, int]]:
-        """Return (client, copies, count): an example is so often in so many of its releases, at most.
+        """Return (client, copies, count): the most copies of an example, and in how many.
 
         Nothing where releases are not of shuffled data. Tasks are added up.
         """
         rows = []
         for client, tasks in enumerate(self.uses(releases) if self.by_passes else []):
-            found: Counter[int] = Counter()
+            most: Counter[int] = Counter()
             for uses in tasks:
-                found.update(uses.copies(self.pure))
-            rows += [(client, copies, count) for copies, count in sorted(found.items()) if count]
+                most.update(uses.copies(self.pure))
+            rows += [(client, copies, count) for copies, count in sorted(most.items()) if count]
         return rows
 
     def _hidden(self, releases: Releases) -> list[Composition]:
-        """All updates as releases at the rate max_k B / (K n_k): the same for every client."""
+        """Return all updates as releases at the rate max_k B / (K n_k), for every client."""
         count = len(self.sizes)
         kinds: dict[tuple[int, float], int] = {}
         for client, made in enumerate(releases.counts):
@@ -317,7 +317,7 @@ class Ledger:
         return [whole] * count
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
-        """Return (client, batch size, sampling rate, level, count) of every kind of release that occurred."""
+        """Return (client, batch size, sampling rate, level, count) of every kind."""
         rows = []
         for client, n in enumerate(self.sizes.tolist()):
             kinds = sorted(self._kinds_of(client, releases).items())
@@ -348,7 +348,7 @@ class Ledger:
         return dict(zip(distinct, epsilons.tolist(), strict=True))
 
     def epsilon_of_views(self, views: Sequence[Mapping[int, Mapping[tuple[int, float], int]]]) -> NDArray[np.float64]:
-        """Return epsilon of releases whose noise is not the clients' own, by the Renyi accountant at integer orders.
+        """Return epsilon by the Renyi accountant at integer orders, for views.
 
         Args:
             views: {client: {(batch size, level): count}} each, the releases of all that hold an example.
@@ -359,11 +359,11 @@ class Ledger:
             tuple(part for client, kinds in view.items() for part in self._composition(int(self.sizes[client]), kinds))
             for view in views
         ]
-        found = other._renyi(compositions)
-        return np.array([found[composition] for composition in compositions])
+        epsilons = other._renyi(compositions)
+        return np.array([epsilons[composition] for composition in compositions])
 
     def epsilon_of_all(self, releases: Releases) -> float:
-        """Return epsilon of an example that every client holds, by the Renyi accountant; NaN if not certified."""
+        """Return epsilon of an example that every client holds; NaN if not certified."""
         if not self.certifies(releases):
             return math.nan
         whole = tuple(part for one in self.compositions(releases, "local_transcript") for part in one)
@@ -373,7 +373,7 @@ class Ledger:
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=self.terms.accountant)
 
     def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over clients: what the metrics show over time.
+        """Return the largest epsilon over clients, for the metrics over time.
 
         Of clients whose releases are of one kind, only the one with most of them is looked at.
         """
@@ -396,7 +396,7 @@ class Ledger:
         return max(self._renyi(compositions).values())
 
     def _hides(self, view: View | None) -> bool:
-        """Whether senders are hidden in a view (that of the terms by default), and it makes a difference.
+        """Whether a view hides senders and that makes a difference.
 
         Who does not learn whose updates he sees learns no more than who does: a client's epsilon is the smaller of the
         two, so that a budget, of which allowances are made for the sender's transcript, holds in this view too. Who
@@ -406,15 +406,15 @@ class Ledger:
         return hidden and self.terms.unit == "example" and not self.by_passes
 
     def epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """Return each client's epsilon by the Renyi accountant (or as chosen), float [K]; NaN if not certified."""
+        """Return each client's epsilon by the Renyi accountant, float [K]; NaN if none."""
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         compositions = self.compositions(releases, view)
         if self.terms.accountant == "pld":
-            found = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
+            epsilons = {composition: self._tight(composition) for composition in dict.fromkeys(compositions)}
         else:
-            found = self._renyi(compositions)
-        epsilon = np.array([found[composition] for composition in compositions])
+            epsilons = self._renyi(compositions)
+        epsilon = np.array([epsilons[composition] for composition in compositions])
         return np.minimum(epsilon, self.epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
@@ -429,11 +429,11 @@ class Ledger:
         compositions = self.compositions(releases, view)
         distinct = list(dict.fromkeys(compositions))
         if self.terms.accountant == "renyi":
-            found = self._renyi(distinct)
+            epsilons = self._renyi(distinct)
         elif self.terms.accountant == "pld" or sum(map(len, distinct)) <= AFFORDABLE:
-            found = {composition: self._tight(composition) for composition in distinct}
+            epsilons = {composition: self._tight(composition) for composition in distinct}
         else:
-            found = self._renyi(distinct)
+            epsilons = self._renyi(distinct)
             by_kind: dict[Release, dict[int, list[Composition]]] = {}
             for composition in filter(None, distinct):
                 release, count = _dearest(composition)
@@ -441,32 +441,32 @@ class Ledger:
             if len(by_kind) <= AFFORDABLE:
                 affordable = sum(map(len, by_kind.values())) <= AFFORDABLE
                 for release, alike in by_kind.items():
-                    self._tighten(found, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
-        epsilon = np.array([found[composition] for composition in compositions])
+                    self._tighten(epsilons, release, alike, len(alike) if affordable else AFFORDABLE // len(by_kind))
+        epsilon = np.array([epsilons[composition] for composition in compositions])
         return np.minimum(epsilon, self.final_epsilon(releases, "local_transcript")) if self._hides(view) else epsilon
 
     def _tighten(
-        self, found: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
+        self, epsilons: dict[Composition, float], release: Release, alike: Mapping[int, list[Composition]], points: int
     ) -> None:
-        """Lower the epsilons of one kind of release, from `points` of the numbers of releases, the largest included."""
+        """Lower the epsilons of one kind of release, given some exact points."""
         counts = sorted(alike)
         chosen = sorted({counts[-1 - (len(counts) * i) // points] for i in range(points)})
         bounds = [self._tight(((release, count),)) for count in chosen]
         for count, compositions in alike.items():
             bound = bounds[int(np.searchsorted(chosen, count))]
             for composition in compositions:
-                found[composition] = min(found[composition], bound)
+                epsilons[composition] = min(epsilons[composition], bound)
 
     # -- before the run ------------------------------------------------------------------------
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
-        """Return a client's epsilon after `count` releases of the nominal kind, or at another level of noise."""
+        """Return a client's epsilon after `count` releases at the nominal or given level."""
         kind = self.batch_size, self.levels[client] if level is None else level
         composition = self._composition(int(self.sizes[client]), {kind: count})
         return epsilon_of(composition, self.delta, neighbors=self.terms.neighbors, accountant=accountant)
 
     def affords(self, budgets: Sequence[float], kinds: Sequence[int]) -> bool:
-        """Whether `final_epsilon` will look closely at every client that has spent its budget.
+        """Whether `final_epsilon` examines every client that spent its budget.
 
         Args:
             budgets: of each client.
@@ -500,7 +500,7 @@ class Ledger:
         return releases_within(spent, budget, most, min(most, first), 1.0 if exact else ENOUGH)
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return how many releases of the nominal kind each client may make within its budget, at most `most`.
+        """Return the nominal releases within each client's budget, at most `most`.
 
         Asked is what `final_epsilon` will ask: as tight as the terms say where that is affordable for every client, or
         for all clients of a kind together, which needs one budget for them; else the Renyi accountant.

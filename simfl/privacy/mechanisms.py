@@ -1,4 +1,4 @@
-"""The mechanisms: what is clipped, what noise is added, and what a release of it protects.
+"""The mechanisms: clipping, noise, and the protection of one release.
 
 A mechanism is a frozen object of plain numbers. `scale(d)` is what multiplies the noise of unit scale that its
 `sampler` (in `simfl.privacy.noise`) draws; its `level` names what an accountant needs to know of one release, and
@@ -31,7 +31,7 @@ from simfl.privacy.rounding import Rounding
 
 
 class AbstractMechanism(ABC):
-    """What is common to all mechanisms."""
+    """The base class of mechanisms."""
 
     kind: ClassVar[str]
     """The word that names the mechanism in a scenario."""
@@ -50,11 +50,11 @@ class AbstractMechanism(ABC):
 
     @abstractmethod
     def scale(self, size: int) -> float:
-        """Return what multiplies unit noise on a sum of vectors of `size` coordinates."""
+        """Return the factor on unit noise for a sum of vectors of `size` coordinates."""
 
     @classmethod
     def rounding(cls, size: int) -> Rounding | None:
-        """Return what the grid of its noise costs for vectors of `size` coordinates; None for noise on real numbers."""
+        """Return the cost of the noise's grid; None for continuous noise."""
         return None
 
 
@@ -125,7 +125,7 @@ class Gaussian(_GaussianNoise):
 
 @dataclass(frozen=True)
 class GridGaussian(Gaussian):
-    """Discrete Gaussian noise on the sum of per-example clipped gradients, each rounded to a grid.
+    """Discrete Gaussian noise on clipped gradients rounded to a grid.
 
     See `simfl.privacy.rounding`: what it protects, floating point does not give away.
     """
@@ -145,7 +145,7 @@ class GridGaussian(Gaussian):
 
     @classmethod
     def rounding(cls, size: int) -> Rounding | None:
-        """Return what the grid costs."""
+        """Return the cost of the grid."""
         return Rounding(size)
 
 
@@ -196,7 +196,9 @@ class _Pure(_Clipped):
 
 @dataclass(frozen=True)
 class LaplaceL2(_Pure):
-    """Noise of density proportional to exp(-epsilon ||x|| / Delta), Delta the L2 sensitivity: C or 2C.
+    """Noise of density ~ exp(-epsilon.
+
+    x|| / Delta), Delta the L2 sensitivity.
 
     Its norm is about d Delta / epsilon: sqrt(d) Delta / epsilon on each coordinate.
     """
@@ -220,13 +222,13 @@ class Laplace(_Pure):
     sampler = "laplace"
 
     def scale(self, size: int) -> float:
-        """Return sqrt(d) Delta / epsilon: L1 sensitivity over epsilon, with Delta the L2 sensitivity."""
+        """Return sqrt(d) Delta / epsilon, from L1 sensitivity sqrt(d) Delta."""
         return math.sqrt(size) * self.sensitivity / self.epsilon_per_release
 
 
 @dataclass(frozen=True)
 class LaplaceL2RadiusOnly(_Pure):
-    """The noise of the MAPA paper's published code, a norm ~ Exponential(Delta / epsilon) in a random direction.
+    """The noise of the MAPA paper's code: an exponential norm, a random direction.
 
     Not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
     `simfl.papers.mapa.theory.radius_only_delta`.
@@ -250,7 +252,7 @@ class LaplaceL2RadiusOnly(_Pure):
 
 @dataclass(frozen=True)
 class UnclippedGaussian(AbstractMechanism):
-    """Gaussian noise on a sum of gradients that are not clipped, as some papers print their algorithms.
+    """Gaussian noise on gradients that are not clipped, as printed in some papers.
 
     Args:
         noise_std: >= 0, standard deviation on each coordinate of the sum.

@@ -1,4 +1,4 @@
-"""What observers of a network learn about each client: accounts from the matrices of what they saw.
+"""Accounts from the matrices of what network observers saw.
 
 An observer's view is A g + B xi (`simfl.tape.knowledge`): g holds gradients of mini-batches, of which one example
 changes those in a set P by at most Delta_i each; xi are standard normals. With
@@ -54,7 +54,7 @@ Matrix = NDArray[np.float64]
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let linear algebra take one thread: of matrices of some hundred rows, many wait for one another, ten times over.
+    """Use one thread for linear algebra: small matrices are 10 times slower with more.
 
     A context, or a decorator.
     """
@@ -63,7 +63,7 @@ def one_thread() -> Iterator[None]:
 
 
 class View:
-    """What an observer can know of each gradient: M = W^T W, and which gradients it sees without noise.
+    """An observer's knowledge of gradients: M = W^T W, and gradients without noise.
 
     Args:
         a: A, f64 [r, n].
@@ -92,7 +92,7 @@ class View:
 
     @classmethod
     def of_own_noise(cls, a: Matrix, std: Matrix) -> Self:
-        """Return the view where each gradient has a noise of its own: B = A diag(std), std f64 [n] > 0.
+        """Return the view if each gradient has separate noise: B = A diag(std).
 
         Then W is an orthonormal basis of the rows of B, over std, and M <= diag(std)^-2 to rounding.
         """
@@ -108,7 +108,7 @@ class View:
 
     @classmethod
     def of_everything(cls, std: Matrix) -> Self:
-        """Return the view of who sees every gradient by itself, with noise of std f64 [n]."""
+        """Return the view of an observer that sees every gradient, with noise std f64 [n]."""
         view = cls.__new__(cls)
         view.exposed = std == 0.0
         view.std = np.where(view.exposed, np.inf, std)
@@ -151,7 +151,7 @@ class View:
         passes: Sequence[Sequence[NDArray[np.int64]] | None],
         holders: NDArray[np.bool_],
     ) -> Matrix:
-        """Return mu of each client where several clients hold an example: the largest of its examples, f64 [K].
+        """Return mu of each client if several hold an example, f64 [K].
 
         Args:
             columns: the gradients of each client.
@@ -174,11 +174,11 @@ class View:
             squared = np.minimum(squared, held @ local)
         bare = [bool(np.any(self.exposed[own] & (deltas[own] > 0.0))) for own in columns]
         squared[holders[:, bare].any(axis=1)] = math.inf
-        found: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
-        return found
+        mus: Matrix = np.sqrt(np.where(holders, squared[:, None], 0.0).max(axis=0, initial=0.0))
+        return mus
 
     def precisions(self, columns: NDArray[np.int64]) -> Matrix:
-        """Return d with M <= diag(d) for some gradients, f64 [k]; infinite for what is seen without noise.
+        """Return d with M <= diag(d) for gradients, f64 [k]; inf without noise.
 
         A view of M is what can be made of a view of every gradient by itself with noise of variance 1/d_i, by adding
         noise of covariance 1 - W diag(d)^-1 W^T: row by row, so that it holds for gradients that react to what was seen
@@ -192,7 +192,7 @@ class View:
 def _largest(
     weighed: Matrix, passes: Sequence[NDArray[np.int64]] | None, others: Sequence[NDArray[np.int64]] | None
 ) -> float:
-    """Return the largest sum of entries i, j, one i of each of `passes`, one j of each of `others`; None: of all."""
+    """Return the largest sum of entries i, j with i in `passes`, j in `others`."""
     if passes is None or others is None or not weighed.size:
         return float(weighed.sum())
     rows = np.stack([weighed[one].max(axis=0) for one in passes])
@@ -200,7 +200,7 @@ def _largest(
 
 
 def row_space(rows: Matrix, dependent: float = DEPENDENT) -> Matrix:
-    """Return an orthonormal basis of the rows' space, f64 [rank, n]; rows count by their direction alone.
+    """Return an orthonormal basis of the rows' space, f64 [rank, n].
 
     Args:
         rows: f64 [r, n].
@@ -212,7 +212,7 @@ def row_space(rows: Matrix, dependent: float = DEPENDENT) -> Matrix:
 
 
 def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray[np.int64], int]:
-    """Return Q [n, k], R [k, r], the order of the rows and their rank: rows[order] = (Q R)^T, R's diagonal falling."""
+    """Return Q, R, the rows' order and rank: rows[order] = (Q R)^T."""
     tall, square = np.linalg.qr(rows.T)  # in blocks, and fast; what follows is small
     small, triangle, order = scipy.linalg.qr(square, mode="economic", pivoting=True)
     rank = int(np.count_nonzero(np.abs(np.diag(triangle)) > dependent))
@@ -220,7 +220,7 @@ def _decomposed(rows: Matrix, dependent: float) -> tuple[Matrix, Matrix, NDArray
 
 
 def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows are no linear form of those seen before them, bool [t]; what is less than rounding counts not.
+    """Return which rows are no linear form of the rows seen before, bool [t].
 
     Args:
         seen: in the order in which they came, f64 [r, n].
@@ -230,10 +230,10 @@ def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArra
     count, width = seen.shape
     basis, used = np.zeros((min(count, width), width)), np.zeros(count + 1, dtype=np.int64)
     for number, row in enumerate(seen):
-        found, size = basis[: used[number]], np.linalg.norm(row)
+        basis_of, size = basis[: used[number]], np.linalg.norm(row)
         rest = row / size if size else row
         for _ in range(2):
-            rest = rest - (found @ rest) @ found
+            rest = rest - (basis_of @ rest) @ basis_of
         left = np.linalg.norm(rest)
         used[number + 1] = used[number]
         if left > DEPENDENT and used[number] < len(basis):
@@ -247,17 +247,17 @@ def unexplained(seen: Matrix, made: Matrix, before: NDArray[np.int64]) -> NDArra
 
 
 def recovered(a: Matrix) -> NDArray[np.bool_]:
-    """Return of which gradients an observer who sees A g can solve for, bool [n].
+    """Return the gradients that an observer of A g can solve for, bool [n].
 
     Those whose unit vector is in the row space of A: El Mrini, Cyffers, Bellet 2024, https://arxiv.org/abs/2402.10001.
     """
     basis = row_space(_different(a, a[:, :0])[0])
-    found: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
-    return found
+    solved: NDArray[np.bool_] = (basis**2).sum(axis=0) > 1.0 - ROUNDING
+    return solved
 
 
 def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = None) -> Matrix:
-    """Return the standard deviation of the best unbiased estimate of each gradient, f64 [n]; infinite if there is none.
+    """Return the error of the best unbiased estimate of each gradient, f64 [n].
 
     It is sqrt(e_i^T M^+ e_i), per coordinate, and 0 for what is seen without noise.
 
@@ -273,7 +273,7 @@ def error_of(view: View, possible: NDArray[np.bool_], groups: Matrix | None = No
 
 
 def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
-    """Return the relative error of an exact estimate from 32-bit messages, per coordinate, f64 [n]; else infinite.
+    """Return the relative rounding error of exact estimates, f64 [n].
 
     A message m_k = sum_i a_ki g_i is rounded by 2^-24 of its size, here of sum_i |a_ki|: all gradients are alike.
 
@@ -287,7 +287,7 @@ def rounding_of(a: Matrix, possible: NDArray[np.bool_]) -> Matrix:
 
 
 def _different(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
-    """Drop rows that say nothing, and those that say what another one says."""
+    """Drop zero rows and duplicate rows."""
     both = np.concatenate((a, b), axis=1)
     both = both[np.any(both != 0.0, axis=1)]
     first = np.sort(np.unique(both, axis=0, return_index=True)[1]) if len(both) else slice(0)

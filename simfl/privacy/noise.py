@@ -1,4 +1,4 @@
-"""Noise of unit scale drawn on the device, each release's named by (seed, client, draw) and by nothing else.
+"""Unit noise drawn on the device, determined by (seed, client, draw).
 
 A sampler has the signature (keys uint32[2], client, draw, size) -> f32[size]; `SAMPLERS` has them by
 name. It is a pure function of its arguments, elementwise but for a few words that all coordinates
@@ -33,7 +33,7 @@ Sampler: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array, int], jax.Array]
 
 #: Attempts of Marsaglia and Tsang's method. Each fails with probability < 0.05, so all of them with less than 1e-20.
 ATTEMPTS = 16
-#: Rounds of threefry behind the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
+#: Rounds of threefry for the words of a coordinate. The fewest that pass all of BigCrush are 13 (Salmon et al. 2011,
 #: and the authors' Random123, which knows of no flaw from there on); three more, for the fourth injection of the key.
 ROUNDS = 16
 
@@ -77,7 +77,7 @@ _LOG2 = tuple(
 
 
 def traced_once(function: Function, static: str | None = None) -> Function:
-    """Trace a function that a program calls often once for each shape (and `static` argument), and not at every call.
+    """Trace a function once for each shape and `static` argument.
 
     XLA takes the calls apart again, so that what is computed and how fast stays the same; a window's program is traced
     in a third of the time.
@@ -110,12 +110,12 @@ def threefry(
 
 
 def _fraction(further: jax.Array) -> jax.Array:
-    """Return f32 in (0, 1) from the upper 24 of the further bits, for what lies between two neighbours of 31 bits."""
+    """Return f32 in (0, 1) from the upper 24 further bits."""
     return ((further >> 8) | _U32(1)).astype(jnp.int32).astype(jnp.float32) * _CELL
 
 
 def _further(bits: jax.Array) -> jax.Array:
-    """Return what one of two words is to the other as its further bits, where each of them makes a number.
+    """Return the further bits of two words that each make a number.
 
     The odd factor permutes the words, and keeps a large value from sitting beside another one as its partner.
     """
@@ -123,7 +123,7 @@ def _further(bits: jax.Array) -> jax.Array:
 
 
 def _bits(x: jax.Array) -> jax.Array:
-    """Return 62 - log2(x) of f32 x in (0, 2^62], no denormal ones: within 4e-7, and its last bit.
+    """Return 62 - log2(x) of f32 x in (0, 2^62], within 4e-7, and its last bit.
 
     x = 2^e (1 + r) with -1/4 <= r < 1/2, by the digits of the exponent: nothing is selected, as XLA's logarithm does
     for numbers that do not occur here.
@@ -135,7 +135,7 @@ def _bits(x: jax.Array) -> jax.Array:
 
 
 def _polynomial(coefs: Sequence[Any], x: jax.Array) -> jax.Array:
-    """Return sum_k coefs[k] x^k, by pairs (Estrin's scheme): half as many steps that wait for each other."""
+    """Return sum_k coefs[k] x^k by pairs (Estrin's scheme), which is parallel."""
     terms: list[Any] = list(coefs)
     while len(terms) > 1:
         pairs = [low + high * x for low, high in zip(terms[::2], terms[1::2], strict=False)]
@@ -151,7 +151,7 @@ def _signed(magnitude: jax.Array, bits: jax.Array) -> jax.Array:
 
 
 def normal(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Standard normals f32 from 32 random bits and some further ones: sqrt(2) erfinv(v) up to 8.5, v in (-1, 1).
+    """Return standard normals f32 from 32 random bits and further bits, up to 8.5.
 
     v = (m + f) 2^-31 with m the bits as a signed integer and f the fraction of the further ones. The share of the law
     that lies beyond, p = 1 - |v|, is a sum of its own, of the integers between m and the end and of the same fraction:
@@ -172,14 +172,14 @@ def _inverse(v: jax.Array, p: jax.Array) -> jax.Array:
     difference and 2 - p at least 1, so that nothing cancels: within 1e-6 of the inverse, relatively.
 
     The quotient comes last: XLA computes all that leads to one once, but would merge a product into the loops that use
-    it, with the words behind each of its factors computed anew (a fifth of a private step).
+    it, with the words of each of its factors computed anew (a fifth of a private step).
     """
     t = _bits(p * (np.float32(2.0**32) - p))
     return v * _SHARE * _polynomial(_ABOVE, t) / _polynomial(_BELOW, t)
 
 
 def exponential(bits: jax.Array, further: jax.Array) -> jax.Array:
-    """Exponentials of mean 1, f32, -ln p up to 38.1, from the upper 31 of 32 random bits and some further ones.
+    """Return exponentials of mean 1, f32, up to 38.1.
 
     p = (m + f) 2^-31 with m these bits. The lowest bit stays for a sign. Values below 1 are multiples of 6e-8, the last
     bit of p.
@@ -197,7 +197,7 @@ def _pick(values: jax.Array, index: jax.Array | int) -> jax.Array:
 
 
 def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float = 1.0) -> jax.Array:
-    """Return `factor` times the square root of a Gamma(shape, scale 1) variable, f32[].
+    """Return `factor` times the square root of a Gamma(shape, 1) variable, f32[].
 
     Marsaglia and Tsang 2000, "A simple method for generating gamma variables",
     https://doi.org/10.1145/358407.358414: with a = shape - 1/3, t = N(0, 1) / sqrt(9 a) and u uniform,
@@ -231,7 +231,7 @@ def root_gamma(first: jax.Array, second: jax.Array, shape: float, factor: float 
 def _words(
     keys: jax.Array, client: jax.Array, draw: jax.Array, size: int, more: int = 0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return two random words for each coordinate of one release, uint32 [size] twice; `more` names others.
+    """Return two random words for each coordinate of a release, uint32 [size].
 
     Each coordinate has a counter, and so both words, of its own. One counter for two coordinates would save nothing:
     joining what they make, XLA computes all rounds for each of its elements.
@@ -242,7 +242,7 @@ def _words(
 
 
 def _shared_words(keys: jax.Array, client: jax.Array, draw: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return random words that all coordinates of a release share, uint32 [count] twice; others than `_words`."""
+    """Return random words shared by all coordinates of a release, uint32 [count]."""
     return _words(keys, client, draw, count, 1)
 
 
@@ -252,7 +252,9 @@ def gaussian(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> 
 
 
 def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
-    """Return isotropic Laplace noise x, f32 [size], of density proportional to exp(-||x||) on R^size.
+    """Return isotropic noise x, f32 [size], of density ~ exp(-.
+
+    x||) on R^size.
 
     Its direction is uniform, its norm has the law Gamma(size, 1): E||x|| = d, E||x||^2 = d (d + 1).
     Times Delta / epsilon it is epsilon-DP for a release of L2 sensitivity Delta.
@@ -267,7 +269,7 @@ def laplace_l2(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -
 
 
 def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
-    """Return the noise of the MAPA paper's published code, f32 [size]: NOT private for size >= 2.
+    """Return the noise of the MAPA paper's code, f32 [size]: NOT private, size >= 2.
 
     Direction uniform, norm ~ Exponential(1): a one-dimensional Laplace law for the norm, of density
     ||x||^{-(d-1)} e^{-||x||} on R^d, which is unbounded at the true value, so that no epsilon bounds the
@@ -288,7 +290,7 @@ def laplace_l2_radius_only(keys: jax.Array, client: jax.Array, draw: jax.Array, 
 
 
 def laplace(keys: jax.Array, client: jax.Array, draw: jax.Array, size: int) -> jax.Array:
-    """Return independent Laplace variables of scale 1, f32 [size]: density exp(-|x_i|)/2 each, variance 2."""
+    """Return Laplace variables of scale 1, f32 [size]: density exp(-|x_i|)/2."""
     bits, further = _words(keys, client, draw, size)
     return _signed(exponential(bits, further), bits)
 
@@ -318,19 +320,19 @@ def discrete_gaussian(
     key0, key1 = threefry(keys[0], keys[1], client.astype(jnp.uint32), draw.astype(jnp.uint32))
     counter = jnp.arange(size, dtype=jnp.uint32)
     words = [word for more in (2, 3) for word in threefry(key0, key1, counter, jnp.full_like(counter, more))]
-    found = _places(jnp.stack(words), tables, law * 2**LOOKUPS, deviation)
-    return jnp.where(words[3] & _U32(1) == 1, -found, found)
+    places = _places(jnp.stack(words), tables, law * 2**LOOKUPS, deviation)
+    return jnp.where(words[3] & _U32(1) == 1, -places, places)
 
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]
 def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: jax.Array) -> jax.Array:
-    """Return how many rows of a table, which begins at row `start`, do not exceed words uint32 [4, size]: int32 [size].
+    """Return the number of a table's rows that are <= words [4, size]: int32 [size].
 
     Lane by lane: XLA's CPU compiler makes one with a batch axis twenty times slower.
     """
 
     def reached(place: jax.Array) -> jax.Array:
-        """Whether the words are no less than the row at a place, bool [size]."""
+        """Return whether the words are >= the row at a place, bool [size]."""
         entry = tables.at[start + place].get(mode="promise_in_bounds")
         less = entry[:, 3] <= words[3]
         for i in (2, 1, 0):
@@ -344,17 +346,17 @@ def _places(words: jax.Array, tables: jax.Array, start: jax.Array, deviation: ja
     guess = jnp.round(deviation * _inverse(v / _SHARE, p / _SHARE)).astype(jnp.int32)
     first = jnp.clip(guess - 2, 0, 2**LOOKUPS - 4)
     near = [reached(first + i) for i in range(4)]
-    found = first + sum(one.astype(jnp.int32) for one in near)
+    row = first + sum(one.astype(jnp.int32) for one in near)
     missed = (~near[0] & (first > 0)) | near[3]
 
     def bisect(_: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        place = jnp.zeros(found.shape, jnp.int32)
+        place = jnp.zeros(row.shape, jnp.int32)
         for bit in reversed(range(LOOKUPS)):
             tried = place + 2**bit
             place = jnp.where(reached(tried - 1), tried, place)
         return place, jnp.bool_(False)
 
-    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (found, jnp.any(missed)))[0]
+    place: jax.Array = jax.lax.while_loop(lambda carried: carried[1], bisect, (row, jnp.any(missed)))[0]
     return place
 
 
@@ -368,7 +370,7 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 def unit_std(sampler: str, size: int) -> float:
-    """Return the standard deviation of each of `size` coordinates of a sampler's noise: sqrt(E||x||^2 / d).
+    """Return the standard deviation of each coordinate of a sampler's noise.
 
     Args:
         sampler: a name in `SAMPLERS`, or "discrete_gaussian".

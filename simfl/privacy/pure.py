@@ -1,4 +1,4 @@
-"""Pure releases in closed form: amplification by sampling, and what many of them cost together.
+"""Pure releases in closed form: amplification by sampling, and composition.
 
 Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy", https://arxiv.org/abs/1311.0776:
 whatever k releases of epsilon each are, chosen one after the other in view of those before, they hide no less than k
@@ -22,7 +22,7 @@ _SMALL, _MOST_RELEASES = 1e-4, 2**36
 
 
 def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
-    """Return epsilon of one release on a random share q of the data: ln(1 + q (e^epsilon - 1)).
+    """Return epsilon on a random share q of the data: ln(1 + q (e^epsilon - 1)).
 
     Under add_or_remove for Poisson sampling, under replace_one for batches of fixed size without replacement. Balle,
     Barthe and Gaboardi 2018, "Privacy amplification by subsampling", Theorems 8 and 9,
@@ -43,7 +43,7 @@ def amplified_epsilon(epsilon: float, sampling_rate: float) -> float:
 
 
 def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
-    """Return what advanced composition says of T releases: eps sqrt(2 T ln(1/delta)) + T eps (e^eps - 1).
+    """Return advanced composition: eps sqrt(2 T ln(1/delta)) + T eps (e^eps - 1).
 
     A valid bound, but never better than `composed_epsilon`, and worse than T eps where eps is not small.
 
@@ -60,7 +60,7 @@ def advanced_epsilon(epsilon: float, releases: int, delta: float) -> float:
 
 
 def composed_epsilon(epsilon: float, releases: int, delta: float) -> float:
-    """Return the smallest epsilon such that T releases of epsilon each are together (that, delta)-private.
+    """Return the smallest epsilon of T releases of epsilon each, at delta.
 
     Of T randomized responses, each right with probability p = e^eps / (1 + e^eps), the privacy loss is (2 J - T) eps
     with J right answers: delta = P[J > j] - e^total P'[J > j], j = (total/eps + T)/2, where J is binomial with p under
@@ -100,7 +100,7 @@ def _spread(epsilon: float, releases: int, delta: float) -> float:
 
 
 def _difference(epsilon: float, releases: int, j: int, total: float) -> tuple[float, float, float]:
-    """Return P[J > j], e^total P'[J > j] and their difference; total is near (2 j - T) eps."""
+    """Return P[J > j], e^total P'[J > j] and their difference."""
     from scipy.stats import binom
 
     p, rest = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))

@@ -1,4 +1,4 @@
-"""What clients released, counted where it happens: the tape tells of every promise that it consumes, or that was sent.
+"""The tally: releases counted where they happen, by the tape.
 
 A promise belongs to a kind of release: its batch size, which sets the sampling rate, and its level, the noise relative
 to what an example (or a client) can change. Where both are the scenario's, it is a release of the nominal kind. What
@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 @dataclass
 class Releases:
-    """What every client released so far.
+    """Every client's releases so far.
 
     Attributes:
         counts: releases of the nominal kind (the scenario's batch size and the client's noise), by client.
@@ -53,13 +53,13 @@ class Releases:
         return self.counts[client] + sum(self.others.get(client, {}).values())
 
     def add(self, client: int, batch_size: int, level: float) -> None:
-        """Record a release with a batch size and noise of its own."""
+        """Record a release with its own batch size and noise level."""
         kinds = self.others.setdefault(client, {})
         kinds[batch_size, level] = kinds.get((batch_size, level), 0) + 1
 
 
 class Promise(Protocol):
-    """What a tally needs to know of a gradient, or of a round of local steps; see `simfl.tape.recording.Gradient`."""
+    """The part of a promise that a tally reads; see `simfl.tape.recording.Gradient`."""
 
     client: int
     draw: int
@@ -69,7 +69,7 @@ class Promise(Protocol):
 
     @property
     def begin(self) -> tuple[int, int]:
-        """Where the mini-batch begins in the client's shuffled data: (draw of the nominal size, first example)."""
+        """The batch's start in the shuffled data: (draw, first example)."""
 
     @property
     def examples(self) -> int:
@@ -85,7 +85,7 @@ class Promise(Protocol):
 
 
 class Nominal(Protocol):
-    """What a tally needs to know of a ledger: which releases are nominal; see `simfl.privacy.ledger.Ledger`."""
+    """The part of a ledger that a tally reads; see `simfl.privacy.ledger.Ledger`."""
 
     terms: Terms
     sizes: NDArray[np.int64]
@@ -97,7 +97,7 @@ class Nominal(Protocol):
 
     @property
     def by_passes(self) -> bool:
-        """Whether what counts is how often an example is used, in passes over shuffled data."""
+        """Whether the account counts an example's uses in passes over shuffled data."""
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return the kinds of releases: (client, batch size, rate, level, how often)."""
@@ -166,7 +166,7 @@ class Tally(Releases):
             self._count_other(promise)
 
     def _pass(self, promise: Promise, examples: int) -> None:
-        """Note which part of the client's shuffled data the promise takes, where that matters."""
+        """Note the part of the shuffled data that the promise takes, if needed."""
         if self.passes is not None:
             draw, first = promise.begin
             if not self._passes[promise.client].add(draw * self._batch + first, examples):
@@ -179,12 +179,12 @@ class Tally(Releases):
         )
 
     def send(self, promise: Promise) -> None:
-        """Count a promise that a client sends, whatever becomes of it; it is not counted again."""
+        """Count a promise when a client sends it; it is not counted again."""
         if not promise.released:
             self.count(promise)
 
     def hold(self, promise: Promise) -> None:
-        """The client keeps what it makes of a promise to itself until it publishes it, by and by."""
+        """Note that a client keeps a promise's result until it publishes it."""
         self.refuse(f"client {promise.client} keeps what it makes of a gradient, and nothing proves what protects it")
 
     def name(self, promise: Promise) -> None:
@@ -197,19 +197,19 @@ class Tally(Releases):
             self.newest[promise.client] = promise.draw
         else:
             self.refuse(
-                f"client {promise.client} draws the noise of mini-batch {promise.draw} behind that of mini-batch "
+                f"client {promise.client} draws the noise of mini-batch {promise.draw} after that of mini-batch "
                 f"{newest}, perhaps a second time; number mini-batches in the order in which they are drawn"
             )
 
     def forget(self, promise: Promise) -> None:
-        """A promise with noise will never be used: if it is the newest one, its number may name noise once more."""
+        """Forget an unused promise with noise; its number may be used again if newest."""
         client = promise.client
         self.promised[client] -= 1
         if self.newest[client] == promise.draw:
             self.newest[client] -= 1
 
     def _check_limit(self, client: int, more: int = 1) -> None:
-        """End the run before a client releases more than its budget allows, if nothing has stopped it.
+        """End the run before a client releases more than its budget allows.
 
         Raises:
             RunError: it is about to.
@@ -228,7 +228,7 @@ class Tally(Releases):
         self.refuse(f"the algorithm looks at losses of client {client}, which nothing hides")
 
     def count_sum(self, terms: Sequence[tuple[float, Promise]], noise_scale: float) -> None:
-        """Count what a sum of promises gives away to which a server adds noise.
+        """Count the releases in a sum of promises with a server's noise.
 
         m updates of one client with weights of at most 1 move the sum m times as far as one: with Gaussian noise as
         dear as m^2 releases, exactly.
@@ -277,7 +277,7 @@ class Tally(Releases):
             self._add(client, batch, level)
 
     def _kind_of(self, promise: Promise) -> tuple[int, float]:
-        """Return the batch size, 0 if nobody says, and the level of noise of a release."""
+        """Return a release's batch size, 0 if unknown, and noise level."""
         norm, batch = promise.own_norm, promise.expected if self._poisson else promise.examples
         relative = 1.0 if norm is None else self._norm / norm
         if self._mean and batch:  # the mean over the batch is clipped, and its sum is what is released
@@ -315,16 +315,16 @@ class Tally(Releases):
             self.refusal = f"{reason} (at {self._now():.6g} s of virtual time)"
 
     def compare(self, own: Releases) -> Releases:
-        """Return an account that an algorithm keeps itself, refused where it says less than the tally."""
+        """Return an algorithm's own account; reject it if it is below the tally."""
         if own is self:
             return own
         said, seen = self._kinds_of(own), self._kinds_of(self)
         for (client, batch, level), count in seen.items():
-            found = said.get((client, batch, level), 0)
-            if found < count:
+            count_said = said.get((client, batch, level), 0)
+            if count_said < count:
                 self.refuse(
                     f"the algorithm's own account says too little: expected {count} releases of client {client} with "
-                    f"batch size {batch} and level {level:g}, as its gradients show, found {found}"
+                    f"batch size {batch} and level {level:g}, as its gradients show, found {count_said}"
                 )
                 break
         own.passes = self.passes  # where in the data they are only the tape knows

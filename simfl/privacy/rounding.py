@@ -1,4 +1,4 @@
-"""Noise on a grid: what it is, what it costs, and why floating point has no say in it.
+"""Noise on a grid: its definition and cost, independent of floating point.
 
 With z C the noise scale of a client, g the largest power of two with g <= z C 2^-14 and n_i the clipped gradient of
 example i rounded to whole multiples of g, a release is
@@ -10,9 +10,9 @@ function of these integers and of earlier releases. `simfl.tape.kernels` compute
 that it is a function of the model and of the example alone: not of the place that the example has in a batch, nor of
 who else is there. So all that neighbors change is the sum of integers.
 
-Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an order that nobody knows. With x
+Sensitivity. The norm of a gradient is the root of a sum of d squares in float32, in an unknown order. With x
 = d 2^-24 it loses at most x / (1 - x) of the square (Higham 2002, "Accuracy and stability of numerical algorithms",
-section 3.1), so that a clipped gradient is no longer than C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, up
+section 3.1), so that a clipped gradient is at most C ((1 - x) / (1 - 2 x))^(1/2) <= C (1 + x) for x <= 1/4, up
 to the roundings of root, quotient, product and C, for which 16 2^-24 is more than enough. Rounding to the grid adds g
 sqrt(d) / 2 at most. An example more or less changes the sum by one n_i, an example replaced by two: in units of C,
 
@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 #: The noise has at least 2^FINENESS grid steps to a standard deviation.
 FINENESS = 14
-#: The table ends after so many standard deviations.
+#: Length of the table, standard deviations.
 TAIL = 15
 #: It has 2^LOOKUPS places, of four words each.
 LOOKUPS = 19
@@ -70,17 +70,17 @@ _PLACES = 320
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding takes off the noise, for vectors of `size` coordinates."""
+    """The cost of rounding, for vectors of `size` coordinates."""
 
     size: int
 
     @property
     def drift(self) -> float:
-        """Total variation between a release and what is accounted for."""
+        """Total variation between a release and the accounted one."""
         return (self.size + 1) * DRIFT
 
     def multiplier(self, level: float) -> float:
-        """Return z' of a noise multiplier z: the standard deviation over what an example can change."""
+        """Return z' of a noise multiplier z, after the cost of rounding."""
         exceeds = (self.size + 16) * 2.0**-24
         return level / (1.0 + exceeds + level * math.sqrt(self.size) * 2.0 ** -(FINENESS + 1))
 
@@ -117,16 +117,16 @@ class Grid:
         )
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """What the programs of `simfl.tape.kernels` know of it."""
+        """Return the arrays that the programs of `simfl.tape.kernels` need."""
         return {"grid_steps": self.steps, "grid_laws": self.laws, "grid_tables": self.tables}
 
 
 @functools.lru_cache(maxsize=16)
 def cumulative(deviation: Fraction) -> NDArray[np.uint32]:
-    """Return 2 floor(2^127 P[|N| <= j]), j = 0, 1, ..., each as four words from the highest down, uint32 [2^19, 4].
+    """Return 2 floor(2^127 P[|N| <= j]) as four words each, uint32 [2^19, 4].
 
     By p_{j+1} = p_j r^(2j+1), r = exp(-1 / (2 s^2)), p_0 = 1, in integers of 320 binary places: each product loses less
-    than 2^-320, so that the sum of all of them is exact to 2^-260. Behind the last probability stand the largest words.
+    than 2^-320, so that the sum of all of them is exact to 2^-260. The largest words follow the last probability.
 
     Args:
         deviation: s of the discrete Gaussian; not an integer in general. 15 s is below 2^19.

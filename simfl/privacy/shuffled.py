@@ -1,7 +1,7 @@
-"""How often an example is in the releases of shuffled data: what matters where batches are pieces of passes.
+"""How often an example is in the releases of shuffled data.
 
 A client's shuffled data is a stream of epochs, each a fresh order of its n examples; a release takes an interval of it
-(`simfl.tape.draws`). Orders are no secret, so that any example may be anywhere in any epoch: of every epoch that some
+(`simfl.tape.draws`). Orders are not secret, so that any example may be anywhere in any epoch: of every epoch that some
 release touched it is in one of its releases, and of a release that reaches over several epochs it may be a part several
 times. What is m times in a release moves it m times as far: with Gaussian noise as dear as m^2 releases, exactly; with
 a pure mechanism m times its epsilon.
@@ -75,7 +75,7 @@ class Passes:
         self._best = [0]  # the largest cost of the first i epochs, as far as it is known
 
     def add(self, start: int, size: int) -> bool:
-        """Take note of a release of [start, start + size) of the stream; false if part of it was released before."""
+        """Add a release of [start, start + size); false if it overlaps an earlier one."""
         if size < 0:
             raise ValueError(f"size: expected the number of examples of a release, found {size}")
         if size == 0:
@@ -121,7 +121,7 @@ class Passes:
         del self._best[at + 1 :]
 
     def _options(self, at: int) -> list[int]:
-        """How many epochs up to number `at` one release may hold an example in, that are worth a look.
+        """Return the relevant numbers of epochs up to `at` in one release.
 
         All that the release has touched by then, or all but the first, which may count with the release before.
         """
@@ -150,14 +150,14 @@ class Passes:
         longest = max((self._options(at)[0] for at in range(len(self._epochs))), default=1)
         if additive and longest > 2:
             return self._without_long()
-        found: Counter[int] = Counter()
+        most: Counter[int] = Counter()
         at, left = len(self._epochs), self.cost
         while at:
             copies = next((m for m in self._options(at - 1) if left == self._best[at - m] + m * m), 1)
             left -= copies * copies
-            found[copies] += 1
+            most[copies] += 1
             at -= copies
-        return found
+        return most
 
     def _without_long(self) -> Mapping[int, int]:
         last = dict(zip(self._since, self._epochs, strict=True))
@@ -170,7 +170,7 @@ class Passes:
 
 
 def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = False) -> Mapping[int, int]:
-    """Return the worst case of batches that follow one another without a gap, in whatever order.
+    """Return the worst case of batches that follow one another without a gap.
 
     ceil(total / n) epochs are touched. Batches of one size s <= n cut them into chains of s / gcd(n, s) epochs; inside
     of a chain a batch reaches over every border. Else a batch of s examples is counted as touching as many epochs as it
@@ -183,7 +183,7 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
     """
     n, sizes = examples, {size: count for size, count in batches.items() if size > 0 and count > 0}
     left = -(-sum(size * count for size, count in sizes.items()) // n)
-    found: Counter[int] = Counter()
+    worst: Counter[int] = Counter()
     only = next(iter(sizes)) if len(sizes) == 1 else 0  # the size of all batches, where they have one
     if 0 < only <= n:
         chain = only // math.gcd(n, only)
@@ -194,13 +194,13 @@ def planned_uses(examples: int, batches: Mapping[int, int], additive: bool = Fal
         most = {only: only // n}
     if additive:  # as in `Passes.copies`: the long ones in full, beside the others
         for size in [size for size in sizes if most[size] > 2]:
-            found[most[size]] += sizes.pop(size)
+            worst[most[size]] += sizes.pop(size)
         left = min(left, sum(most[size] * count for size, count in sizes.items()))
     for size in sorted(sizes, reverse=True):
         full = min(sizes[size], left // most[size])
-        found[most[size]] += full
+        worst[most[size]] += full
         left -= full * most[size]
         if full < sizes[size]:
-            found[left] += left > 0
+            worst[left] += left > 0
             left = 0
-    return +found
+    return +worst

@@ -1,4 +1,4 @@
-"""What a ledger promises, and to whom."""
+"""The promise of a ledger, and to whom it is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ View = Literal["local_transcript", "global_hidden"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What is promised, and to whom.
+    """The promise of a ledger, and to whom it is made.
 
     Attributes:
         mechanism: as in the scenario.

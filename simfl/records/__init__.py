@@ -54,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `compare` on first use: its table is one of pandas, which a run does not need."""
+    """Import `compare` on first use: it needs pandas, which a run does not."""
     if name != "compare":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from simfl.records.readable import compare

@@ -1,4 +1,4 @@
-"""What attacks on a run found: plain values, for tables, the terminal and figures."""
+"""Results of attacks in plain values, for tables, terminal and figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Inference:
         models: messages that were looked at.
         from_distance: of their senders from the client, 0 if the client sent them itself.
         score: a name in `SCORES`.
-        members: m, examples of the client, and as many that nobody trained on.
+        members: m, examples of the client, and as many that were not trained on.
         auc, auc_low, auc_high: area under the ROC curve, and its interval.
         tpr: true positive rate at a false positive rate of 1 %.
         correct, guesses: guesses about pairs of a member and another, how many there were and how many right.
@@ -67,7 +67,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Membership:
-    """What membership inference found in one run.
+    """The result of membership inference on one run.
 
     Attributes:
         subject: name of the scenario.
@@ -101,7 +101,7 @@ class Membership:
 
     @property
     def roc(self) -> pd.DataFrame:
-        """Mean ROC curves by score and distance: score, distance, false_positive_rate, true_positive_rate."""
+        """Mean ROC curves: score, distance, false_positive_rate, true_positive_rate."""
         groups: dict[tuple[str, float], list[int]] = {}
         for row, one in enumerate(self.inferences):
             groups.setdefault((one.score, one.distance), []).append(row)
@@ -113,7 +113,7 @@ class Membership:
 
     @property
     def best(self) -> str:
-        """The score whose areas are largest on average: for a figure, no statement depends on it."""
+        """The score with the largest mean area, for figures only."""
         means: Mapping[str, float] = self.frame.groupby("score")["auc"].mean().to_dict()  # type: ignore[assignment]
         return max(means, key=lambda score: means[score])
 
@@ -146,12 +146,12 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Inversion:
-    """What an observer reconstructed of a client's examples.
+    """The examples of a client that an observer reconstructed.
 
     Attributes:
         subject: name of the scenario.
         observer, client: who, of whom.
-        gradients: of the client that went into what somebody sent.
+        gradients: of the client that are in some message.
         solved: of these, how many the observer can solve for.
         small: of these, how many are of so few examples that inputs are looked for.
         image_shape: of examples that are images.

@@ -1,4 +1,4 @@
-"""What was claimed about privacy, beside what was certified: plain values, for the terminal, figures and pages."""
+"""Privacy claims beside certified accounts, in plain values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ VIEWS = {"local_transcript": "certified", "global_hidden": "if senders were hidd
 """What an epsilon under each view is called: the second supposes more than a scenario can establish."""
 
 MOST_GROUPS = 6
-"""So many groups of clients are shown; further ones spent less."""
+"""Number of groups shown; further ones spent less."""
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """What is claimed for one client.
+    """The claim for one client.
 
     Attributes:
         epsilon: NaN where nothing is claimed.
@@ -40,7 +40,7 @@ class Finding:
     """Claim and account of clients whose epsilons are within 5 % of each other.
 
     Attributes:
-        clients: who they are; the first one's numbers stand for all, nobody spent more.
+        clients: who they are; the first one's numbers stand for all, no client spent more.
         releases: the fewest and the most that one of them made.
         claimed: what is claimed, None without a claim.
         certified: (view, neighbors) -> epsilon that the accountant finds at the claim's delta, which is certified in
@@ -63,26 +63,26 @@ class Finding:
 
     @property
     def account(self) -> float:
-        """The epsilon that the claim is held against: the scenario's view, the claim's neighbors."""
+        """The epsilon to compare: the scenario's view, the claim's neighbors."""
         if self.claimed is None:
             return math.nan
         return self.certified.get((self.view, self.claimed.neighbors), math.nan)
 
     @property
     def certain(self) -> bool:
-        """Whether the account is certified: hidden senders suppose more than a scenario establishes."""
+        """Whether the account is certified, without assumptions on hidden senders."""
         return self.view == "local_transcript"
 
     @property
     def ratio(self) -> float:
-        """Claimed epsilon over the account's: below 1 the claim says too little. NaN where one of them is missing."""
+        """Claimed over accounted epsilon: below 1 the claim is too small; NaN if unknown."""
         if self.claimed is None or not self.account > 0:
             return math.nan
         return self.claimed.epsilon / self.account
 
     @property
     def understated(self) -> bool:
-        """Whether the claim is smaller than what can be certified, or nothing at all can be certified."""
+        """Whether the claim is below the account, or no account is certified."""
         if self.claimed is None or math.isnan(self.claimed.epsilon):
             return False
         return math.isnan(self.account) or self.claimed.epsilon < self.account * (1 - 1e-9)
@@ -108,5 +108,5 @@ class Check:
 
     @property
     def understated(self) -> bool:
-        """Whether any claim is smaller than what can be certified."""
+        """Whether any claim is below its account."""
         return any(finding.understated for finding in self.findings)

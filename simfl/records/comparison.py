@@ -1,4 +1,4 @@
-"""Several runs side by side: the same measures, and what each needed for what all of them reached.
+"""Comparison of runs: equal measures, and the cost of reaching a common target.
 
 Over seeds: means with 95% intervals of Student's t. Against a baseline: differences and ratios of runs of one seed,
 which share every draw that both make (data, speeds, links), so that most of what varies between seeds cancels.
@@ -48,13 +48,13 @@ FINAL = ("test_accuracy", "test_loss", "epsilon")
 
 
 def common_accuracy(runs: Sequence[Run]) -> float:
-    """Return the best test accuracy that every one of the runs reached, NaN where one has none."""
+    """Return the best test accuracy that every run reached; NaN if one has none."""
     best = [_largest(run.evaluations["test_accuracy"]) for run in runs]
     return math.nan if not best or any(math.isnan(value) for value in best) else float(min(best))
 
 
 def _largest(values: NDArray[np.float64]) -> float:
-    """Return the largest value that is one, NaN where there is none."""
+    """Return the largest number, NaN without one."""
     return float(np.fmax.reduce(values, initial=math.nan))
 
 
@@ -64,12 +64,12 @@ def shared_measures(runs: Sequence[Run]) -> list[str]:
 
 
 def time_to_accuracy(run: Run, accuracy: float) -> float:
-    """Return the virtual seconds until a target was reached, as `cost_of_accuracy` does."""
+    """Return the virtual seconds to a target; see `cost_of_accuracy`."""
     return cost_of_accuracy(run, accuracy)["time_s"]
 
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
-    """Return which evaluation, counted from 0, first showed a target; None if none did.
+    """Return the first evaluation, from 0, that reached a target; None if none did.
 
     Args:
         run: of which the metrics are read.
@@ -110,7 +110,7 @@ def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Pat
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the summaries of several runs, with the columns `common_accuracy` and `time_to_common_s` added.
+    """Return the runs' summaries with `common_accuracy` and `time_to_common_s`.
 
     With several runs, the common accuracy is the best that all reached: the fair point to compare their times at.
     """
@@ -127,7 +127,7 @@ def summaries(runs: Sequence[Run]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95% interval; the bounds are NaN where there are fewer than two values."""
+    """A mean and its 95% interval; NaN bounds for fewer than two values."""
 
     mean: float
     low: float
@@ -144,7 +144,7 @@ class Interval:
 
 
 def interval_of(values: Sequence[float]) -> Interval:
-    """Return the mean of independent values with the interval mean ± t(n-1, 0.975) s / √n of Student's t.
+    """Return the mean with Student's interval mean ± t(n-1, 0.975) s / √n.
 
     A value that is NaN makes the mean NaN: an average over the seeds that reached a target would flatter those that
     rarely do.
@@ -163,7 +163,7 @@ def interval_of(values: Sequence[float]) -> Interval:
 
 
 def median_of(values: Sequence[float]) -> Interval:
-    """Return the median of independent values with its 95% interval, which holds whatever their law is.
+    """Return the median with its distribution-free 95% interval.
 
     Its bounds are the k-th smallest and the k-th largest value, for the largest k with 2 P(B < k) <= 0.05 where B is
     binomial with n trials of 1/2. That takes six values; with fewer the bounds are NaN. Infinite values are allowed.
@@ -181,23 +181,23 @@ def median_of(values: Sequence[float]) -> Interval:
 
 
 def ratio_of(values: Sequence[float]) -> Interval:
-    """Return the geometric mean of positive ratios with its interval, which is Student's t of their logarithms.
+    """Return the geometric mean of ratios with Student's interval of logarithms.
 
     So the speed-up of A over B is one over that of B over A.
     """
     logs = [math.log(value) if value > 0 else math.nan for value in values]
-    found = interval_of(logs)
-    return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+    interval = interval_of(logs)
+    return Interval(math.exp(interval.mean), math.exp(interval.low), math.exp(interval.high))
 
 
 def speed_up_of(row: pd.Series[Any]) -> Interval:
-    """Return a speed-up of `compare_groups` with its interval, or of few seeds with the smallest and largest pair."""
+    """Return a speed-up with its interval, or with the extremes of few pairs."""
     ends = ("_least", "_most") if row["pairs"] < FEW else ("_low", "_high")
     return Interval(*(float(row[f"speedup{end}"]) for end in ("", *ends)))
 
 
 def explain(table: pd.DataFrame) -> list[str]:
-    """Say what the numbers of a comparison are, and where they are not worth much: one line each."""
+    """Explain the numbers of a comparison and their limits, one line each."""
     lines = []
     target = target_in(table)
     if math.isnan(target):
@@ -229,12 +229,12 @@ def explain(table: pd.DataFrame) -> list[str]:
 
 
 def target_of(groups: Sequence[Group]) -> float:
-    """Return the accuracy that every run reached, those apart that diverged or failed; NaN where there is none."""
+    """Return the accuracy that every run reached, except diverged or failed ones."""
     return common_accuracy([run for group in groups for run in group.good.values()])
 
 
 def target_in(table: pd.DataFrame) -> Target:
-    """Return the target of a comparison; NaN where there is none."""
+    """Return the target of a comparison; NaN without one."""
     first = table.iloc[0]
     return Target(float(first["target"]), str(first["target_metric"]), bool(first["target_at_most"]))
 
@@ -294,7 +294,7 @@ def compare_groups(
 
 
 def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
-    """Return what each group is compared with, by label; a group that has no counterpart is left out."""
+    """Return each group's baseline, by label; groups without one are omitted."""
     whole = next((group for group in groups if group.label == baseline), None)
     if whole is not None:
         return {group.label: whole for group in groups}
@@ -306,19 +306,19 @@ def find_baselines(groups: Sequence[Group], baseline: str) -> dict[str, Group]:
             + (nearest(baseline, valid) or f"; choose one of {', '.join(map(repr, valid[:8]))}")
         )
     axis = axes[0]
-    found = {}
+    baselines = {}
     for group in groups:
         like = _others(group.settings, axis)
         same = [
             other for other in groups if other.settings.get(axis) == baseline and _others(other.settings, axis) == like
         ]
         if same:
-            found[group.label] = same[0]
-    return found
+            baselines[group.label] = same[0]
+    return baselines
 
 
 def _others(settings: Mapping[str, str], axis: str) -> dict[str, str]:
-    """Return the settings but for an axis, and what belongs to it: the options of an algorithm go with its kind."""
+    """Return the settings without an axis and the options that belong to it."""
     root = axis.split(".")[0]
     return {key: value for key, value in settings.items() if key.split(".")[0] != root}
 
@@ -328,8 +328,8 @@ def _last(run: Run, further: Sequence[str] = ()) -> dict[str, float]:
     return {column: float(last[column]) for column in (*FINAL, *further)} | {"epsilon": run.epsilon_and_delta()[0]}
 
 
-def _put(row: dict[str, Any], name: str, found: Interval) -> None:
-    row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def _put(row: dict[str, Any], name: str, interval: Interval) -> None:
+    row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _put_pairs(
@@ -353,7 +353,7 @@ def _put_pairs(
 
 
 def _ratio(above: float, below: float) -> float:
-    """Return a ratio, 1 where both are zero: both had reached the target before anything happened."""
+    """Return a ratio; 1 if both are zero: both reached the target at the start."""
     if below == 0:
         return 1.0 if above == 0 else math.nan
     return above / below

@@ -1,4 +1,4 @@
-"""What differs between scenarios, key path by key path."""
+"""The differences between scenarios, by key path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDEST = 40
 
 
 def describe_differences(scenarios: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return, for each resolved scenario, its values at the key paths where they are not all equal.
+    """Return each scenario's values at the key paths that differ.
 
     Args:
         scenarios: plain values, as `Scenario.resolved` returns them.

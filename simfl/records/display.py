@@ -1,6 +1,6 @@
-"""How numbers are written for readers, the same on the terminal, in figures and on pages.
+"""Numbers as text, the same on the terminal, in figures and on pages.
 
-Every `show_*` writes a mean with half of its interval behind it where half is known: `88.44 ± 0.21 %`.
+Every `show_*` writes a mean followed by half of its interval if known: `88.44 ± 0.21 %`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ Y_AXES = {
 
 
 def measure_label(y: str) -> str:
-    """Return the label of a column of metrics; those of a user's own model are called what they are."""
+    """Return the label of a column of metrics; user's metrics keep their names."""
     return Y_AXES.get(y, y.replace("_", " "))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a quantity is shown: values are divided by `divisor`, and the axis says `unit`."""
+    """A unit for display: values are divided by `divisor`."""
 
     divisor: float
     unit: str
@@ -73,7 +73,7 @@ def scale_time(largest_s: float) -> Scale:
 
 
 def scale_bytes(largest: float) -> Scale:
-    """Choose the decimal (SI) unit for up to so many bytes."""
+    """Return the decimal (SI) unit for up to `largest` bytes."""
     power = 0 if not largest > 0 else min(max(math.floor(math.log10(largest) / 3), 0), 5)
     return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])
 
@@ -112,7 +112,7 @@ def show_count(value: float, half: float = math.nan) -> str:
 
 
 def show_measure(name: str, value: float, half: float = math.nan) -> str:
-    """Write a further measure, a share or a number, with half its interval where there is one."""
+    """Write a further measure with half its interval, if any."""
     is_share = name in METRICS and name not in OF_REGRESSIONS
     return show_share(value, half) if is_share else show_number(value, half)
 
@@ -125,7 +125,7 @@ def show_number(value: float, half: float = math.nan) -> str:
 
 
 def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool = False) -> str:
-    """Write a real number with so many digits after the point, and no minus before a zero."""
+    """Write a number with fixed digits, and no minus sign before zero."""
     shown = f"{value:{'+' if sign else ''}.{digits}f}"
     if shown.startswith("-") and float(shown) == 0.0:
         shown = "+" * sign + shown[1:]
@@ -133,7 +133,7 @@ def show_fixed(value: float, half: float = math.nan, digits: int = 2, sign: bool
 
 
 def show_half(half: float, mean: float) -> str:
-    """Write half of an interval with two digits and no power of ten; what is rounding beside the mean is 0."""
+    """Write half an interval with two digits; 0 if it is rounding error."""
     return "0" if half <= _ROUNDING * abs(mean) else f"{float(f'{half:.2g}'):,.10g}"
 
 
@@ -156,12 +156,12 @@ def show_about(seconds: float) -> str:
 
 
 def show_ending(status: str, reason: str) -> str:
-    """Write how a run ended and why, once where the reason says both: `interrupted by the user`."""
+    """Write the end of a run, once if the reason repeats the status."""
     return reason if reason.startswith(status) else f"{status}: {reason}" if reason else status
 
 
 def show_clock(seconds: float) -> str:
-    """Write what is left of a run: minutes and seconds, hours before them."""
+    """Write a duration as minutes and seconds, with hours if needed."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,4 +1,4 @@
-"""The folder of one run: `<root>/<name>/<run>/` with scenario.yaml, manifest.json and the tables.
+"""The folder of one run, `<root>/<name>/<run>/`: scenario, manifest, tables.
 
 It is made when everything has been validated and the run is about to begin, never before.
 """
@@ -31,7 +31,7 @@ from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_wri
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
 KILLED = "its process ended without a word; what it had written until then is here"
-"""Why a run is called killed: its manifest says that it is running, and nobody is."""
+"""Why a run is called killed: its manifest says that it is running, and no process is."""
 
 ROOM_BYTES = 2**19
 """So much of the disk is kept for the end of a run: its manifest and small tables."""
@@ -42,17 +42,17 @@ _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on."""
-    found = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
-    return {**found, "python": platform.python_version(), "platform": platform.platform()}
+    installed = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
+    return {**installed, "python": platform.python_version(), "platform": platform.platform()}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json says about a run.
+    """The content of manifest.json.
 
     Args:
         status: done; diverged (a loss stopped being finite); interrupted (Ctrl-C, SIGTERM); failed; running until it
-            ends; killed where it says running and nobody is (never written, only read).
+            ends; killed where it says running and no process is (never written, only read).
         seed: of the scenario.
         device: what the models were computed on, such as "cpu".
         reason: why it ended, in words.
@@ -85,12 +85,12 @@ class Manifest:
 
     @property
     def updates_per_s(self) -> float:
-        """Updates per host second, NaN before there were any."""
+        """Updates per host second, NaN before the first."""
         return self.updates / self.wall_s if self.wall_s > 0 else math.nan
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """Refuse what a run cannot have written; whoever reads a manifest may rely on its types."""
+    """Reject a manifest that no run writes, so that readers can rely on types."""
     status, tables, versions_, extra = manifest.status, manifest.tables, manifest.versions, manifest.extra
     texts = [manifest.device, manifest.reason, manifest.digest]
     right = {
@@ -148,7 +148,7 @@ class RunFolder:
                 when several processes ask at the same time.
 
         Raises:
-            ScenarioError: a name that is no plain folder name, or a place that cannot be written to.
+            ScenarioError: a name that is not a plain folder name, or a place that cannot be written to.
         """
         for key, value in (("name", name), ("run id", run_id)):
             if value is not None and (
@@ -176,13 +176,13 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Callable[[], None]]:
-        """Be the one who writes here, within a block; what an earlier run left is removed first.
+        """Lock the folder within a block; remove an earlier run's files first.
 
         Yields:
             What makes room on the disk for the last files.
 
         Raises:
-            ScenarioError: another process writes here, or nobody can.
+            ScenarioError: another process writes here, or the folder is not writable.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -200,7 +200,7 @@ class RunFolder:
 
     @property
     def lock_path(self) -> Path:
-        """What whoever writes here holds."""
+        """The lock file of the writer."""
         return self.path / "run.lock"
 
     @property
@@ -226,7 +226,7 @@ class RunFolder:
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with further columns behind its own if there are any."""
+        """Create a table of `SCHEMAS` or `UNDIGESTED`, with further columns."""
         schema = (SCHEMAS | UNDIGESTED)[name]
         schema = schema if further is None else pa.schema([*schema, *further])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
@@ -298,7 +298,7 @@ def combine_digests(digests: dict[str, str]) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, "" where there is none, or it cannot be read."""
+    """Return the SHA-256 of a file; "" if it is missing or unreadable."""
     try:
         if not path.is_file():  # reading a pipe would never end
             return ""

@@ -1,4 +1,4 @@
-"""What was in the messages of a run, as tables: the coefficients of each over the noisy gradients of the run."""
+"""Tables of messages: their coefficients over the run's noisy gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MESSAGES = pa.schema(
 def write_knowledge(
     folder: Path, messages: Iterable[Sequence[Any]], gradients: Mapping[str, NDArray[Any]]
 ) -> list[Path]:
-    """Write the tables `knowledge_messages` and `knowledge_gradients`, and return their paths.
+    """Write `knowledge_messages` and `knowledge_gradients`; return their paths.
 
     Args:
         folder: made if it is not there.

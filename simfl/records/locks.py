@@ -1,9 +1,9 @@
-"""A folder that one process at a time writes into, and whether that process still lives.
+"""Locks on folders: one writing process at a time, and whether it lives.
 
 A file in the folder says who writes, and is locked (flock) for as long as it does: the system lets go of the lock when
 the process ends, however it ends, so that a lock is never stale. It also keeps some room on the disk, which is given
 back before the last files are written: a full disk then loses no small table. Where there are no such locks (Windows,
-some network disks) nobody is kept out, and nobody can tell.
+some network disks) other processes are not kept out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _BUSY = {errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN}
-_TRIES = 5  # somebody who only looks holds a lock for a moment
+_TRIES = 5  # a reader holds a lock for a moment
 
 
 class HeldError(Exception):
@@ -57,7 +57,7 @@ def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
 
 
 def is_held(path: Path) -> bool | None:
-    """Return whether a living process holds a lock file; None where that cannot be told."""
+    """Return whether a living process holds a lock file; None if unknown."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for a writer
     except FileNotFoundError:
@@ -92,11 +92,11 @@ def _acquire(path: Path) -> int:
 
 
 def _ours(file: int, path: Path) -> bool:
-    """Lock an open file, and see that it still is the one in the folder: who had it may have removed it."""
+    """Lock an open file, and check that the folder still has it."""
     try:
         if fcntl is not None and not _lock(file, fcntl.LOCK_EX):
             return False
-    except OSError:  # the disk knows no locks: nobody is kept out
+    except OSError:  # the disk knows no locks: other processes are not kept out
         return True
     return os.path.samestat(os.fstat(file), os.stat(path))
 

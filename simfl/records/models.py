@@ -1,4 +1,4 @@
-"""Models as files: the named parts of their parameters in a NumPy archive, and a digest of what is in it.
+"""Models as files: named parts in a NumPy archive, and a digest.
 
 `model.npz` of a run folder holds the model that the run evaluates, the mean or the server's; `client_models.npz`, where
 it was asked for (`record.client_models`), those of all clients, each part with one more axis [K] in front.
@@ -30,7 +30,7 @@ LARGEST_BYTES, SMALL_BYTES, RATIO = 16 * 2**30, 2**26, 200
 
 
 def write_models(path: Path, parts: Parts) -> str:
-    """Write parts as an archive, which is there as a whole or not at all, and return their digest.
+    """Write parts as an archive, completely or not at all; return the digest.
 
     Raises:
         RunError: the disk does not take it.
@@ -85,9 +85,9 @@ def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def digest_parts(parts: Parts) -> str:
-    """Return the SHA-256 of names, shapes and values (as float32, by rows) in their order, in hexadecimal."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of names, shapes and float32 values, in hexadecimal."""
+    digest = hashlib.sha256()
     for name, part in parts.items():
-        found.update(f"{name}:{list(part.shape)};".encode())
-        found.update(np.ascontiguousarray(part, dtype="<f4").data)
-    return found.hexdigest()
+        digest.update(f"{name}:{list(part.shape)};".encode())
+        digest.update(np.ascontiguousarray(part, dtype="<f4").data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a run says about itself while it is under way."""
+"""Progress reports of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECENT_S = 3.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One report of a run under way.
+    """One progress report.
 
     Args:
         time_s: virtual time.
@@ -36,7 +36,7 @@ class Progress:
     compiled: bool = True
 
     def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
-        """Return updates per host second since an earlier report, and the host seconds still to go at that pace.
+        """Return updates per host second since a report, and the host seconds left.
 
         None where no time has passed; the second is None where the run came no further.
         """
@@ -47,13 +47,13 @@ class Progress:
 
 
 class Recent:
-    """The reports of the last seconds since the programs were compiled, over which speed is measured."""
+    """The reports of the last seconds, for the speed without compilation."""
 
     def __init__(self) -> None:
         self._reports: deque[Progress] = deque()
 
     def since(self, report: Progress) -> Progress | None:
-        """Add a report, and return the one that its speed is measured from; None before there is one."""
+        """Add a report; return the one to measure speed from, or None."""
         if report.compiled:
             self._reports.append(report)
         while len(self._reports) > 2 and report.wall_s - self._reports[1].wall_s >= RECENT_S:
@@ -62,7 +62,7 @@ class Recent:
 
 
 def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
-    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report.
+    """Return the text beside the progress bar.
 
     Where there is less room, what tells least is left out; the time left stays.
     """

@@ -1,4 +1,4 @@
-"""A comparison for readers: means with intervals in a few columns, in notebooks and as LaTeX."""
+"""Comparisons for readers: means with intervals, in notebooks and LaTeX."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Comparison(pd.DataFrame):
     """The table of `compare_groups`, of which a notebook shows means with intervals."""
 
     def readable(self) -> pd.DataFrame:
-        """Return measures as rows and groups as columns, as text: means with half of their 95% intervals."""
+        """Return a text table: measures as rows, groups as columns."""
         (_, groups), *measures = cells_of(self).items()
         return pd.DataFrame(dict(measures), index=groups).T
 
@@ -68,7 +68,7 @@ class Comparison(pd.DataFrame):
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """Return a comparison as a LaTeX tabular, a row for each group; it needs the package booktabs."""
+    """Return a comparison as a LaTeX tabular; it needs the package booktabs."""
     cells = cells_of(table)
     rows = [_row(cells), r"\midrule", *(_row(values) for values in zip(*cells.values(), strict=True))]
     notes = [f"% {line}" for line in explain(table)]
@@ -81,7 +81,7 @@ def _row(values: Iterable[str]) -> str:
 
 
 def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the columns of a comparison for readers, those that say most first; the first names the groups."""
+    """Return a comparison's columns for readers, the most important first."""
     target = target_in(table)
     rows = [row for _, row in table.iterrows()]
     cells: dict[str, list[str]] = {"": list(table["label"])}
@@ -104,7 +104,7 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
         cells[name] = costs.pop(name)
     if "baseline" in table:
         speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(found.mean, found.low, found.high) for found in speed_ups]
+        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in speed_ups]
         if has_accuracy:
             cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
     if table["epsilon"].notna().any():
@@ -129,7 +129,7 @@ def compare(
     target: float | str | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Return one row per group of runs that differ in their seeds alone, as `simfl compare` shows them.
+    """Return one row per group of runs that differ only in seeds.
 
     A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
     and `latex()` as LaTeX.

@@ -1,4 +1,4 @@
-"""A run that was measured: its tables as pandas frames, read when they are first looked at."""
+"""A completed run: its tables as pandas frames, read on first use."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The scenario, and whether it was simulated or ran live: what tells runs apart in comparisons."""
+        """The scenario, and whether the run was simulated or live."""
         return {**self.scenario, "run": "live" if self.is_live else "simulated"}
 
     @property
     def is_live(self) -> bool:
-        """Whether real processes ran it (`simfl live`): its times are wall time, not virtual time."""
+        """Whether real processes ran it (`simfl live`), in wall-clock time."""
         return "live" in self.manifest.extra
 
     @functools.cached_property
@@ -114,12 +114,12 @@ class Run:
 
     @functools.cached_property
     def evaluations(self) -> Columns:
-        """The table of `metrics`, of which only the columns are read that are asked for."""
+        """The table `metrics`, of which only the used columns are read."""
         return self._read("metrics", Columns)
 
     @property
     def measures(self) -> list[str]:
-        """Columns of `metrics` that were asked for, or are the model's own, but for those about gradients."""
+        """The requested columns of `metrics` and the model's, without gradients'."""
         usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
         return [name for name in self.evaluations.names if name not in usual]
 
@@ -150,38 +150,38 @@ class Run:
 
     @functools.cached_property
     def uses(self) -> pd.DataFrame:
-        """In how many releases of shuffled data an example of each client is at most, and how often in each."""
+        """The most releases that one example of each client is in, and how often."""
         return self._table("uses")
 
     @functools.cached_property
     def client_epsilon(self) -> pd.DataFrame:
-        """One row per client and evaluation: what it had spent up to then."""
+        """One row per client and evaluation: epsilon spent up to then."""
         return self._table("client_epsilon")
 
     @functools.cached_property
     def timeline(self) -> pd.DataFrame:
-        """One row per interval of a client's time, where `record.timeline` was set; `ACTIVITIES` names the activity."""
+        """One row per interval of a client's time, if `record.timeline` was set."""
         return self._table("timeline")
 
     @functools.cached_property
     def edges(self) -> pd.DataFrame:
-        """One row per pair that talks with each other; a server has the number behind the last client's."""
+        """One row per pair that communicates; a server is numbered after the clients."""
         return self._table("edges")
 
     @functools.cached_property
     def model(self) -> dict[str, NDArray[np.float32]]:
-        """The model at the end, the mean of all or the server's: its parameter arrays by name."""
+        """The final model, mean or server's: parameter arrays by name."""
         ended = f"it was {self.status} before it was over; go on with it by `simfl resume {self.folder}`"
         older = "it was written by an older version of simfl, or failed before it had a model"
         return self._models("model", ended if self.status in UNFINISHED else older)
 
     @functools.cached_property
     def client_models(self) -> dict[str, NDArray[np.float32]]:
-        """Each client's own model at the end, where `record.client_models` was set: by name, arrays [K, ...]."""
+        """Each client's final model, if `record.client_models`: arrays [K, ...]."""
         return self._models("client_models", "set record.client_models: true")
 
     def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
-        """Return what the model says about examples, as `simfl.predict` does."""
+        """Return the model's predictions; see `simfl.predict`."""
         import simfl
 
         return simfl.predict(self, x, scores=scores)
@@ -193,7 +193,7 @@ class Run:
         metrics: Sequence[str] = (),
         label: str | None = None,
     ) -> dict[str, float]:
-        """Return how good the model is on the run's own test set or on other data, as `simfl.evaluate` does."""
+        """Evaluate the model on the test set or other data; see `simfl.evaluate`."""
         import simfl
 
         return simfl.evaluate(self, data, metrics=metrics, label=label)
@@ -216,21 +216,21 @@ class Run:
 
     @property
     def privacy(self) -> dict[str, Any] | None:
-        """The scenario's privacy section, None where there is none."""
+        """The scenario's privacy section; None without one."""
         privacy = self.scenario.get("privacy")
         return privacy if isinstance(privacy, dict) else None
 
     @property
     def noise(self) -> dict[str, tuple[float, float]]:
-        """The least and the most noise of a client as it was used, by its field of the privacy section."""
+        """The least and largest noise of a client, by field."""
         privacy, written = self.privacy or {}, self.manifest.extra.get("noise")
-        found = {name: privacy.get(name) for name in NOISE}
-        found |= written if isinstance(written, dict) else {}  # what a budget amounts to
-        each = {name: np.asarray(value, dtype=float) for name, value in found.items() if value is not None}
+        used = {name: privacy.get(name) for name in NOISE}
+        used |= written if isinstance(written, dict) else {}  # what a budget amounts to
+        each = {name: np.asarray(value, dtype=float) for name, value in used.items() if value is not None}
         return {name: (float(values.min()), float(values.max())) for name, values in each.items()}
 
     def summary(self) -> pd.DataFrame:
-        """Return one row: what was run, how it ended, and the last of every measure."""
+        """Return one row: the scenario, the end, and the last measures."""
         import pandas as pd
 
         manifest, metrics = self.manifest, self.metrics
@@ -259,7 +259,7 @@ class Run:
         return pd.DataFrame([row])
 
     def epsilon_and_delta(self) -> tuple[float, float]:
-        """Return the largest epsilon over clients and its delta, (NaN, NaN) where nothing is certified."""
+        """Return the largest epsilon over clients and delta; NaN if not certified."""
         clients = self.clients.dropna(subset=["epsilon"])
         if clients.empty:
             return math.nan, math.nan
@@ -276,7 +276,7 @@ class Run:
         return f"<Run {self.name} ({self.algorithm}): {manifest.status}, {ending}; {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Show in notebooks the summary as a table, and how the run went as a small figure."""
+        """Show in notebooks the summary as a table, and a small figure."""
         import simfl
 
         table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
@@ -336,6 +336,6 @@ def read(folder: str | Path, **given: Any) -> Run:
 
 
 def clock_of(runs: Iterable[Run]) -> str:
-    """Return what the times of runs are, in words: virtual time, of live runs wall time."""
+    """Return the runs' clock in words: virtual time, or wall time of live runs."""
     kinds = {run.is_live for run in runs}
     return "virtual and wall time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"

@@ -1,4 +1,4 @@
-"""The folder of a sweep: `<root>/<study>/` with sweep.json, summary.csv and the folder of every run.
+"""The folder of a sweep, `<root>/<study>/`: sweep.json, summary.csv, runs.
 
 sweep.json says what was planned, how each run is called, what differs, and how far it is. It is written anew as runs
 end, and what a run is known by stands in its own manifest too: no sweep.json can claim a run that is not there.
@@ -71,7 +71,7 @@ class SweepRun:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether the run needs no more work."""
         return self.status in FINISHED
 
 
@@ -124,7 +124,7 @@ class Sweep:
         return [run for run in self.runs if run.status == "failed"]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per finished run: label, what differs, and its summary without the host's time.
+        """Return one row per finished run: label, differences, summary.
 
         Equal plans give equal tables, wherever and in whatever order the runs were computed.
         """
@@ -132,11 +132,11 @@ class Sweep:
 
     @functools.cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per evaluation of every finished run: label, what differs, seed, its metrics but the host's time."""
+        """One row per evaluation of finished runs: label, differences, seed, metrics."""
         return self._rows(lambda run: run.metrics.drop(columns=_OF_THE_HOST, errors="ignore"))
 
     def _rows(self, rows_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
-        """Return rows of every finished run, which begin with what tells it from the others."""
+        """Return rows of every finished run, with columns that identify the run."""
         import pandas as pd
 
         tables = []
@@ -152,7 +152,7 @@ class Sweep:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"label": []})
 
     def _repr_html_(self) -> str:
-        """Show in notebooks how far it is, and the table of what has finished."""
+        """Show in notebooks the progress, and the table of finished runs."""
         state = html.escape(f"{self.name}: {len(self.finished)} of {len(self.runs)} runs in {self.folder}")
         table = self.table()
         few = len(table) <= SIDE_BY_SIDE  # then a column for each run is easier to read
@@ -188,7 +188,7 @@ def read_sweep(folder: str | Path) -> Sweep:
 
 
 def _checked(sweep: Sweep) -> Sweep:
-    """Refuse what no sweep can have written; whoever reads a plan may rely on its types."""
+    """Reject a plan that no sweep writes, so that readers can rely on types."""
     wanted = sweep.study["compare"]
     own = {"name": sweep.name, "description": sweep.description, "version": sweep.version, "y": wanted["y"]}
     own |= {"baseline": "" if sweep.baseline is None else sweep.baseline}
@@ -240,14 +240,14 @@ class Group:
 
     @property
     def private(self) -> bool:
-        """Whether there is noise."""
+        """Whether the runs add noise."""
         return next(iter(self.runs.values())).privacy is not None
 
 
 def open_groups(
     paths: Sequence[str | Path], tell: Callable[[str], None] = warnings.warn
 ) -> tuple[list[Group], str | None]:
-    """Open runs and sweeps, and group the runs by what differs, seeds apart.
+    """Open runs and sweeps, and group the runs that differ only in seeds.
 
     Args:
         paths: folders of runs, or of sweeps.
@@ -284,8 +284,8 @@ def open_runs(paths: Sequence[str | Path], tell: Callable[[str], None] = warning
 
 
 def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path, Run]:
-    """Return the runs that can be read, with at least one evaluation each, by their folders."""
-    found: dict[Path, Run] = {}
+    """Return the readable runs with at least one evaluation, by folder."""
+    readable: dict[Path, Run] = {}
     problems = []
     for folder in folders:
         try:
@@ -299,16 +299,16 @@ def _readable(folders: Sequence[Path], tell: Callable[[str], None]) -> dict[Path
             continue
         if run.status in UNFINISHED:
             tell(f"{folder}: {run.status}: {run.manifest.reason or 'under way'}; its last evaluation counts as its end")
-        found[folder] = run
-    if problems and not found:
+        readable[folder] = run
+    if problems and not readable:
         raise DataError("\n".join(problems))
     for problem in problems:
         tell(f"{problem} (left out)")
-    return found
+    return readable
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
-    """Return what a baseline may be called: the labels of groups, and of single settings."""
+    """Return the possible baselines: labels of groups and of settings."""
     own = list(groups)
     return list(
         dict.fromkeys([*(group.label for group in own), *(v for group in own for v in group.settings.values())])
@@ -332,12 +332,12 @@ def _groups_of(sweep: Sweep, tell: Callable[[str], None]) -> list[Group]:
 
 
 def _value_at(changes: Mapping[str, Any], axis: str) -> Any:
-    """Return the value that was set along an axis, which is called by the end of its key path."""
+    """Return the value set along an axis, which is the end of a key path."""
     return next((value for key, value in changes.items() if key == axis or key.endswith("." + axis)), None)
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by what differs between their resolved scenarios; names, descriptions and seeds do not count."""
+    """Group runs by the differences of resolved scenarios, without seeds."""
     if not runs:
         raise DataError("compare: expected at least one finished run, found none")
     settings = describe_differences([run.settings for run in runs])
@@ -357,7 +357,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 def _word(
     key: str, own: Mapping[str, str], run: Run, runs: Sequence[Run], settings: Sequence[Mapping[str, str]]
 ) -> str:
-    """Return what a setting says in a label, "" where it tells nothing beside the others.
+    """Return a setting's word in a label, "" if it adds no information.
 
     What all runs of this algorithm share tells nothing beside the algorithm's name. Of a section that some runs do
     without, such as `privacy: null`, those that have it are told by what differs among them.
@@ -379,7 +379,7 @@ def _word(
         return f"no {last}" if value == NONE else "" if told else f"with {last}"
     there = {other[key] for other in like}
     if any({other[root] for other in like} == {ABSENT, NONE} for root in _roots(key) if root in own):
-        there -= {ABSENT}  # whoever lacks it lacks the whole section, which says so
+        there -= {ABSENT}  # runs without it lack the whole section, which is shown
         if value == ABSENT:
             return ""
     if last in _KINDS:
@@ -390,7 +390,7 @@ def _word(
 
 
 def _joined(words: Sequence[str]) -> str:
-    """Return a label of the words, of which it names as many as one can read in a legend."""
+    """Return a label of the words, shortened for a legend."""
     label, left = "", list(words)
     while left and len(label) + 2 + len(left[0]) <= _LONGEST:
         label += (", " if label else "") + left.pop(0)

@@ -64,7 +64,7 @@ TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target"
 
 
 def further_metrics(gradients: bool, names: Iterable[str]) -> pa.Schema:
-    """Return the columns of `metrics` beside its own: `GRADIENTS`, those of the model, and of `evaluate.metrics`."""
+    """Return the further columns of `metrics`: gradients', model's, evaluation's."""
     return pa.schema([*(GRADIENTS if gradients else ()), *_schema(**dict.fromkeys(names, _REAL))])
 
 
@@ -137,13 +137,13 @@ activity is a position in ACTIVITIES. Intervals of one client do not overlap; ro
 """
 
 EDGES = _schema(source=_CLIENT, target=_CLIENT)
-"""One row per pair that talks with each other; a server has the number behind the last client's.
+"""One row per pair that talks with each other; a server is numbered after the last client.
 
 Of a graph that changes: all links of a sequence or a contact plan, and the first graph of those that are drawn anew.
 """
 
 MOST_EDGES = 100_000
-"""Larger graphs are not written: nobody draws them, and the scenario says what they are."""
+"""Larger graphs are not written: they are not drawn, and the scenario defines them."""
 
 SCHEMAS: dict[str, pa.Schema] = {
     "metrics": METRICS,
@@ -166,7 +166,7 @@ WALL_CLOCK_COLUMNS = ("wall_s",)
 
 
 def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
-    """Read a whole table, or the rows of it that were flushed where it was not completed.
+    """Read a table, or the flushed rows of an incomplete one.
 
     Args:
         path: of the Parquet file.
@@ -191,7 +191,7 @@ def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
 
 
 class Columns:
-    """A table that is read a column at a time, as it is asked for: a long one need not fit into memory.
+    """A table read one column at a time, which need not fit into memory.
 
     One of up to `ROWS_PER_CHUNK` rows, or one that was not completed, is read at once.
 
@@ -259,7 +259,7 @@ class Columns:
         return values
 
     def thinned(self) -> dict[str, NDArray[Any]]:
-        """Return all columns of every k-th row, and of the last row; of all rows up to `ROWS_PER_CHUNK` of them."""
+        """Return all columns of every k-th row and the last; all rows of short tables."""
         if self._whole is not None:
             return {name: self[name] for name in self.names}
         step = -(-self._rows // ROWS_PER_CHUNK)
@@ -290,7 +290,7 @@ def _damaged(path: Path) -> DataError:
 def read_between(
     path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table whose interval [first, last] touches [begin, end], without reading all of it.
+    """Yield the rows whose interval [first, last] touches [begin, end].
 
     Row groups that hold no such row are left out, as their statistics tell. Of a table that was not completed, the rows
     that were flushed are looked at.
@@ -327,11 +327,11 @@ def _between(
         raise DataError(f"{path}: cannot read the table: {_one_line(error)}") from error
 
 
-def _check_columns(path: Path, found: pa.Schema, schema: pa.Schema) -> None:
-    missing = [column for column in schema.names if found.names.count(column) != 1]
+def _check_columns(path: Path, schema_of: pa.Schema, schema: pa.Schema) -> None:
+    missing = [column for column in schema.names if schema_of.names.count(column) != 1]
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
-    for field in found:
+    for field in schema_of:
         own = schema if field.name in schema.names else DEVICE
         expected = own.field(field.name).type if field.name in own.names else pa.float64()
         if field.type != expected:
@@ -341,7 +341,7 @@ def _check_columns(path: Path, found: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _whole(path: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table, all of whose values are there."""
+    """Return batches as one table without missing values."""
     rows = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
     _check_columns(path, rows.schema, schema)
     gaps = [name for name in rows.column_names if rows[name].null_count]

@@ -1,4 +1,4 @@
-"""What runs are compared at: a test accuracy, or a value of another metric."""
+"""The target of a comparison: a test accuracy, or another metric's value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Target(float):
         return made
 
     def reached(self, evaluations: Columns) -> NDArray[np.bool_]:
-        """Return at which evaluations the metric is there, bool [n]."""
+        """Return which evaluations meet the target, bool [n]."""
         values = evaluations[self.metric]
         reached: NDArray[np.bool_] = values <= float(self) if self.at_most else values >= float(self)
         return reached
@@ -65,14 +65,14 @@ class Target(float):
 
     @property
     def words(self) -> str:
-        """The target in a sentence: `a test accuracy of 91.64%`, or `a test loss of at most 0.3`."""
+        """The target in words: `a test accuracy of 91.64%`."""
         if self.metric == ACCURACY:
             return f"a test accuracy of {self.short}"
         return f"a {measure_label(self.metric)} of at {'most' if self.at_most else 'least'} {show_number(float(self))}"
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return a target from an accuracy, or from a text such as `0.9`, `test_loss=0.3` or `bits<=1.5`.
+    """Return the target of an accuracy or a text: `0.9`, `test_loss=0.3`, `bits<=1.5`.
 
     Raises:
         ScenarioError: it is neither.

@@ -1,4 +1,4 @@
-"""Show the progress of a run or a sweep where there is no command line: in a notebook, or on a terminal."""
+"""Progress bars of runs and sweeps in notebooks and terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer that takes rows as they come and leaves a Parquet file, whatever becomes of its process in between.
+"""A writer of Parquet files that survives the death of its process.
 
 Rows of numbers arrive one by one from the event loop, millions of them, so `append` extends one flat list, and columns
 are formed from it a chunk at a time. Parquet can be read only when its end is written. So rows are flushed to a stream
@@ -40,7 +40,7 @@ class TableWriter:
     Args:
         path: where the table will be once it is closed.
         schema: its columns.
-        rows_per_chunk: rows of a row group, and so many are kept in memory at most.
+        rows_per_chunk: rows of a row group, the most kept in memory.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
@@ -76,7 +76,7 @@ class TableWriter:
             self.append(row)
 
     def extend_columns(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Add many rows at once, given as one array per column, all of the same length."""
+        """Add many rows, given as one array per column."""
         if set(columns) != set(self.schema.names):
             raise ValueError(f"{self.path.name}: expected the columns {self.schema.names}, found {sorted(columns)}")
         self._gather_rows()
@@ -84,7 +84,7 @@ class TableWriter:
         self._take(pa.table(arrays, schema=self.schema))
 
     def flush(self) -> None:
-        """Hand what has come so far to the system: it can be read from now on, even if this process is killed.
+        """Flush the rows: they can be read even if this process is killed.
 
         Raises:
             RunError: the disk does not take it. What was flushed before stays, the rest waits for `close`.
@@ -133,7 +133,7 @@ class TableWriter:
         self._columns = []
 
     def abort(self) -> None:
-        """Throw away what was written; a previous table at the same place stays. Does nothing after `close`."""
+        """Discard the new table; a previous one stays. Does nothing after `close`."""
         if self._closed:
             return
         self._closed = True
@@ -170,7 +170,7 @@ class TableWriter:
         )
 
     def _column(self, field: pa.Field, values: np.ndarray) -> pa.Array:
-        """Return one column, refusing what its type cannot hold exactly."""
+        """Return one column; reject values that its type cannot hold exactly."""
         if pa.types.is_floating(field.type):
             return pa.array(np.ascontiguousarray(values), field.type)
         kind = np.dtype(field.type.to_pandas_dtype())
@@ -216,7 +216,7 @@ class TableWriter:
             self._sink.close()  # without a mark of its end: a stream ends where its last batch does
 
     def _chunks(self) -> Iterator[pa.Table]:
-        """Yield all rows in chunks of `rows_per_chunk`, so that row groups do not depend on how the rows came."""
+        """Yield all rows in chunks of `rows_per_chunk`, for equal row groups."""
         collected: list[pa.Table] = []
         count = flushed = 0
         for table in self._parts():
@@ -262,7 +262,7 @@ def stream_of(path: Path) -> Path:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file that is about to be read; refuse devices and pipes, which may never end.
+    """Return the path of a file to read; reject devices and pipes.
 
     Raises:
         ValueError: it is one of these.
@@ -273,7 +273,7 @@ def regular(path: Path) -> Path:
 
 
 def read_flushed(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the complete batches of a stream, up to where its writer was stopped or the file is damaged."""
+    """Yield the complete batches of a stream, up to its end or damage."""
     try:
         with pa.OSFile(str(regular(path))) as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
@@ -291,7 +291,7 @@ def _amended(rows: pa.Table, amend: Amend) -> pa.Table:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there and can be removed."""
+    """Remove a file, if possible."""
     try:
         path.unlink(missing_ok=True)
     except OSError:  # its folder is gone, or cannot be written to any more

@@ -1,4 +1,4 @@
-"""Runs or a sweep as one page that can be read anywhere: nothing in it is loaded from elsewhere."""
+"""Reports: runs or a sweep as one self-contained page."""
 
 from simfl.reports.page import write_report
 

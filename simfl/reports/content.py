@@ -1,4 +1,4 @@
-"""What a report says, as plain values: curves, measures, findings, privacy. How it looks is the page's business."""
+"""The content of a report in plain values."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class Part:
 
     @property
     def file(self) -> str:
-        """What the scenario of the first seed is called when it is saved."""
+        """The file name of the first seed's scenario."""
         return "-".join(describe_run(self.run).split("/")) + ".yaml"
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """What is said about the privacy of one group.
+    """The privacy of one group.
 
     Attributes:
         label: of the group.
@@ -147,7 +147,7 @@ def gather(
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Content:
-    """Read runs and sweeps, and work out what there is to say.
+    """Read runs and sweeps, and return the content of their report.
 
     Args:
         paths: folders of runs and sweeps.
@@ -158,7 +158,7 @@ def gather(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline.
     """
     groups, usual = open_groups(paths, tell)
@@ -202,21 +202,21 @@ def gather(
 
 
 def _differing(parts: Sequence[Part]) -> dict[str, list[str]]:
-    """Return the key paths whose values differ between parts that have them, with the value of each part.
+    """Return the key paths that differ between parts, with each value.
 
     A part without privacy lacks all of that section's keys, and an algorithm all options of others: that tells nothing
     beside the algorithm and the noise themselves.
     """
     settings = describe_differences([part.run.settings for part in parts])
-    found = {key: [own[key] for own in settings] for key in settings[0]}
-    return {key: values for key, values in found.items() if len(set(values) - {ABSENT}) > 1} or found
+    by_key = {key: [own[key] for own in settings] for key in settings[0]}
+    return {key: values for key, values in by_key.items() if len(set(values) - {ABSENT}) > 1} or by_key
 
 
 # -- groups ------------------------------------------------------------------------------------
 
 
 def _labels(groups: Sequence[Group]) -> list[str]:
-    """Name groups by algorithm and noise, and by all that differs only where that does not tell them apart."""
+    """Name groups by algorithm and noise, and by further differences if needed."""
     runs = [next(iter(group.runs.values())) for group in groups]
     short = [
         ", ".join(part for part in (name_of(run.algorithm, group.private), describe_noise(run)) if part)
@@ -245,7 +245,7 @@ def _parts(groups: Sequence[Group], target: Target, labels: Sequence[str]) -> li
 
 
 def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
-    """Add to the measures how much faster each part is than the baseline; return what the numbers are, in words."""
+    """Add speed-ups over the baseline to the measures; return explanations."""
     table = compare_groups([part.group for part in parts], target, baseline)
     if baseline is not None:
         table["baseline"] = table["baseline"].map({part.group.label: part.label for part in parts})
@@ -255,24 +255,24 @@ def _hold_against(parts: Sequence[Part], target: Target, baseline: str | None) -
 
 
 def _measures(runs: Sequence[Run], target: Target) -> dict[str, Interval]:
-    found: dict[str, list[float]] = {
+    measures: dict[str, list[float]] = {
         name: [] for name in ("accuracy", "loss", "time_s", "updates", "bytes", "epsilon", "to_target_s")
     }
     for run in runs:
         last = run.evaluations.row(-1) if len(run.evaluations) else None
         if last is not None:
-            found["accuracy"].append(float(last["test_accuracy"]))
-            found["loss"].append(float(last["test_loss"]))
-            found["bytes"].append(float(last["bytes_sent"]))
-        found["time_s"].append(run.manifest.time_s)
-        found["updates"].append(float(run.manifest.updates))
-        found["epsilon"].append(run.epsilon_and_delta()[0])
-        found["to_target_s"].append(math.nan if math.isnan(target) else time_to_accuracy(run, target))
-    return {name: interval_of(values) for name, values in found.items()}
+            measures["accuracy"].append(float(last["test_accuracy"]))
+            measures["loss"].append(float(last["test_loss"]))
+            measures["bytes"].append(float(last["bytes_sent"]))
+        measures["time_s"].append(run.manifest.time_s)
+        measures["updates"].append(float(run.manifest.updates))
+        measures["epsilon"].append(run.epsilon_and_delta()[0])
+        measures["to_target_s"].append(math.nan if math.isnan(target) else time_to_accuracy(run, target))
+    return {name: interval_of(values) for name, values in measures.items()}
 
 
 def _times(runs: Sequence[Run]) -> dict[str, float]:
-    """Return the share of the clients' time that went into each activity; the rest is what was still under way."""
+    """Return the share of the clients' time in each activity."""
     whole = sum(run.manifest.time_s * len(run.clients) for run in runs)
     if not whole > 0:
         return {}
@@ -280,13 +280,13 @@ def _times(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
-    """Return every measure against every axis, where all seeds have it: their mean with its 95 % interval.
+    """Return every measure against every axis, mean with its 95% interval.
 
     With fewer than four seeds, the smallest and the largest of them take the interval's place. Of a run with more
     evaluations than `ROWS_PER_CHUNK`, every k-th counts, and the last.
     """
     evaluations = [run.evaluations.thinned() for run in runs]
-    found: dict[str, dict[str, list[list[float]]]] = {}
+    columns: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
         for measure in (*MEASURES, *shared_measures(runs)):
             if measure == column:
@@ -298,8 +298,8 @@ def _curves(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
                 if there.any():
                     curves.append((x[there], y[there]))
             if curves and len(curves) == len(runs):
-                found.setdefault(axis, {})[measure] = _band(curves)
-    return found
+                columns.setdefault(axis, {})[measure] = _band(curves)
+    return columns
 
 
 def _band(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[list[float]]:
@@ -328,13 +328,13 @@ def _short(value: float) -> float:
 
 
 def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> list[str]:
-    """Say who was best, who was fast, and what was spent, as far as the runs tell."""
-    found = []
+    """Return the findings: the best, the fastest, and the privacy spent."""
+    findings = []
     if len(parts) < 2:
         only = parts[0]
         accuracy = only.measures["accuracy"]
         if not math.isnan(accuracy.mean):
-            found.append(
+            findings.append(
                 f"{_quoted(only)} reached a test accuracy of {accuracy.show(show_share)} in "
                 f"{show_time(only.measures['time_s'].mean)} of virtual time."
             )
@@ -343,7 +343,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
         if known:
             best = max(known, key=lambda part: part.measures["accuracy"].mean)
             worst = min(known, key=lambda part: part.measures["accuracy"].mean)
-            found.append(
+            findings.append(
                 f"Best at the end: {_quoted(best)} with {best.measures['accuracy'].show(show_share)} test "
                 f"accuracy; lowest: {_quoted(worst)} with {worst.measures['accuracy'].show(show_share)}."
             )
@@ -359,7 +359,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
             runs = [run for part in parts for run in part.group.good.values()]
             by_all = all(target.reached(run.evaluations).any() for run in runs)
             what = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
-            found.append(
+            findings.append(
                 f"{what} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
                 f"with {_quoted(other)}{_times_faster(fast, other, target)}."
             )
@@ -368,32 +368,34 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
     if certified:
         epsilons = [part.measures["epsilon"].mean for part in certified]
         much = show_range(min(epsilons), max(epsilons))
-        found.append(f"The client that spent most has spent an epsilon of {much}; see Privacy for its terms.")
+        findings.append(f"The client that spent most has spent an epsilon of {much}; see Privacy for its terms.")
     if len(certified) < len(spent):
         labels = ", ".join(_quoted(part) for part in spent if part not in certified)
-        found.append(f"Noise of which nothing can be certified: {labels}.")
-    return found
+        findings.append(f"Noise of which nothing can be certified: {labels}.")
+    return findings
 
 
 def _quoted(part: Part) -> str:
-    """A label of somebody's own may be a phrase, which has to be told from the sentence around it."""
+    """Return a label, quoted if it is a phrase."""
     own = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
     return f"“{part.label}”" if own else part.label
 
 
 def _times_faster(fast: Part, other: Part, target: Target) -> str:
     table = compare_groups([fast.group, other.group], target, other.group.label)
-    found = speed_up_of(table.iloc[0])
-    if not math.isfinite(found.mean) or found.mean <= 1.0:
+    factor = speed_up_of(table.iloc[0])
+    if not math.isfinite(factor.mean) or factor.mean <= 1.0:
         return ""
     coarse = ", read off coarsely: within the first evaluations" if table["evaluations"].min() < COARSE else ""
-    if math.isnan(found.low) or found.low == found.high:
-        return f": {found.mean:.3g} times faster{coarse}"
-    return f": {found.mean:.3g} times faster ({found.low:.3g} to {found.high:.3g}, over pairs of equal seeds{coarse})"
+    if math.isnan(factor.low) or factor.low == factor.high:
+        return f": {factor.mean:.3g} times faster{coarse}"
+    return (
+        f": {factor.mean:.3g} times faster ({factor.low:.3g} to {factor.high:.3g}, over pairs of equal seeds{coarse})"
+    )
 
 
 def describe_run(run: Run) -> str:
-    """Return a run's name as `<scenario>/<folder>`: where it lies on somebody's disk says nothing to others."""
+    """Return a run's name as `<scenario>/<folder>`, without its path."""
     return f"{run.folder.absolute().parent.name}/{run.folder.absolute().name}"
 
 
@@ -405,27 +407,29 @@ def _privacy(part: Part, check: Callable[[Run], Check] | None) -> Privacy:
     epsilons = run.clients["epsilon"].dropna()
     spent = (float(epsilons.min()), float(epsilons.max())) if len(epsilons) else (math.nan, math.nan)
     statement = str(run.manifest.extra.get("privacy", ""))
-    found, problem = None, "nobody was asked to"
+    checked, problem = None, "it was not requested"
     if check is not None:
         try:
-            found = check(run)
+            checked = check(run)
         except (SimflError, ValueError) as error:
             problem = str(error).splitlines()[0]
-    words = statement or (found.statement if found else "")
-    return Privacy(part.label, words, describe_noise(run), found, problem, spent)
+    words = statement or (checked.statement if checked else "")
+    return Privacy(part.label, words, describe_noise(run), checked, problem, spent)
 
 
 # -- doing it again ----------------------------------------------------------------------------
 
 
 def _failed(sweep: Sweep | None, runs: Sequence[tuple[str, Run]]) -> list[tuple[str, str]]:
-    found = [
+    failures = [
         (describe_run(run), show_ending(run.status, run.manifest.reason)) for _, run in runs if run.status != "done"
     ]
     if sweep is not None:
         finished = {run.folder for run in sweep.finished}
-        found += [(run.folder, show_ending(run.status, run.reason)) for run in sweep.runs if run.folder not in finished]
-    return found
+        failures += [
+            (run.folder, show_ending(run.status, run.reason)) for run in sweep.runs if run.folder not in finished
+        ]
+    return failures
 
 
 def _commands(sweep: Sweep | None, parts: Sequence[Part]) -> list[str]:

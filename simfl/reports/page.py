@@ -1,4 +1,4 @@
-"""The page: HTML with its style, its script and its numbers inside; how it is laid out says page.html.j2."""
+"""The HTML page; the layout is in page.html.j2."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_report(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     place = to_path(out, "out: the path of an HTML file")
@@ -117,7 +117,7 @@ def _about(content: Content) -> str:
 
 
 def _series_colors(parts: Sequence[Part]) -> str:
-    """Return the colour of every series, paler on a dark page: black, for one, would not be seen there."""
+    """Return the color of every series, paler on dark pages."""
     light = "".join(f"--s{i}:{part.color};" for i, part in enumerate(parts))
     dark = "".join(f"--s{i}:{_paler(part.color)};" for i, part in enumerate(parts))
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{@media screen{{:root{{{dark}}}}}}}\n"
@@ -137,7 +137,7 @@ def _data(content: Content) -> dict[str, Any]:
 
 
 def _numbers(content: Content) -> dict[str, Any]:
-    """Return the headings of the table of measures, and its rows: a part with (text, whether it is the best) each."""
+    """Return the headings and rows of measures: (text, whether the best) each."""
     to_target = f"virtual time to {content.target.short}"
     columns: list[tuple[str, str, Callable[[float, float], str]]] = [
         ("accuracy", "test accuracy", show_share),
@@ -179,18 +179,18 @@ def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
-    """Return, for each part, the shares of its clients' time that can be seen, and the same in words."""
-    found = []
+    """Return each part's visible shares of time, and the same in words."""
+    rows = []
     for part in content.parts:
         shares = [(name, share) for name, share in part.times.items() if share > _LEAST_SHARE]
         if part.times:
-            found.append((part, shares, [f"{name} {share:.1%}" for name, share in shares]))
-    return found
+            rows.append((part, shares, [f"{name} {share:.1%}" for name, share in shares]))
+    return rows
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the versions and devices, all that were met where the runs differ."""
     names = dict.fromkeys(name for run in runs for name in run.manifest.versions)
-    found = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
-    found["device"] = [run.manifest.device for run in runs]
-    return {name: list(dict.fromkeys(met)) for name, met in found.items()}
+    versions = {name: [run.manifest.versions.get(name, "") for run in runs] for name in names}
+    versions["device"] = [run.manifest.device for run in runs]
+    return {name: list(dict.fromkeys(met)) for name, met in versions.items()}

@@ -1,4 +1,4 @@
-"""A run as a timeline for a trace viewer (Perfetto, chrome://tracing): the trace event format, in virtual time.
+"""A run as a timeline for Perfetto and chrome://tracing, in virtual time.
 
 Chromium's "Trace Event Format" (JSON object form). A track per client holds what it did (slices), what it sent and got
 (slices of 1 ns, which carry the ends of arrows) and the updates it made (instants, with their staleness); a track per
@@ -53,7 +53,7 @@ _COLORS = {
 
 @dataclass(frozen=True)
 class Trace:
-    """What was written.
+    """The written trace.
 
     Attributes:
         path: the file.
@@ -127,8 +127,8 @@ def _count(run: Run) -> int:
     if count := len(run.clients):
         return count
     clients = run.scenario.get("clients")
-    found = clients.get("count") if isinstance(clients, dict) else None
-    return found if isinstance(found, int) and 0 < found < 2**31 else 0
+    number = clients.get("count") if isinstance(clients, dict) else None
+    return number if isinstance(number, int) and 0 < number < 2**31 else 0
 
 
 class _Writer:
@@ -255,7 +255,7 @@ class _Writer:
         return "server" if node == self._count else f"server {node - self._count}"
 
     def _lane(self, source: int, target: int, sent: int, end: int) -> int:
-        """Return the track of a message: of the link's lanes, the first that is free when it is sent."""
+        """Return the track of a message: the link's first free lane."""
         lanes = self._lanes.setdefault((source, target), [])
         for position, (busy, track) in enumerate(lanes):
             if busy <= sent:

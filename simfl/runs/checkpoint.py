@@ -1,8 +1,8 @@
-"""Checkpoints: a run that was killed goes on from the last one, and gives the tables that it would have given.
+"""Checkpoints: a killed run resumes from the last one, with equal tables.
 
 SimPy's processes cannot be written to a file, and need not be. The world is deterministic, and looks at numbers only
 through the `Journal`: a run is resumed by playing its world again, without arithmetic, with the journal's answers, up
-to the event behind which the checkpoint was taken. There the living models are given the values that they had.
+to the event after which the checkpoint was taken. There the living models get their values back.
 
 A checkpoint holds the position, the journal's record, and the values of living models, each under the name of the
 operation that made it; so it is as large as these, and results do not depend on how often one is taken. It is a zip
@@ -54,11 +54,11 @@ FORMAT = 3
 UNKNOWN = "unknown"
 """Stands in a fingerprint for what cannot be compared: a run of it is never resumed."""
 REST = 32
-"""The next checkpoint is not before so many times as long as the last one took: they cost 3 % at most."""
+"""The least time between checkpoints, in units of the last one's time: at most 3 % of a run."""
 
 
 class ReplayError(RunError):
-    """A world that was played again came to another place: its checkpoint is of no use."""
+    """The replayed world differs from the checkpoint, which is useless."""
 
 
 def parse_interval(value: str | float | None) -> float | None:
@@ -82,7 +82,7 @@ def parse_interval(value: str | float | None) -> float | None:
 
 
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
-    """Return what the numbers of a run depend on, in words that can be compared; the window is not among it."""
+    """Return the inputs of a run's numbers as comparable words, without the window."""
     scenario, data, shares = setup.scenario.resolved(), setup.dataset, setup.shares
     devices = setup.scenario.execution.devices
     for key in ("name", "description"):
@@ -93,11 +93,11 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()
     own = source_digests(scenario)
-    found = versions()
+    inputs = versions()
     return {
-        **{f"version of {name}": found[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
+        **{f"version of {name}": inputs[name] for name in ("simfl", "jax", "jaxlib", "numpy")},
         "version of simpy": importlib.metadata.version("simpy"),
-        "version of Python": found["python"].rpartition(".")[0],
+        "version of Python": inputs["python"].rpartition(".")[0],
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width) if devices == 1 else f"{width} on {devices} devices",
@@ -114,7 +114,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
 
 
 def _digest_of_object(setup: Setup) -> str:
-    """Return the digest of what a model that was given from Python computes, "none" where there is none."""
+    """Return the digest of a model given from Python, "none" without one."""
     if setup.own.model is None:
         return "none"
     model, data = setup.model, setup.dataset
@@ -152,7 +152,7 @@ class Position:
 
 @dataclass
 class Checkpoint:
-    """A checkpoint that was read, but for the values of models, which are read when they are needed.
+    """A checkpoint whose models' values are read when needed.
 
     Attributes:
         path: its file.
@@ -178,13 +178,13 @@ class Checkpoint:
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
     names: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def check(self, found: dict[str, str]) -> None:
+    def check(self, inputs: dict[str, str]) -> None:
         """Refuse to go on where the numbers would be others.
 
         Raises:
             DataError: something that they depend on has changed.
         """
-        for name, now in found.items():
+        for name, now in inputs.items():
             if (taken := self.print.get(name, UNKNOWN)) == now != UNKNOWN:
                 continue
             what = f"found {now}" if len(taken) < 64 else "it has changed"
@@ -194,7 +194,7 @@ class Checkpoint:
             )
 
     def values(self, rows: int) -> Iterator[NDArray[np.float32]]:
-        """Yield the values of the living rows in order of their names, so many at a time, f32 [k, d]."""
+        """Yield the values of living rows by name, in blocks f32 [k, d]."""
         with zipfile.ZipFile(self.path) as archive, archive.open("values.npy") as file:
             (count, size), kind = _header(file)
             for begin in range(0, count, rows):
@@ -246,10 +246,10 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def _measures(evaluation: Evaluation) -> dict[str, Any]:
     """Return all that an evaluation says, by name, as arrays of it are called."""
-    found = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
-    further = found.pop("measure/further")
-    found |= {f"further/{name}": value for name, value in further.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    arrays = {f"measure/{entry.name}": getattr(evaluation, entry.name) for entry in fields(evaluation)}
+    further = arrays.pop("measure/further")
+    arrays |= {f"further/{name}": value for name, value in further.items()}
+    return {name: value for name, value in arrays.items() if value is not None}
 
 
 def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation]:
@@ -264,16 +264,16 @@ def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation
 
 def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> list[NDArray[Any]]:
     """Cut answers of any shape out of the bytes of all."""
-    found, at = [], 0
+    answers, at = [], 0
     for kind, shape in kinds:
         size = int(np.prod(shape, dtype=int)) * np.dtype(kind).itemsize
-        found.append(content[at : at + size].view(kind).reshape(shape))
+        answers.append(content[at : at + size].view(kind).reshape(shape))
         at += size
-    return found
+    return answers
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
-    """Write a checkpoint beside its place and move it there when it is on the disk."""
+    """Write a checkpoint to a temporary file and move it into place."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -336,7 +336,7 @@ class Keeper:
         return 0 if self.since is None else self.since.resumed + 1
 
     def run(self, until: float | None) -> None:
-        """Let the world run as `Clock.run` does, from where it was, with a checkpoint now and then."""
+        """Run the world as `Clock.run` does, with checkpoints."""
         clock = self._run.world.clock
         if self.since is not None:
             begun = time.perf_counter()
@@ -365,7 +365,7 @@ class Keeper:
         self._run.world.clock.paused = True
 
     def take(self) -> None:
-        """Take a checkpoint now, between two events; a disk that does not take it is a warning."""
+        """Write a checkpoint now; a disk error is a warning."""
         if self.every_s is None:
             return
         self._run.tape.flush()
@@ -400,7 +400,7 @@ class Keeper:
             self._wanted.start()
 
     def _living(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return names and numbers of the living rows, by name; everything recorded is on its way to the executor."""
+        """Return names and numbers of the living rows, sorted by name."""
         run = self._run
         run.tape.flush()
         gc.collect()  # what only circles mention would live for as long as the collector's mood lasts
@@ -448,7 +448,7 @@ class Keeper:
         write_models(run, RunFolder(self.path.parent))
 
     def _go_on(self, since: Checkpoint) -> None:
-        """The world is where it was: give the models their values, and compute from here on.
+        """Set the models of the replayed world, and compute from here on.
 
         Raises:
             ReplayError: the world is somewhere else.
@@ -457,10 +457,10 @@ class Keeper:
         names, numbers = self._living()
         known = np.searchsorted(since.names, names)
         there = (known < len(since.names)) & (since.names[np.minimum(known, len(since.names) - 1)] == names)
-        for key, found in asdict(self._position()).items():
+        for key, position in asdict(self._position()).items():
             expected = getattr(since.position, key)
-            if found != expected:
-                self._refuse(f"{key} {expected}, found {found}")
+            if position != expected:
+                self._refuse(f"{key} {expected}, found {position}")
         if not there.all():
             self._refuse(f"{len(since.names)} models, found {int((~there).sum())} others")
         run.tape.bury()

@@ -1,4 +1,4 @@
-"""The parts of one run, put together: world, tape, algorithm, executor and journal, and how the run stands."""
+"""The context of one run: its parts and its status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 
 
 class Context:
-    """What one run consists of, and its status.
+    """The parts and the status of one run.
 
     Args:
         setup: what to run.
@@ -119,7 +119,7 @@ class Context:
         self._started_s = time.perf_counter() - already_s
 
     def account(self) -> Releases:
-        """Return what clients have released: the algorithm's account, compared with what the tape saw.
+        """Return the releases by the algorithm's account, checked against the tape's.
 
         If a release cannot be certified, or was not counted, no epsilon holds from now on, and the user is told once.
         """
@@ -166,7 +166,7 @@ class Context:
 
 
 def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
-    """Return what counts the releases of a run of the scenario; None without privacy."""
+    """Return the tally of a run's releases; None without privacy."""
     ledger, training = setup.ledger, setup.training
     if ledger is None:
         return None
@@ -175,7 +175,7 @@ def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
 
 
 def automatic_window(setup: Setup, platform: str) -> int:
-    """Return the operations per window: enough to find independent ones, few enough to stay in the cache."""
+    """Return the operations per window."""
     if platform == "cpu" and setup.model.convolutional:
         return max(64, 4 * setup.scenario.clients.count)
     return int(min(8192, max(4096, 4 * setup.scenario.clients.count)))

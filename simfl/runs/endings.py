@@ -1,4 +1,4 @@
-"""When a run is over: after how many updates, or because nothing is left to happen, and why that is."""
+"""The end of a run, and its reason."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOST_NAMED = 5
 
 
 def last_update(stop: Stop, algorithm: Algorithm) -> int:
-    """Return at which number of updates a run is over, as far as sizes are as planned; `NEVER` if at none."""
+    """Return the number of updates at which the run ends; `NEVER` for none."""
     ends = [float(stop.updates)] if stop.updates is not None else []
     ends += [algorithm.updates_after(stop.epochs)] if stop.epochs is not None else []
     return math.ceil(min(ends) - 1e-9) if ends else NEVER
 
 
 def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
-    """Return what ends a run at that number of updates or behind it; None if it goes on: rounds were smaller."""
+    """Return the reason to end at this number of updates; None to go on."""
     if stop.updates is not None and algorithm.updates >= stop.updates:
         return "updates"
     return "epochs" if stop.epochs is None or algorithm.epochs >= stop.epochs * (1 - 1e-6) else None
@@ -52,7 +52,7 @@ def _stuck(algorithm: Algorithm) -> str:
         return ""
     source, target = (f"client {node}" if node < count else "the server" for node in pairs[0])
     more = f" (and over {len(pairs) - 1} more links)" if len(pairs) > 1 else ""
-    return f"; what {source} sent to {target}{more} never arrives: it is away, or cut off, for good"
+    return f"; what {source} sent to {target}{more} never arrives: it is offline, or cut off, permanently"
 
 
 def _standing(algorithm: Algorithm, client: int) -> str:

@@ -44,7 +44,7 @@ class Evaluations:
         self._last: tuple[float, int] | None = None
 
     def take(self) -> None:
-        """Evaluate the models as they are now; the numbers arrive later unless the run depends on them."""
+        """Evaluate the current models; the numbers arrive later if nothing needs them."""
         context, algorithm, network = self._context, self._context.algorithm, self._context.world.network
         now = context.world.clock.now
         if self._last == (now, algorithm.updates):
@@ -78,7 +78,7 @@ class Evaluations:
                     context.end("done", reason)
 
     def collect(self, wait: bool) -> None:
-        """Write the rows of pending evaluations; unless `wait`, only of those that are computed."""
+        """Write the rows of pending evaluations; unless `wait`, only the computed ones."""
         context = self._context
         while self._pending and (wait or self._pending[0][1].done()):
             evaluation, _ = self._collect_oldest()
@@ -98,7 +98,7 @@ class Evaluations:
 
 
 class Schedule:
-    """Evaluates a run at the marks that the scenario sets, and ends it after the last update.
+    """Evaluates a run at the scenario's marks, and ends it after the last update.
 
     Args:
         context: the run.
@@ -122,7 +122,7 @@ class Schedule:
         algorithm.start()
 
     def _updates_at(self, number: int) -> float | None:
-        """Return how many updates there are at an evaluation, by its number; None if the clock decides."""
+        """Return the updates before evaluation `number`; None if the clock decides."""
         every = self._context.setup.scenario.evaluate.every
         if every.updates is not None:
             return float(number * every.updates)
@@ -165,7 +165,7 @@ class Schedule:
 
 
 def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
-    """Return the goals that end a run: a reason, and whether a row of metrics reaches it."""
+    """Return the goals that end a run: a reason, and a test of a row of metrics."""
     goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
     if (accuracy := stop.accuracy) is not None:
         goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy

@@ -7,13 +7,13 @@ import functools
 from collections.abc import Callable
 from time import monotonic
 
-#: Giving back takes tens of milliseconds, and at most one part in so many of a process's time.
+#: Returning memory takes tens of milliseconds, and at most 1/REST of a process's time.
 REST = 20.0
 _next_s = 0.0
 
 
 def give_back() -> None:
-    """Give memory that is free in this process back to the system, unless that was done a moment ago.
+    """Return free memory to the system, at most once in a while.
 
     glibc's malloc keeps what is freed between other pieces, and what it keeps grows from run to run: hundreds of
     megabytes after a hundred of them. Other allocators are left alone.
@@ -28,9 +28,9 @@ def give_back() -> None:
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """Return glibc's malloc_trim, None where there is none."""
+    """Return glibc's malloc_trim, or None."""
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        malloc_trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library; Windows has no CDLL(None)
         return None
-    return found
+    return malloc_trim

@@ -1,4 +1,4 @@
-"""Compiled programs, kept in a folder of the results: the next process need not compile them again."""
+"""Compiled programs, cached in a folder of the results."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FOLDER = ".compiled"
 
 
 def folder_of(out: Path) -> str | None:
-    """Return where programs of runs in `out` are kept; None where JAX keeps them already, as its users told it."""
+    """Return the folder of programs of `out`; None if the user set JAX's own cache."""
     return None if os.environ.get("JAX_COMPILATION_CACHE_DIR") else str((out / FOLDER).absolute())
 
 
 @contextlib.contextmanager
 def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
-    """Let JAX keep compiled programs in a folder, and take them from there, within a block.
+    """Cache compiled programs in a folder within a block.
 
     Small programs as well: a run compiles some twenty of them, and each costs more than reading a file.
 
     Args:
         folder: None for none.
-        for_good: whether that stays so behind the block, as in a process that serves one task after the other.
+        for_good: whether this persists after the block, as in a process that serves one task after the other.
     """
     if folder is None:
         yield
@@ -39,7 +39,7 @@ def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    # What a kill cut off is compiled anew each time, as all is where nothing can be written: nobody need hear of it.
+    # What a kill cut off is compiled anew each time, as all is where nothing can be written: this needs no message.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
     before = {name: getattr(jax.config, name) for name in wanted}
     if before != wanted:

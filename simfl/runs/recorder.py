@@ -1,4 +1,4 @@
-"""The folder of a run: its tables, models and manifest, written while the run goes on."""
+"""The recorder: writes a run's tables, models and manifest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLUSH_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the world knows at an evaluation: the columns of `metrics` that do not come from the models."""
+    """The columns of `metrics` that do not depend on the models."""
 
     time_s: float
     updates: int
@@ -107,7 +107,7 @@ class Recorder:
     # -- during the run ----------------------------------------------------------------------
 
     def flush(self, wall_s: float) -> None:
-        """Hand the rows to the system now and then; `wall_s` is how long this process has run."""
+        """Flush the tables from time to time; `wall_s` is the host time so far."""
         now = time.perf_counter()
         if now - self._flushed_s >= max(FLUSH_S, FLUSH_SHARE * wall_s):
             for table in self._tables.values():
@@ -115,7 +115,7 @@ class Recorder:
             self._flushed_s = time.perf_counter()
 
     def spent_epsilon(self) -> float:
-        """Return the largest epsilon that a client has spent by now, and record each client's; NaN without privacy."""
+        """Return the largest epsilon spent, and record each client's; NaN without privacy."""
         ledger = self._context.setup.ledger
         if ledger is None:
             return float("nan")
@@ -135,7 +135,7 @@ class Recorder:
         return float(spent.max())
 
     def evaluated(self, taken: Snapshot, evaluation: Evaluation, wall_s: float) -> dict[str, float]:
-        """Write an evaluation's row of `metrics`, and those of `client_metrics`; return the row by column."""
+        """Write an evaluation's rows; return the row of `metrics` by column."""
         norm = taken.clipping_norm if np.isfinite(taken.clipping_norm) else np.nan
         gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm)
         values = [
@@ -170,7 +170,7 @@ class Recorder:
         return dict(zip(table.schema.names, map(float, values), strict=True))
 
     def write_models(self) -> None:
-        """Write the trained models, and count what was not finite where it is clipped."""
+        """Write the trained models, and count the gradients set to zero."""
         clip = self._context.setup.problem.clipping.clip
         if clip is not None:
             self._zeroed = self._context.journal.zeroed()
@@ -185,7 +185,7 @@ class Recorder:
     # -- after the run -----------------------------------------------------------------------
 
     def write_clients(self) -> None:
-        """Write the tables `clients`, `releases` and `uses`, if the run got as far as opening them."""
+        """Write `clients`, `releases` and `uses`, if the run opened them."""
         if not self._tables:
             return
         context, setup = self._context, self._context.setup
@@ -220,7 +220,7 @@ class Recorder:
         )
 
     def close(self) -> RunError | None:
-        """Complete the tables, the small ones first, and write the last manifest; return the disk's error."""
+        """Complete the tables and write the last manifest; return the disk's error."""
         context = self._context
         failure: RunError | None = None
         for name, table in sorted(self._tables.items(), key=lambda item: item[1].num_rows):
@@ -241,7 +241,7 @@ class Recorder:
         return np.array([releases.total(k) for k in range(self._context.world.num_clients)], dtype=np.int64)
 
     def _amend_metrics(self, final: NDArray[np.float64] | None) -> None:
-        """Set the counts of the end, and the final epsilons f64 [K] or None, in rows that were taken at the end.
+        """Write the final counts and epsilons f64 [K] into the last rows.
 
         The evaluation that ends a run is taken inside an event, and this event may still send a message. Rows of
         earlier times are capped: what was released before is part of the final epsilon.
@@ -306,7 +306,7 @@ class Recorder:
 
 
 def sources_of_run(setup: Setup) -> dict[str, Any]:
-    """Return digests of what a run depends on beside its scenario: code, data, files of the world, a user's model."""
+    """Return digests of the inputs of a run beside its scenario."""
     scenario = setup.scenario
     return {
         "own_code": source_digests(scenario.resolved()),
@@ -317,7 +317,7 @@ def sources_of_run(setup: Setup) -> dict[str, Any]:
 
 
 def write_models(context: Context, folder: RunFolder) -> dict[str, str]:
-    """Write the model as it is now, and the clients' own if they are wanted; return a digest by name."""
+    """Write the current model, and the clients' if wanted; return digests by name."""
     tape, algorithm, model = context.tape, context.algorithm, context.setup.model
     tape.flush()
     mean = context.executor.mean(*tape.forms(algorithm.models()))

@@ -1,4 +1,4 @@
-"""While a run goes on: progress for the user, rows for the disk, and signals that end it."""
+"""Progress reports, and signals that end a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.runs.evaluations import Schedule
 from simfl.runs.recorder import Recorder
 from simfl.world.engine import Clock
 
-#: A second signal within so many host seconds belongs to the first: a key that bounced, or a whole group was told.
+#: A second signal within this many host seconds belongs to the first: a key that bounced, or a whole group was told.
 SAME_SIGNAL_S = 1.0
 #: Host seconds between two reports of progress, evaluations apart.
 REPORT_S = 0.1
@@ -40,7 +40,7 @@ class Reporter:
         self._reported_s = 0.0
 
     def begin(self, schedule: Schedule) -> None:
-        """Report after each flush of the tape from now on; the schedule knows the last update."""
+        """Report after each flush of the tape from now on."""
         self._schedule = schedule
         self._context.on_flush = self.report
 
@@ -84,7 +84,7 @@ class Reporter:
 
 
 class Interruption:
-    """Ends a run before its next event at Ctrl-C or SIGTERM, and at once at the second.
+    """Ends a run before its next event at Ctrl-C or SIGTERM, at once at the second.
 
     Once `closing` is set, tables are being written, and signals change nothing any more.
     """

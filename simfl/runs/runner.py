@@ -1,4 +1,4 @@
-"""Run a scenario: world, tape, executor and records joined, from the first event to the last table.
+"""Runs a scenario, from the first event to the last table.
 
 `prepare` finds everything that is wrong before anything runs; `run` runs; `resume` goes on with a run that was killed.
 """
@@ -39,7 +39,7 @@ def prepare(
     model: Any = None,
     data: Any = None,
 ) -> Setup:
-    """Check everything about a scenario, data files included, and return what a run needs.
+    """Check a scenario with its data files, and return the setup of its run.
 
     Args:
         scenario, device, model, data: as of `run`.
@@ -71,8 +71,8 @@ def run(
 
     Args:
         scenario: a scenario, the path of one, a mapping of what would stand in it, or what `prepare` returned.
-        model, data: objects of your own that take the place of the scenario's model, and of its data set. Whoever
-            resumes or verifies the run has to give them again: a module that makes them need not be given.
+        model, data: objects of your own that take the place of the scenario's model, and of its data set. They
+            must be given again to resume or verify the run, unless a module makes them.
         out: folder of all results, "results" by default; the run writes to `<out>/<name>/<run>/`.
         run_id: name of the run's own folder; the next free number by default.
         device: "cpu" or "gpu"; JAX's default otherwise.
@@ -112,7 +112,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     checkpoint_every: str | float | None = CHECKPOINT_EVERY,
 ) -> Run:
-    """Go on with a run that was killed or interrupted, from its checkpoint; its tables are those of one that was not.
+    """Resume a killed or interrupted run from its checkpoint, with equal tables.
 
     Its world is played again up to the checkpoint, without arithmetic. It needs what `run` would need: the data, and
     the user's own modules, which it imports.
@@ -132,26 +132,26 @@ def resume(
     # Who was killed when it had just begun to be resumed has no manifest.
     path = to_path(folder, "the folder of a run")
     begun = (path / FILE).exists() and not RunFolder(path).manifest_path.exists()
-    found = Run(path) if begun else read(path)
-    if not begun and found.status in FINISHED:
-        raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {found.status}")
-    since = read_checkpoint(found.folder / FILE)
+    earlier = Run(path) if begun else read(path)
+    if not begun and earlier.status in FINISHED:
+        raise DataError(f"{folder}: expected a run that was killed or interrupted, found one that is {earlier.status}")
+    since = read_checkpoint(earlier.folder / FILE)
     chosen = choose_device(device or since.print["device"].split()[0])
     look_beside(Path(folder) / "module" for folder in since.beside)
-    asked = scenario or from_mapping(found.scenario, str(RunFolder(found.folder).scenario_path))
+    asked = scenario or from_mapping(earlier.scenario, str(RunFolder(earlier.folder).scenario_path))
     choose_devices(chosen, asked.execution.devices)
     setup = assemble(asked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, chosen, watch, every_s=every_s, since=since, callbacks=callbacks)
         try:
             since.check(fingerprint(setup, chosen, simulation.width))
-            return simulation.run(RunFolder(found.folder))
+            return simulation.run(RunFolder(earlier.folder))
         finally:
             simulation.release()
 
 
 class Simulation(Context):
-    """One run: its parts, and what evaluates, records and reports it.
+    """One run; evaluations, records and reports are delegated.
 
     Args:
         setup: what to run.
@@ -181,7 +181,7 @@ class Simulation(Context):
         self._interruption = Interruption(self.world.clock)
 
     def run(self, folder: RunFolder, ends_after: int | None = None) -> Run:
-        """Run to the end, or until it is interrupted after `ends_after` events, and write everything into `folder`.
+        """Run to the end, or for `ends_after` events; write everything into `folder`.
 
         Whatever happens, what was measured is written as far as the disk takes it, and the manifest says what happened.
         """
@@ -203,7 +203,7 @@ class Simulation(Context):
         return finished
 
     def _simulate(self, recorder: Recorder, folder: RunFolder) -> SimflError | None:
-        """Let the world run and record what happens; return the error, if there was one."""
+        """Run the world and record it; return its error, if any."""
         failure: SimflError | None = None
         reporter = Reporter(self, recorder, self._progress)
         since = self.keeper.since
@@ -244,7 +244,7 @@ class Simulation(Context):
         return failure
 
     def _conclude(self) -> None:
-        """The world has stopped: set the status, and warn if messages queued for most of the run."""
+        """Set the status at the end, and warn if messages queued for most of the run."""
         clock, network, stop = self.world.clock, self.world.network, self.setup.scenario.stop
         if clock.interrupted:
             self.status, self.reason = "interrupted", self._interruption.reason

@@ -1,4 +1,4 @@
-"""What clients did when, as intervals: the table `timeline`, where a scenario records it.
+"""The table `timeline`: what each client did, as intervals of time.
 
 Algorithms keep sums of seconds and no intervals. A `Timeline` is the `observer` of an algorithm and turns what it is
 told into intervals.
@@ -19,7 +19,7 @@ TimelineRow = tuple[int, float, float, int]
 
 
 class Timeline:
-    """Record the intervals of a run's clients. Those of one client do not overlap, and together they are all its time.
+    """Records the intervals of clients, which partition each client's time.
 
     Communicating is told when it is over, by its length. What is neither that, nor computing, nor being away, is
     waiting; a message under way at the end of the run counts as that, as in the table of clients.
@@ -41,7 +41,7 @@ class Timeline:
         algorithm.observer = self
 
     def close(self) -> None:
-        """Write what is under way now, at the end of the run, and when clients were away."""
+        """Write the current intervals at the end of the run, and offline intervals."""
         now = self._clock.now
         for client in range(len(self._open)):
             self._settle(client)
@@ -58,7 +58,7 @@ class Timeline:
         self._open[client] = [(client, start, end, activity) for start, end in pieces]
 
     def _settle(self, client: int) -> None:
-        """Write what the client has computed by now."""
+        """Write what the client has computed up to now."""
         now = self._clock.now
         for _, start, end, activity in self._open[client]:
             if start < now:
@@ -67,13 +67,13 @@ class Timeline:
         self._open[client] = []
 
     def _waits(self, client: int, until: float) -> None:
-        """Write that the client has waited since what was told last."""
+        """Write that the client has waited since its last interval."""
         for start, end in self._availability.present(client, self._told[client], until):
             self._write((client, start, end, WAIT))
         self._told[client] = until
 
     def communicated(self, client: int, seconds: float) -> None:
-        """A message that took so long, apart from when the client was away, has come; before it the client waited."""
+        """Write a communication that ends now, and the wait before it."""
         self._settle(client)
         pieces, taken = self._availability.present(client, self._told[client], self._clock.now), []
         while pieces and seconds > 0.0:

@@ -1,4 +1,4 @@
-"""A run's model put to use: what it predicts, and how good it is on other data.
+"""Predictions and evaluations by a run's model.
 
 The data set of the run is loaded again, as its scenario says: what was fitted on it (principal axes, means) is fitted
 again, bit for bit with the same version on the same device, and other examples go the same way.
@@ -57,14 +57,14 @@ class Trained:
             raise DataError(f"{self.file}: {error}; the data set of the run has changed") from None
 
     def predict(self, x: ArrayLike, scores: bool = False) -> NDArray[Any]:
-        """Return what the model says about examples; see `predict`."""
+        """Return predictions for examples; see `predict`."""
         if not self.model.predicts:
             raise ScenarioError(f"predict: model '{self.model.kind}' has no predict(params, x); give it one")
         prepared = self.dataset.prepared(x)
-        found = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
+        outputs = self._evaluator.answers(self.params, prepared, self._any_labels(len(prepared)))[0]
         if scores or not self.dataset.num_classes:
-            return found
-        chosen = (found > 0).astype(np.int64) if found.ndim == 1 else found.argmax(axis=1)
+            return outputs
+        chosen = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         labels: NDArray[Any] = np.asarray(self.dataset.class_labels)[chosen]
         return labels
 
@@ -82,10 +82,10 @@ class Trained:
                 raise ScenarioError(f"metrics: expected {expected}, found {name!r}{nearest(name, known)}")
         x, y = self._examples(data, label)
         loss, accuracy, own = self._evaluator.measure(self.params, self._evaluator.examples(x, y))
-        found = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
+        values = {"examples": len(x), "loss": loss, "accuracy": accuracy, **own}
         if metrics:
-            found |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
-        return found
+            values |= measure(tuple(metrics), y, self._evaluator.answers(self.params, x, y)[0])
+        return values
 
     def _examples(
         self, data: str | Path | tuple[ArrayLike, ArrayLike], label: str | None
@@ -111,7 +111,7 @@ class Trained:
         return self._numbered(str(file), x, y)
 
     def _numbered(self, where: str, x: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """Return other examples as the data set has its own; those of classes that it leaves out are left out."""
+        """Return examples in the data set's classes; others are left out."""
         own, y = self.dataset, np.asarray(labels)
         prepared = own.prepared(x, where)
         if y.shape != (len(prepared),):
@@ -128,13 +128,13 @@ class Trained:
         known = names[at] == y
         chosen = isinstance(self.scenario.data, RealData) and self.scenario.data.classes is not None
         if not known.all() and not (chosen and known.any()):
-            found = show_label(y[int(np.argmin(known))].item())
+            label = show_label(y[int(np.argmin(known))].item())
             shown = ", ".join(map(show_label, own.class_labels[:12])) + (", ..." if len(names) > 12 else "")
-            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {found}; remove such examples")
+            raise DataError(f"{where}: expected labels {shown}, as in {own.name}, found {label}; remove such examples")
         return prepared[known], at[known].astype(np.int32)
 
     def _any_labels(self, count: int) -> NDArray[Any]:
-        """Return labels that stand for none: what is predicted does not depend on them."""
+        """Return arbitrary labels, on which predictions do not depend."""
         return np.zeros(count, self.dataset.train_y.dtype)
 
 
@@ -154,7 +154,7 @@ def open_trained(run: Run | str | Path) -> Trained:
 
 
 def predict(run: Run | str | Path, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
-    """Return what the model of a run says about examples.
+    """Return a run's predictions for examples.
 
     Args:
         run: a run that kept its model, or its folder.
@@ -176,7 +176,7 @@ def evaluate(
     metrics: Sequence[str] = (),
     label: str | None = None,
 ) -> dict[str, float]:
-    """Return how good the model of a run is on its own test set, or on other data.
+    """Evaluate a run's model on its own test set, or on other data.
 
     Args:
         run: a run that kept its model, or its folder.

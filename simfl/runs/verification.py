@@ -1,4 +1,4 @@
-"""Determinism, proved on request: one scenario in several ways that must not matter, and the digests of what came.
+"""Verification of determinism: one scenario run in several equivalent ways.
 
 Run as a module, `python -m simfl.runs.verification SCENARIO OUT DEVICE`, it runs a scenario and says its digests:
 in a process of its own, with other hashes of texts, in whose order nothing may happen.
@@ -27,7 +27,7 @@ NEVER_S = 1e9
 
 @dataclass(frozen=True)
 class Way:
-    """How the scenario was run, and what came of it.
+    """A way of running the scenario, and its digests.
 
     Attributes:
         name: in words.
@@ -47,13 +47,13 @@ class Way:
         return combine_digests(self.digests)
 
     def differing(self, other: Way) -> list[str]:
-        """Return the names of what is not the same in another."""
+        """Return the names of differing digests."""
         names = sorted({*self.digests, *other.digests})
         return [name for name in names if self.digests.get(name) != other.digests.get(name)]
 
 
 def shortened(scenario: Scenario, updates: int) -> Scenario:
-    """Return a scenario that ends after so many updates at the latest."""
+    """Return the scenario with at most `updates` updates."""
     values = scenario.resolved()
     values["stop"]["updates"] = min(updates, values["stop"]["updates"] or updates)
     return from_mapping(values)
@@ -62,7 +62,7 @@ def shortened(scenario: Scenario, updates: int) -> Scenario:
 def verify(
     scenario: Scenario, folder: Path, device: str | None = None, tell: Callable[[str], None] = lambda name: None
 ) -> Iterator[Way]:
-    """Run a scenario in several ways and yield what came of each; all digests must be equal.
+    """Run a scenario in several ways and yield the digests, which must be equal.
 
     Args:
         scenario: see `shortened`.
@@ -93,11 +93,11 @@ def verify(
 
 
 def _run(scenario: Scenario, folder: Path, device: str | None, ends_after: int | None = None) -> tuple[Run, int]:
-    """Run a scenario, perhaps interrupted after so many events; also return how many there were."""
+    """Run a scenario, perhaps interrupted; also return the number of events."""
     simulation = Simulation(prepare(scenario, device), choose_device(device), every_s=NEVER_S)
     try:
-        found = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
-        return found, simulation.world.clock.events
+        run = simulation.run(RunFolder.create(folder, scenario.name, "001"), ends_after)
+        return run, simulation.world.clock.events
     finally:
         simulation.release()
 

@@ -59,14 +59,17 @@ class Churn(Config):
 
 
 class Crash(Config):
-    """Crashes, in order: what was under way is lost; the client comes back with its last model, or never."""
+    """Crashes, in order: work in progress is lost.
+
+    The client comes back with its last model, or never.
+    """
 
     at: Seconds = Field(description="virtual time of the crash")
     back: ReturnTime = Field(default=None, description="virtual time of the return, or never")
 
 
 class PresenceTrace(Config):
-    """Times in which clients are there, from a file; at all others they are offline."""
+    """Intervals in which clients are online, from a file."""
 
     path: WorldFile = Field(description="a file, relative to the current folder")
     layout: Literal["plain", "fedscale"] = Field(
@@ -77,12 +80,15 @@ class PresenceTrace(Config):
     )
     draw: Flag = Field(
         default=False,
-        description="true: each client has the times of somebody in the file, drawn once; false: those of its number",
+        description="true: each client has the times of a random one in the file; false: those of its number",
     )
 
 
 class Absence(Config):
-    """When some clients are away. Name them by exactly one of clients, fraction, regions and all."""
+    """When some clients are offline.
+
+    Select them by exactly one of clients, fraction, regions and all.
+    """
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")
@@ -115,7 +121,7 @@ class Absence(Config):
         return self
 
     def _too_close(self, every: float) -> list[Problem]:
-        """Return why these times cannot come again after `every`: it takes a return, and some time in between."""
+        """Return why these times cannot repeat after `every`."""
         spans = sorted([*self.offline, *((crash.at, crash.back) for crash in self.crash)], key=lambda span: span[0])
         if not spans:
             if self.trace is not None and self.trace.layout == "plain":
@@ -134,7 +140,7 @@ class Absence(Config):
 
 
 def out_of_order(spans: list[tuple[Path, float, float | None]]) -> list[Problem]:
-    """Return what is wrong with spans of time that should follow one another; an end of None is never."""
+    """Return the problem of intervals that must be in order; an end of None is never."""
     problems = []
     previous: float | None = 0.0
     for at, begin, end in spans:

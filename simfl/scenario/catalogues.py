@@ -1,4 +1,4 @@
-"""What the sections of a scenario may name: the core's variants and those of plugins.
+"""The variants of each section: the core's and those of plugins.
 
 Only `simfl.scenario.scenario` and code that runs after it may import this module: it imports the sections of all
 plugins, and those import their base classes from the modules beside it.
@@ -19,7 +19,7 @@ from simfl.scenario.privacy import MechanismConfig
 
 
 def _union(core: Any, base: type[Config], choice: ByKind) -> Any:
-    """Return the union of the core's variants and those of plugins; own code comes last."""
+    """Return the union of the core's variants, those of plugins, and own code."""
     members = members_of(core)
     external = [choice.external] if choice.external else []
     added = [one for one in attached(base, "configs") if choice.key in vars(one).get("__annotations__", {})]

@@ -1,4 +1,4 @@
-"""Contradictions between sections, found before anything runs. What one section can see alone it checks itself."""
+"""Conflicts between sections, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _NUMBERED = "clients are numbered from 0"
 
-#: Evaluations of a run: a table of so many rows says what there is to say.
+#: The most evaluations of a run.
 MOST_EVALUATIONS = 1_000_000
 #: Evaluations between two updates: the models do not change meanwhile.
 MOST_EVALUATIONS_PER_UPDATE = 1_000
 
 
 def contradictions(scenario: Sections) -> Iterator[Problem]:
-    """Yield what does not fit together, each with its full key path."""
+    """Yield conflicts between sections, each with its full key path."""
     yield from _clients(scenario)
     yield from _partition(scenario)
     yield from _model(scenario)
@@ -59,7 +59,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
 
 
 def warnings(scenario: Sections) -> Iterator[str]:
-    """Yield warnings of what will run, but perhaps not as hoped; one line each."""
+    """Yield warnings about a scenario, one line each."""
     yield from scenario.algorithm.warnings(scenario)
     privacy = scenario.privacy
     if privacy is None:
@@ -82,7 +82,7 @@ def warnings(scenario: Sections) -> Iterator[str]:
         yield "privacy.noise_multiplier: 0 clips and adds no noise; epsilon is infinite"
     if privacy.view == "global_hidden":
         yield (
-            "privacy.view: global_hidden holds only if nobody learns whose update is whose and all clients' data are "
+            "privacy.view: global_hidden holds only if the senders of updates stay hidden and all clients' data are "
             "alike; use local_transcript where neighbors or a server see who sends"
         )
     sampling = scenario.algorithm.sampling
@@ -105,7 +105,7 @@ def warnings(scenario: Sections) -> Iterator[str]:
 
 
 def _evaluations(scenario: Sections) -> Iterator[Problem]:
-    """There are not so many evaluations that nobody would wait for them."""
+    """Yield a problem if there are too many evaluations."""
     every_s, end_s = scenario.evaluate.every.time, scenario.stop.time
     if every_s is None:
         return
@@ -121,7 +121,7 @@ def _evaluations(scenario: Sections) -> Iterator[Problem]:
 
 
 def _faults(scenario: Sections) -> Iterator[Problem]:
-    """Partitions name clients that exist, and cut somebody off; a server that is away has to be there at all."""
+    """Check that partitions separate known clients, and that the server returns."""
     count, served = scenario.clients.count, scenario.algorithm.has_server
     if served is False and scenario.server.offline:
         advice = f"remove it: algorithm '{scenario.algorithm.kind}' has no server"
@@ -134,7 +134,7 @@ def _faults(scenario: Sections) -> Iterator[Problem]:
         nodes = {node for group in rule.groups or () for node in group}
         everybody = len(nodes) == count + bool(served) and not nodes & {*_region_names(scenario)}
         if not wrong and rule.groups is not None and len(rule.groups) == 1 and everybody:
-            yield Problem("somebody who is cut off", "everybody in one group", "leave some out, or add a group", at)
+            yield Problem("a node that is cut off", "all nodes in one group", "leave some out, or add a group", at)
 
 
 def _execution(scenario: Sections) -> Iterator[Problem]:
@@ -146,7 +146,7 @@ def _execution(scenario: Sections) -> Iterator[Problem]:
 
 
 def _links(scenario: Sections) -> Iterator[Problem]:
-    """Rules name clients and regions that exist; everybody is in a region, if there are any."""
+    """Check the clients and regions of link rules."""
     for i, rule in enumerate(scenario.links.rules):
         for at, place in rule.places():
             problems = list(_place(scenario, place, ("links", "rules", i, *at)))
@@ -173,7 +173,7 @@ def _region_names(scenario: Sections) -> tuple[str, ...]:
 
 
 def _place(scenario: Sections, place: int | str, at: Path, only_regions: bool = False) -> Iterator[Problem]:
-    """A client, the server, or a region must be there."""
+    """Check that a client, the server or a region exists."""
     regions, count = _region_names(scenario), scenario.clients.count
     if isinstance(place, int):
         if place >= count:
@@ -217,7 +217,7 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
 
 
 def _privacy(scenario: Sections) -> Iterator[Problem]:
-    """Lists have one value for each client, a mechanism suits the sampling, and a budget alone needs a plan."""
+    """Check lists per client, the mechanism's sampling, and a budget's plan."""
     privacy = scenario.privacy
     if privacy is None:
         return
@@ -235,7 +235,7 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
             advice = "the noise of the server is the same for all"
             yield Problem("one number", "a list", advice, ("privacy", name))
         if getattr(privacy, "view", None) == "global_hidden":
-            advice = "noise of the server protects its models, whoever sends: leave the view out"
+            advice = "the server's noise protects its models, whatever the senders: leave the view out"
             yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
     if isinstance(privacy, Gaussian) and privacy.noise is not None:
         if privacy.quantise:
@@ -254,7 +254,7 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
 
 
 def _partition(scenario: Sections) -> Iterator[Problem]:
-    """What is asked of labels and examples must exist, as far as it is known without loading them."""
+    """Check that the labels and examples exist, as far as known without loading."""
     data, at = scenario.data, ("data", "partition")
     partition, sizes = data.partition, data.partition.sizes
     _, num_classes = _labels(scenario)
@@ -287,7 +287,7 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
 
 
 def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
-    """Return what is to be told from the data and the number of its classes, as far as known without loading it."""
+    """Return the target and its number of classes, as far as known without loading."""
     data = scenario.data
     if isinstance(data, RealData) and data.classes is not None:
         return "binary" if len(data.classes) == 2 else "classes", len(data.classes)
@@ -300,7 +300,7 @@ def _fits(model: type[ModelConfig], scenario: Sections) -> bool:
 
 
 def _model(scenario: Sections) -> Iterator[Problem]:
-    """The model must be made for what the data set is known to hold."""
+    """Check that the model suits the data set."""
     model, data = scenario.model, scenario.data
     task, num_classes = _labels(scenario)
     if task == "unknown" and "unknown" not in model.tasks:
@@ -331,7 +331,7 @@ def _model(scenario: Sections) -> Iterator[Problem]:
 
 
 def _underlay(scenario: Sections) -> Iterator[Problem]:
-    """The graph is possible, everybody is attached to it, and messages share its edges fairly."""
+    """Check the underlay's graph, attachments and sharing."""
     if scenario.underlay is None:
         return
     for problem in scenario.underlay.problems(scenario.clients.count):
@@ -346,7 +346,7 @@ def _has_accuracy(scenario: Sections) -> bool:
 
 
 def _topology(scenario: Sections) -> Iterator[Problem]:
-    """The graph must exist for this number of clients, and suit the averaging that is asked of it."""
+    """Check that the graph exists for this number of clients and suits its use."""
     topology, count = scenario.topology, scenario.clients.count
     if count < 2:
         if scenario.algorithm.uses_topology:

@@ -23,7 +23,7 @@ from simfl.scenario.units import format_time
 
 
 class SpeedTrace(Config):
-    """Factors on compute times over time: each mini-batch takes that of the moment at which it begins."""
+    """Factors on compute times over time, read when each mini-batch starts."""
 
     path: WorldFile = Field(
         description="CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), "
@@ -36,7 +36,10 @@ class SpeedTrace(Config):
 
 
 class Population(Config):
-    """The clients: (seconds_per_batch + b * seconds_per_example) * speed * slowdown * trace * jitter for b examples."""
+    """The clients.
+
+    A mini-batch of b examples takes (seconds_per_batch + b * seconds_per_example) * speed * slowdown * trace * jitter.
+    """
 
     count: Count = Field(default=16, description="number of clients")
     seconds_per_example: PositiveSeconds = Field(
@@ -63,12 +66,15 @@ class Population(Config):
     )
 
     def batch_s(self, examples: int) -> float:
-        """Return the time that a mini-batch takes at speed 1 where all devices are the same."""
+        """Return the seconds of a mini-batch at speed 1 on a uniform device."""
         return self.seconds_per_batch + examples * self.seconds_per_example
 
 
 class Slowdown(Config):
-    """Clients that compute slower: exactly one of clients, fraction, regions and random; several rules multiply."""
+    """Clients that compute more slowly: stragglers.
+
+    Select them by exactly one of clients, fraction, regions and random; the factors of several rules multiply.
+    """
 
     clients: Clients | None = Field(default=None, description="these clients, by number; the first is 0")
     fraction: Share | None = Field(default=None, description="this share of all clients, drawn once")

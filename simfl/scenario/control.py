@@ -1,4 +1,4 @@
-"""When a run ends, when it is evaluated, what it records and how it is executed."""
+"""The end of a run, its evaluations, its records and its execution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Init(Config):
 
 
 class Stop(Config):
-    """When the run ends: at whichever comes first. At least one of time, updates and epochs is needed."""
+    """The end of the run: the first condition that is met.
+
+    At least one of time, updates and epochs is needed.
+    """
 
     time: PositiveSeconds | None = Field(default=None, description="virtual time")
     updates: Count | None = Field(default=None, description="mini-batches of all clients together")
@@ -87,7 +90,7 @@ class Every(Config):
 
 
 def _metrics(value: object) -> object:
-    """Refuse what is no list of different metrics, with all that there are."""
+    """Reject anything but a list of distinct metrics, and name the valid ones."""
     if not isinstance(value, list | tuple):
         raise InvalidValueError(Problem(f"a list of {one_of(METRICS)}", show(value), "write it in brackets"))
     for name in value:
@@ -116,7 +119,7 @@ class Evaluate(Config):
     clients: Flag = Field(default=False, description="evaluate each client's own model as well")
     gradients: Index = Field(
         default=0,
-        description="measure the gradients of so many training examples, the first ones, at the average model, clipped "
+        description="measure the gradients of the first training examples, this number, at the average model, clipped "
         "as the run clips them and without noise: metrics then have gradient_norm, clipped_share and clipping_norm",
     )
     metrics: Annotated[tuple[Metric, ...], BeforeValidator(_metrics)] = Field(
@@ -161,7 +164,7 @@ class Execution(Config):
     width: AutoOrCount = Field(default="auto", description="operations executed side by side in one step")
     devices: Count = Field(
         default=1,
-        description="devices (GPUs, or a CPU divided into so many, a thread each) that share the operations of a step; "
+        description="devices (GPUs, or parts of a CPU with a thread each) that share the operations of a step; "
         "width is a multiple",
     )
 

@@ -62,7 +62,7 @@ class DataConfig(Config):
 
 
 class FitOn(Config):
-    """Examples that are no secret."""
+    """Public examples, on which scaling and PCA are fitted."""
 
     public: Count = Field(
         description="number of training examples, drawn by the seed, that stand for public data: no client holds them"
@@ -104,7 +104,7 @@ class RealData(DataConfig):
 
     @model_validator(mode="after")
     def _something_to_fit(self) -> RealData:
-        """Refuse public examples that nothing is fitted on, and words on a PCA that is not asked for."""
+        """Reject public examples without a use, and PCA options without PCA."""
         if not self.pca_center and self.pca is None:
             raise InvalidValueError(Problem("pca beside it", "none", "remove it", ("pca_center",)))
         if self.fit_on is not None and not self.fitted:
@@ -159,7 +159,7 @@ class Mnist(RealData):
 
 
 class Cifar10(RealData):
-    """Colour images of 32x32 pixels in 10 classes, from the binary version of CIFAR-10."""
+    """Color images of 32x32 pixels in 10 classes, the binary version of CIFAR-10."""
 
     task: ClassVar[TargetKind] = "classes"
     num_classes: ClassVar[int | None] = 10
@@ -202,7 +202,10 @@ class Npz(SplitData):
 
 
 class Table(SplitData):
-    """Any CSV or Parquet file with a target column; numbers are features as they are, words become one-hot features."""
+    """A CSV or Parquet file with a target column.
+
+    Numbers are features as they are; words become one-hot features.
+    """
 
     columns: ClassVar[bool] = True
 
@@ -213,9 +216,9 @@ class Table(SplitData):
     )
     target: Text = Field(default="target", description="the column of labels, or of targets of a regression")
     owner: Text | None = Field(
-        default=None, description="the column that says whose each example is, for partition natural; null: nobody's"
+        default=None, description="the column of each example's owner, for partition natural; null: no owners"
     )
-    drop: tuple[Text, ...] = Field(default=(), description="columns that are no features")
+    drop: tuple[Text, ...] = Field(default=(), description="columns that are not features")
 
     @property
     def has_owners(self) -> bool:
@@ -232,7 +235,10 @@ def renewed(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Leaf(SplitData):
-    """A folder in LEAF's JSON layout (FEMNIST, Shakespeare): examples of numbers or of text; users are owners."""
+    """A folder of JSON files in LEAF's layout (FEMNIST, Shakespeare).
+
+    Examples are numbers or text; users are the owners of examples.
+    """
 
     images: ClassVar[bool | None] = None
 
@@ -248,7 +254,10 @@ class Leaf(SplitData):
 
 
 class Generated(Config):
-    """Text of speakers, drawn by the seed from one Markov chain of characters: the best possible loss is known."""
+    """Text of speakers, drawn from one Markov chain of characters.
+
+    The best possible loss is known.
+    """
 
     characters: Annotated[int, Within(at_least=2, at_most=53)] = Field(default=8, description="different characters")
     order: Annotated[int, Within(at_least=1, at_most=3)] = Field(
@@ -264,7 +273,10 @@ class Generated(Config):
 
 
 class TextData(DataConfig):
-    """Characters of any text file, or of generated text: windows, and the character that follows each."""
+    """Characters of a text file or of generated text.
+
+    Examples are windows of text, and targets the character after each position.
+    """
 
     task: ClassVar[TargetKind] = "tokens"
 
@@ -275,7 +287,7 @@ class TextData(DataConfig):
     owners: Literal["speaker", "paragraph", "none"] = Field(
         default="speaker",
         description="whose a text is, for partition natural: of whom 'NAME:' at the beginning of a line names, each "
-        "paragraph of its own, or nobody's",
+        "paragraph of its own, or no owner",
     )
     length: Count = Field(default=32, description="characters of a window")
     stride: Count | None = Field(default=None, description="characters from one window to the next; null: `length`")
@@ -294,7 +306,7 @@ class TextData(DataConfig):
 
 
 class ExternalData(SplitData, OwnCode):
-    """Data of your own, from a function of an importable module, or given from Python."""
+    """Data of your own, from a function of a module, or given from Python."""
 
     images: ClassVar[bool | None] = None
 
@@ -339,7 +351,7 @@ class SyntheticData(DataConfig):
     @model_validator(mode="before")
     @classmethod
     def _one_spectrum(cls, data: Any) -> Any:
-        """Fill in dimension and condition number where no spectrum is given, and refuse them where one is."""
+        """Fill in dimension and condition number, or reject them beside a spectrum."""
         if not isinstance(data, Mapping):
             return data
         given = {key: data[key] for key in ("dimension", "condition_number") if data.get(key) is not None}
@@ -355,7 +367,10 @@ class SyntheticData(DataConfig):
 
 
 class QuadraticData(SyntheticData):
-    """Points a_i around a centre, for the losses 1/2 (w - a_i)^T H (w - a_i); the optimum is known."""
+    """Points a_i around a center, for the losses 1/2 (w - a_i)^T H (w - a_i).
+
+    The optimum is known.
+    """
 
     task: ClassVar[TargetKind] = "points"
 

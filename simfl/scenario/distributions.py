@@ -85,7 +85,7 @@ class ListedFactors(Config):
 
 
 class TracedFactors(Config):
-    """Factors drawn from a measured column of a CSV file, for example of device benchmarks."""
+    """Factors drawn from a column of a CSV file, such as device benchmarks."""
 
     kind: Literal["trace"] = variant("trace")
     path: WorldFile = Field(description="CSV file with a header line, relative to the current folder")

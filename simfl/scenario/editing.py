@@ -1,6 +1,6 @@
-"""A scenario's own text with some fields changed: comments, order and style stay as they are.
+"""Edits a scenario's text in place; comments, order and style are kept.
 
-PyYAML says where each value of a text stands, and nothing but that is replaced. What is new is written behind its
+PyYAML says where each value of a text stands, and nothing but that is replaced. New text is written after its
 neighbors, in the style of what it becomes part of.
 """
 
@@ -19,11 +19,11 @@ from simfl.scenario.syntax import write
 
 
 class _CannotEditError(Exception):
-    """There is no single place in the text that says it: aliases, merged mappings, lists that would grow."""
+    """The text has no single place for the change: aliases, merges, longer lists."""
 
 
 def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str | None:
-    """Return the text with changes of the form `key.path=value`; None where that cannot be done in place.
+    """Return the text with `key.path=value` changes; None if not possible in place.
 
     Args:
         text: YAML of a valid scenario.
@@ -31,21 +31,21 @@ def edited(text: str, overrides: Iterable[str], name: str = "scenario") -> str |
         name: what messages call the text.
 
     Raises:
-        ScenarioError: an override is malformed, or the text is no scenario with them.
+        ScenarioError: an override is malformed, or the text is not a scenario with them.
     """
     changes = list(overrides)
-    expected, found = loads(text, name, changes), text
+    expected, edited_text = loads(text, name, changes), text
     try:
         for change in map(parse_override, changes):
-            found = _edited(found, change.path, change.value)
-        return found if loads(found, name) == expected else None
+            edited_text = _edited(edited_text, change.path, change.value)
+        return edited_text if loads(edited_text, name) == expected else None
     except (_CannotEditError, ScenarioError):
         return None
 
 
 def _edited(text: str, path: Path, value: Any) -> str:
     holder: yaml.Node = yaml.compose(text, Loader=yaml.SafeLoader)  # type: ignore[assignment]
-    colon = 0  # behind the colon of the innermost key on the way
+    colon = 0  # after the colon of the innermost key on the way
     for depth, part in enumerate(path):
         if _is_nothing(holder) and depth:
             return _put(text, colon, holder, _nested(path[depth:], value))
@@ -108,7 +108,7 @@ def _is_nothing(node: yaml.Node) -> bool:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return where the text of a node ends; PyYAML counts what comes behind to a mapping or list of several lines."""
+    """Return the end of a node's text; PyYAML includes what follows a block."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)

@@ -31,8 +31,8 @@ def problems_of(error: ValidationError, root: type[Config], document: object) ->
     for entry in error.errors(include_url=False):
         spot = _Spot(root, entry["loc"])
         raised = entry.get("ctx", {}).get("error")
-        found = raised.problems if isinstance(raised, InvalidValueError) else (_translate(dict(entry), spot),)
-        problems += [problem.below(spot.path) for problem in found]
+        new = raised.problems if isinstance(raised, InvalidValueError) else (_translate(dict(entry), spot),)
+        problems += [problem.below(spot.path) for problem in new]
     return [_in_document(problem, document) for problem in problems]
 
 
@@ -42,7 +42,7 @@ def lines(
     positions: Mapping[Path, tuple[int, int]],
     overridden: Sequence[Path] = (),
 ) -> list[str]:
-    """Return one line per problem, in the order of the file, overrides last, at most `MAX_LINES`.
+    """Return one line per problem, in the file's order, at most `MAX_LINES`.
 
     Args:
         problems: what was found.
@@ -117,7 +117,7 @@ class _Spot:
                 chosen = inner[0] if len(inner) == 1 else None
 
     def section(self) -> type[Config] | None:
-        """Return the section at the path itself, where there is exactly one possible."""
+        """Return the section at the path, if only one is possible."""
         inner = members_of(_annotation(self.owner, str(self.path[-1]))) if self.path else (self.owner,)
         return inner[0] if len(inner) == 1 else None
 
@@ -131,7 +131,7 @@ def _annotation(owner: type[Config], key: str) -> Any:
 
 
 def _translate(entry: dict[str, Any], spot: _Spot) -> Problem:
-    """Return what one of pydantic's own findings means."""
+    """Return the message of one of pydantic's errors."""
     kind, found = str(entry["type"]), show(entry["input"])
     if kind == "extra_forbidden":
         return _unknown_key(spot)

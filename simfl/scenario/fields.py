@@ -1,4 +1,4 @@
-"""The building blocks of the schema: a strict frozen base, unions by `kind`, and checked scalars.
+"""Parts of the schema: a strict frozen base, unions by `kind`, checked scalars.
 
 The scalars do their own checking, so that a message can say all that a field expects at once
 ("an integer >= 1"), whatever was wrong with the value.
@@ -54,7 +54,7 @@ class Config(BaseModel):
 
 @dataclass(frozen=True)
 class _Settled:
-    """Marks an option that the class which the section names does not get: it is settled on the way to a run."""
+    """Marks an option that is resolved before the run, not passed to the class."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ Settled = Annotated[T, SETTLED]
 
 
 def variant(name: T) -> T:
-    """Return the field that names a member of a union: `kind: Literal["ring"] = variant("ring")`."""
+    """Return the field of a union member's name: `kind: Literal["ring"] = ...`."""
     return Field(default=name, description="names this variant")
 
 
@@ -83,7 +83,7 @@ _OWN_NAMES = {"set": "my_data:load"}
 
 @dataclass(frozen=True)
 class ByKind:
-    """Marks a union of `Config` classes that differ in one key: exactly the chosen class's keys are then valid.
+    """Marks a union of `Config` classes by one key, whose class's keys are valid.
 
     A bare word stands for the mapping that has only this key: `topology: ring` is `topology: {kind: ring}`.
 
@@ -129,7 +129,7 @@ class ByKind:
         return core_schema.no_info_before_validator_function(prepare, union)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the union in a form that editors can check and complete, with all short forms."""
+        """Return a schema that editors can check and complete, with short forms."""
         union = handler(schema)
         kinds: list[str] = []
         forms: list[JsonSchemaValue] = []
@@ -175,7 +175,7 @@ class ByKind:
 
 
 def file_marks(field: FieldInfo) -> list[NamesFile]:
-    """Return how a field marks that it names files: `[]` unless its type is `WorldFile` or `ContentFile`, or has it."""
+    """Return how a field names files: `[]`, or `WorldFile` or `ContentFile`."""
     marks, types = list(field.metadata), [field.annotation]
     while types:
         one = types.pop()
@@ -185,12 +185,12 @@ def file_marks(field: FieldInfo) -> list[NamesFile]:
 
 
 def world_files(section: Any) -> Iterator[str]:
-    """Yield the path of every file of the world that a section or those below it name, in the order of the schema."""
+    """Yield the world's files of a section and those below, in the schema's order."""
     return _named_files(section, of_world=True)
 
 
 def content_files(section: Any) -> Iterator[str]:
-    """Yield the path of every file of data, or of a model, that a section or those below it name."""
+    """Yield the files of data or models of a section and those below."""
     return _named_files(section, of_world=False)
 
 
@@ -208,7 +208,7 @@ def _named_files(section: Any, of_world: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Short:
-    """Marks a section that a plain value stands for: `clients: 4` is `clients: {count: 4}`.
+    """Marks a section with a short form: `clients: 4` is `clients: {count: 4}`.
 
     Args:
         key: the key whose value it is.
@@ -244,7 +244,7 @@ def kind_of(member: type[Config], key: str) -> str:
 
 @dataclass(frozen=True)
 class Within:
-    """A number in a range; for an `int` field a whole one, also when it is written as 1e4.
+    """A number in a range; an `int` field takes whole numbers, also as 1e4.
 
     Args:
         at_least: lower bound, included.
@@ -401,7 +401,7 @@ def _letters(value: object) -> str:
 
 
 def _fraction(value: object) -> object:
-    """Return what "1/255" means, and anything else as it is."""
+    """Return the value of "1/255"; other values unchanged."""
     match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*/\s*([1-9][0-9]{0,8})\s*", value) if isinstance(value, str) else None
     return value if match is None else int(match[1]) / int(match[2])
 
@@ -463,7 +463,7 @@ OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
 
 
 class OwnCode(Config):
-    """Base of the sections that name a user's own code, by `kind` or `set`."""
+    """Base of sections that name a user's own code, by `kind` or `set`."""
 
     options: OwnOptions = Field(
         default={}, description="what the class or function is given, by keyword; checked by itself"

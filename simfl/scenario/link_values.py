@@ -1,4 +1,4 @@
-"""Values of links: constants, distributions and how often they are drawn, traces, and losses in bursts."""
+"""Values of links: constants, distributions, traces, and bursts of losses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class LognormalLatency(PerMessage, LognormalTime):
 
 
 class Trace(Config):
-    """Measured values from a CSV file, each until the next; before the first, and for other clients: unchanged."""
+    """Measured values from a CSV file, each until the next.
+
+    Values before the first, and those of other clients, are unchanged.
+    """
 
     kind: Literal["trace"] = variant("trace")
     path: WorldFile = Field(
@@ -111,7 +114,10 @@ class UniformLoss(Uniform[Loss]):
 
 
 class GilbertElliott(Config):
-    """Losses in bursts: the link is in a good or a bad state, each for exponential times."""
+    """Losses in bursts.
+
+    The link alternates between a good and a bad state, each for an exponential time.
+    """
 
     kind: Literal["gilbert_elliott"] = variant("gilbert_elliott")
     good: PositiveSeconds = Field(description="mean length of the good state")

@@ -33,7 +33,7 @@ from simfl.scenario.units import format_time
 
 
 class Server(Config):
-    """The server's capacity, where the algorithm has one; its links are like any other, and rules may name it."""
+    """The server's capacity; its links are like others, and rules may name it."""
 
     # An offline server loses nothing: messages to it wait for its return.
 
@@ -90,7 +90,10 @@ Side = Annotated[tuple[Place, ...], BeforeValidator(_side)]
 
 
 class NetworkPartition(Config):
-    """For a time, groups cannot reach each other. Give exactly one of groups and fraction."""
+    """For a time, groups cannot reach each other.
+
+    Give exactly one of groups and fraction.
+    """
 
     groups: tuple[tuple[Place, ...], ...] | None = Field(
         default=None,
@@ -121,7 +124,10 @@ class NetworkPartition(Config):
 
 
 class LinkRule(Config):
-    """Links that differ; later rules win. Select them by exactly one of clients, fraction, regions, between and all."""
+    """Links that differ; later rules win.
+
+    Select them by exactly one of clients, fraction, regions, between and all.
+    """
 
     clients: tuple[Place, ...] | None = Field(
         default=None, description="all links of these clients, by number; server, for its own"
@@ -168,7 +174,7 @@ class LinkRule(Config):
             problems.append(Problem("at least one, each once", found, "list them by name or number", ("clients",)))
         for i, side in enumerate(self.between or ()):
             if not side:
-                problems.append(Problem("somebody on either side", "[]", "name clients or a region", ("between", i)))
+                problems.append(Problem("nodes on either side", "[]", "name clients or a region", ("between", i)))
         problems += self._of_nodes(given)
         problems += self._times()
         if problems:
@@ -217,7 +223,10 @@ class Immediate(Config):
 
 
 class Tcp(Config):
-    """After a pause, a message waits for the round trips of its connection and of slow start."""
+    """TCP: after a pause, a message waits for new round trips.
+
+    These are the round trips of its connection and of slow start.
+    """
 
     kind: Literal["tcp"] = variant("tcp")
     window: PositiveBytes = Field(
@@ -232,7 +241,10 @@ class Tcp(Config):
 
 
 class Links(Config):
-    """Transfer times of messages: queueing + bytes / bandwidth + latency; a lost message is resent after a timeout."""
+    """The links. A message takes queueing + bytes / bandwidth + latency.
+
+    A lost message is resent after a timeout.
+    """
 
     latency: Latency = Field(default=ConstantTime(value=1e-3), description="latency: a time or a distribution of times")
     bandwidth: Bandwidth | None = Field(default=1.25e8, description="of every link, each way; null: unlimited")
@@ -268,7 +280,7 @@ class Links(Config):
     @model_validator(mode="before")
     @classmethod
     def _no_files(cls, data: Any) -> Any:
-        """Reject a file in place of one value for all links, and name the options that take files."""
+        """Reject a file as one value for all links, and name the options that take files."""
         given = data if isinstance(data, Mapping) else {}
         problems = [
             Problem(

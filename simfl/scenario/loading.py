@@ -43,7 +43,7 @@ def loads(text: str, name: str = "scenario", overrides: Iterable[str] = ()) -> S
 
 
 def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: Iterable[str] = ()) -> Scenario:
-    """Check plain values, such as `Scenario.resolved` returns, and make a scenario of them."""
+    """Return the scenario of plain values, such as `Scenario.resolved` returns."""
     parsed = [parse_override(override) for override in overrides]
     content: dict[str, Any] = copy.deepcopy(dict(mapping)) if parsed else dict(mapping)
     for override in parsed:
@@ -52,7 +52,7 @@ def from_mapping(mapping: Mapping[str, Any], name: str = "scenario", overrides: 
 
 
 def content_of(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return what a scenario file says, unchecked.
+    """Return the content of a scenario file, unchecked.
 
     Raises:
         ScenarioError: it cannot be read, or holds something else.
@@ -83,7 +83,7 @@ def _document(text: str, source: str) -> Document:
 
 
 def file_text(file: FilePath, what: str = "scenario") -> str:
-    """Return the text of a file, refusing what cannot be one; `what` is how messages call it."""
+    """Return a file's text; reject binary files. `what` names it in messages."""
     try:
         if not (file.is_file() or file.is_dir()) and file.exists():
             raise ScenarioError(f"{file}: expected a {what} file, found a device or a pipe; name a file")

@@ -1,4 +1,4 @@
-"""What is trained: models of flat parameter vectors."""
+"""Models with flat parameter vectors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Linear(ModelConfig):
 
 
 class Quadratic(ModelConfig):
-    """A quadratic bowl per example, 1/2 (w - a_i)^T H (w - a_i), with the curvatures of data set quadratic."""
+    """The loss 1/2 (w - a_i)^T H (w - a_i) of each example a_i.
+
+    H has the curvatures of the data set quadratic.
+    """
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("points",)
 
@@ -94,7 +97,10 @@ class Mlp(ModelConfig):
 
 
 class Cnn(ModelConfig):
-    """Two small convolutions with pooling and a dense layer, for images: that of the MAPA paper."""
+    """The CNN of the MAPA paper, for images.
+
+    It has two small convolutions with pooling and a dense layer.
+    """
 
     convolutional: ClassVar[bool] = True
 
@@ -134,7 +140,7 @@ class SequenceModel(ModelConfig):
 
 
 class Lstm(SequenceModel):
-    """Long short-term memory over the characters of a text, which predicts the next one."""
+    """LSTM over the characters of a text, to predict the next one."""
 
     kind: Literal["lstm"] = variant("lstm")
     width: Count = Field(default=64, description="units of each layer")
@@ -151,7 +157,7 @@ class Transformer(SequenceModel):
 
 
 class ExternalModel(ModelConfig, OwnCode):
-    """A model of your own, made by a function or class of an importable module."""
+    """A model of your own, from a function or class of a module."""
 
     tasks: ClassVar[tuple[TargetKind, ...]] = ("classes", "binary", "regression", "points", "tokens", "unknown")
 

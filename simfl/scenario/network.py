@@ -1,4 +1,4 @@
-"""Who is linked with whom."""
+"""Topologies: which clients are linked."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class TopologyConfig(Config):
         return False
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """Yield what rules out this graph for `count` clients."""
+        """Yield why this graph is impossible for `count` clients."""
         yield from ()
 
     def bipartite(self, count: int) -> bool | None:
-        """Return whether the clients split in two sides with all links between them; None if not known yet."""
+        """Return whether the graph is bipartite; None if not known yet."""
         return None
 
 
@@ -90,7 +90,7 @@ class Complete(TopologyConfig):
 
 
 class Bipartite(TopologyConfig):
-    """Every even client is linked with every odd one: any sender may pick any receiver."""
+    """Links between every even and every odd client."""
 
     equal_degrees: ClassVar[bool | None] = None
 
@@ -162,7 +162,10 @@ class Regular(DrawnTopology):
 
 
 class ErdosRenyi(DrawnTopology):
-    """A random graph in which every pair is linked with the same probability; redrawn until it is connected."""
+    """A random graph with the same probability of every link.
+
+    It is redrawn until it is connected.
+    """
 
     kind: Literal["erdos_renyi"] = variant("erdos_renyi")
     probability: Share | None = Field(
@@ -202,7 +205,7 @@ class BarabasiAlbert(DrawnTopology):
 
 
 class Exponential(TopologyConfig):
-    """Client i is linked with the clients i ± 1, 2, 4, 8, ... modulo the number of clients."""
+    """Links from client i to i ± 1, 2, 4, 8, ..., modulo the number of clients."""
 
     equal_degrees: ClassVar[bool | None] = True
 
@@ -274,7 +277,10 @@ class ChangingTopology(TopologyConfig):
 
 
 class OnePeer(ChangingTopology):
-    """Client i is linked with i ± 1, then with i ± 2, i ± 4, ...: the exponential graph, one power of two at a time."""
+    """Links from i to i ± 1, then to i ± 2, i ± 4, ...
+
+    This is the exponential graph, one power of two at a time.
+    """
 
     equal_degrees: ClassVar[bool | None] = True
 
@@ -283,16 +289,19 @@ class OnePeer(ChangingTopology):
 
 
 class PeerSampling(ChangingTopology):
-    """Every client links with some others, drawn afresh again and again: the ideal of a peer sampling service."""
+    """Each client is linked with random others, redrawn repeatedly.
+
+    This is an ideal peer sampling service.
+    """
 
     equal_degrees: ClassVar[bool | None] = False
 
     kind: Literal["peer_sampling"] = variant("peer_sampling")
     peers: Count = Field(default=1, description="how many others each client draws; it may be drawn by more")
-    redraw_every: PositiveSeconds = Field(description="time after which everybody draws anew, and so on")
+    redraw_every: PositiveSeconds = Field(description="time after which all clients draw again, repeatedly")
 
     def impossible(self, count: int) -> Iterator[Problem]:
-        """There must be so many others."""
+        """Yield a problem unless `peers` is smaller than the number of clients."""
         if self.peers >= count:
             yield Problem(_fewer(count), str(self.peers), "lower peers or add clients", ("peers",))
 
@@ -350,7 +359,10 @@ class Sequence(ChangingTopology):
 
 
 class Contacts(ChangingTopology):
-    """A contact plan: who meets whom from when to when, of vehicles or satellites; at other times nobody is reached."""
+    """A contact plan: intervals in which clients meet, as vehicles or satellites.
+
+    At other times they cannot reach each other.
+    """
 
     equal_degrees: ClassVar[bool | None] = False
 

@@ -86,7 +86,7 @@ class Adam(BuiltInOptimizer):
 
 
 class OwnOptimizer(OptimizerConfig, OwnCode):
-    """A gradient transformation of your own, as in optax, from an importable module."""
+    """A gradient transformation of your own, as in optax, from a module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
 
@@ -138,7 +138,7 @@ class ServerAdagrad(ServerAdaptive):
 
 
 class OwnServerOptimizer(OwnCode):
-    """A gradient transformation of your own, as in optax, from an importable module."""
+    """A gradient transformation of your own, as in optax, from a module."""
 
     kind: OwnName = Field(description="module and function that returns the transformation, as in my_module:make")
 
@@ -171,7 +171,7 @@ USUAL_SERVER_STEPS = dict.fromkeys(("adam", "yogi", "adagrad"), 0.01)
 
 
 def usual_step(section: object, steps: Mapping[str, float]) -> float | None:
-    """Return the default step size for an optimizer, given as a section or a bare word; None: the general default.
+    """Return an optimizer's default step size; None: the general default.
 
     An optimizer of your own includes its learning rate, so its step size is 1.
     """

@@ -1,4 +1,4 @@
-"""Changes to a scenario from the command line: `key.path=value`, with list items by number (`slowdowns.0.factor=3`)."""
+"""Overrides from the command line: `key.path=value`, list items by number."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
 
 
 def apply_override(mapping: dict[str, Any], override: Override, source: str = SOURCE) -> None:
-    """Apply one change in place; `source` is what messages call the place where it comes from."""
+    """Apply one override in place; `source` names its origin in messages."""
     holder: Any = mapping
     for depth, part in enumerate(override.path[:-1], start=1):
         inner = _item(holder, part, override.path, depth, source)
@@ -78,7 +78,7 @@ def apply_override(mapping: dict[str, Any], override: Override, source: str = SO
 
 
 def _item(holder: Any, part: str | int, path: Path, depth: int, source: str) -> Any:
-    """Return what is at `part`, None if nothing is; refuse a part that cannot be there."""
+    """Return the item at `part`, None if missing; reject an impossible part."""
     if isinstance(holder, dict):
         return holder.get(str(part))
     above = spell(path[: depth - 1])

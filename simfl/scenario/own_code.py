@@ -1,8 +1,8 @@
-"""A user's own code: where it is looked for, beside the scenario and where the command is given, and how it is called.
+"""A user's own code: where it is looked up, and how it is called.
 
 A scenario names it as `module:name`: an algorithm's class, or what makes a model, data or an optimiser when it is
 called with the `options` that stand beside the name. Loading runs the module, with all that its author's program may
-do: who validates or runs somebody's scenario trusts them and the folder. Results are data: whoever only looks at them
+do: to validate or run a scenario is to trust its author and its folder. Results are data: a reader of results
 loads nothing (`nothing_loaded`).
 
 Whatever the code raises becomes one line with the user's own file and line number (`in_one_line`). A run depends on the
@@ -49,7 +49,7 @@ _used: dict[str, dict[str, str]] = {}
 
 
 def look_beside(paths: Iterable[Path]) -> None:
-    """Let `kind: my_module:MyAlgorithm` find modules beside these files, and in the current folder.
+    """Let `kind: my_module:MyAlgorithm` find modules beside these files.
 
     They come last on Python's path, so that no file hides an installed module.
     """
@@ -59,20 +59,20 @@ def look_beside(paths: Iterable[Path]) -> None:
 
 
 def _places() -> str:
-    """Return in words where modules are looked for: folders of one's own, and what is installed."""
+    """Say which folders are searched for modules."""
     own = [folder or "." for folder in sys.path if not folder.startswith(libraries()) and not folder.endswith(".zip")]
     return ", ".join(dict.fromkeys(os.path.abspath(folder) for folder in own)) + " and what Python has installed"
 
 
 def load(name: str, where: str) -> Any:
-    """Import what `module:name` names.
+    """Import the object `module:name`.
 
     Args:
         name: with a colon.
         where: the key of the scenario that names it.
 
     Raises:
-        ScenarioError: there is no such thing, its module cannot be imported, or nothing may be loaded now.
+        ScenarioError: the object does not exist, its module cannot be imported, or nothing may be loaded now.
     """
     module, _, wanted = name.partition(":")
     if module == OBJECT:
@@ -87,7 +87,7 @@ def load(name: str, where: str) -> Any:
             "itself where you trust it"
         )
     try:
-        found = _import(module)
+        imported = _import(module)
     except (ImportError, AttributeError, ValueError) as error:
         looked = f"; looked for it in {_places()}" if isinstance(error, ModuleNotFoundError) else ""
         raise ScenarioError(
@@ -101,9 +101,9 @@ def load(name: str, where: str) -> Any:
             f"{where}: cannot load {name!r}: importing the module {module!r} raised {raised(error)}; correct the module"
         ) from error
     try:
-        return getattr(found, wanted)
+        return getattr(imported, wanted)
     except AttributeError as error:
-        has = [one for one in vars(found) if not one.startswith("_")]
+        has = [one for one in vars(imported) if not one.startswith("_")]
         raise ScenarioError(
             f"{where}: cannot load {name!r} ({error}), expected module:name of an importable module"
             f"{nearest(wanted, has)}"
@@ -111,26 +111,26 @@ def load(name: str, where: str) -> Any:
 
 
 def load_class(name: str, base: T, where: str) -> T:
-    """Import the class that `module:Class` names; as `load`, and it has to be derived from `base`."""
-    found = load(name, where)
-    if not (isinstance(found, type) and issubclass(found, base)):
+    """Import the class `module:Class`, which must be derived from `base`."""
+    loaded = load(name, where)
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
         home = base.__module__.rpartition(".")[0]
         raise ScenarioError(f"{where}: {name!r} is not a subclass of {home}.{base.__name__}")
-    return cast(T, found)
+    return cast(T, loaded)
 
 
 def make(name: str, options: Mapping[str, Any], where: str) -> Any:
-    """Import what `module:name` names, call it with the options as keywords, and return what comes back.
+    """Import `module:name`, call it with the options, and return the result.
 
     Raises:
         ScenarioError: as of `load`; it takes other options; or it raised.
     """
-    found = load(name, where)
-    if not callable(found):
+    loaded = load(name, where)
+    if not callable(loaded):
         raise ScenarioError(f"{where}: {name!r} cannot be called, expected a function or a class")
     section = where.rpartition(".")[0]
     try:
-        taken = inspect.signature(found)
+        taken = inspect.signature(loaded)
     except (TypeError, ValueError):  # some built-in ones have none
         taken = None
     if taken is not None:
@@ -144,12 +144,12 @@ def make(name: str, options: Mapping[str, Any], where: str) -> Any:
                 f"{nearest(unknown, takes)}"
             ) from None
     with in_one_line(where, repr(name)):
-        return found(**options)
+        return loaded(**options)
 
 
 @contextlib.contextmanager
 def in_one_line(where: str, what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises within a block into one line, with their file and line number."""
+    """Report errors of a user's code in one line with its file and line number."""
     try:
         yield
     except (SimflError, KeyboardInterrupt):
@@ -174,12 +174,12 @@ def named_object(value: object) -> str:
 
 
 def modules_of(scenario: Any) -> list[str]:
-    """Return the modules of own code that a resolved scenario, plain values, names; sorted."""
+    """Return the modules of own code in a resolved scenario; sorted."""
     return sorted(_named(scenario) - {OBJECT})
 
 
 def has_objects(scenario: Any) -> bool:
-    """Return whether a resolved scenario, plain values, stands for a run that was given objects from Python."""
+    """Return whether a resolved scenario names objects given from Python."""
     return OBJECT in _named(scenario)
 
 
@@ -197,32 +197,32 @@ def _named(scenario: Any) -> set[str]:
 
 
 def source_of(module: str) -> Path | None:
-    """Return the file of a module without importing it, None where there is none."""
-    path, found = None, None
+    """Return a module's file without importing it; None if it has none."""
+    path, spec = None, None
     for depth in range(module.count(".") + 1):
-        found = _spec(".".join(module.split(".")[: depth + 1]), path)
-        if found is None:
+        spec = _spec(".".join(module.split(".")[: depth + 1]), path)
+        if spec is None:
             return None
-        path = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
-    return Path(found.origin).absolute() if found is not None and found.has_location and found.origin else None
+        path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    return Path(spec.origin).absolute() if spec is not None and spec.has_location and spec.origin else None
 
 
 def _spec(module: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Ask every finder for a module: an editable installation adds a finder of its own."""
+    """Ask every finder for a module, also those of editable installations."""
     for finder in sys.meta_path:
         with contextlib.suppress(ImportError, ValueError, AttributeError):
-            if (found := finder.find_spec(module, path)) is not None:
-                return found
+            if (spec := finder.find_spec(module, path)) is not None:
+                return spec
     return None
 
 
 def source_digests(scenario: Any) -> dict[str, str]:
-    """Return the SHA-256 of the source of each module of own code that a resolved scenario uses; see `digests_of`."""
+    """Return the SHA-256 of the sources of own code; see `digests_of`."""
     return digests_of(modules_of(scenario))
 
 
 def digests_of(modules: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the source of each of these modules and of the user's modules that they import.
+    """Return the SHA-256 of the sources of modules and of their user imports.
 
     Nothing is imported: `import` statements are read in the sources, and followed unless they lead to simfl, Python's
     library or installed packages. A module of `modules` without a file that can be read has the digest "", which
@@ -242,7 +242,7 @@ def is_known(digests: Mapping[str, str]) -> bool:
 
 
 def _follow(module: str, digests: dict[str, str]) -> None:
-    """Add the digests of a module and of what it imports, imported modules first."""
+    """Add the digests of a module and its imports, imports first."""
     if module in digests or (path := source_of(module)) is None:
         return
     try:
@@ -264,7 +264,7 @@ def _follow(module: str, digests: dict[str, str]) -> None:
 
 
 def _imports(source: bytes, module: str, path: Path) -> list[str]:
-    """Return the names of all modules that a source may import, packages before what is in them."""
+    """Return the names of all modules that a source may import."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -284,7 +284,7 @@ def _imports(source: bytes, module: str, path: Path) -> list[str]:
 
 
 def _import(module: str) -> Any:
-    """Import a module; again, with the user's modules that it imports, if one of their files has changed."""
+    """Import a module, again if its file or a user module it imports changed."""
     digests = digests_of([module])
     if _used.get(module, digests) != digests or any(_imported.get(name, now) != now for name, now in digests.items()):
         for name in digests:  # imported modules first

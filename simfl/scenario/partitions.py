@@ -50,7 +50,7 @@ class Iid(PartitionConfig):
 
 
 class Dirichlet(PartitionConfig):
-    """Each client draws its own mix of labels from a Dirichlet distribution."""
+    """Each client draws its distribution of labels from a Dirichlet distribution."""
 
     needs_labels: ClassVar[bool] = True
 
@@ -61,7 +61,7 @@ class Dirichlet(PartitionConfig):
 
 
 class Shards(PartitionConfig):
-    """Examples are sorted by label and cut into shards, of which each client gets some."""
+    """Examples are sorted by label and cut into shards; each client gets some."""
 
     needs_labels: ClassVar[bool] = True
 
@@ -87,7 +87,10 @@ class ByLabel(PartitionConfig):
 
 
 class Resample(PartitionConfig):
-    """Each client draws its examples from the whole set, so that one example may be at several clients."""
+    """Each client draws its examples from the whole set.
+
+    One example may be at several clients.
+    """
 
     kind: Literal["resample"] = variant("resample")
     size: Count | None = Field(
@@ -107,7 +110,10 @@ class Resample(PartitionConfig):
 
 
 class ByColumn(Config):
-    """A column of the data says whose each example is; clients are numbered in the sorted order of its values."""
+    """A column of the data names the client of each example.
+
+    Clients are numbered in the sorted order of its values.
+    """
 
     needs_labels: ClassVar[bool] = False
     sizes: ClassVar[EqualSizes] = EqualSizes()
@@ -128,7 +134,7 @@ class Natural(Config):
     kind: Literal["natural"] = variant("natural")
     owners: Literal["all", "drawn"] = Field(
         default="all",
-        description="all: `clients.count` has to be the number of owners; drawn: the seed draws so many of them, and "
+        description="all: `clients.count` has to be the number of owners; drawn: the seed draws this many, and "
         "the others take no part",
     )
 

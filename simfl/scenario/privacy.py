@@ -1,4 +1,4 @@
-"""The noise that clients add to what they release, and what it is meant to protect."""
+"""The clients' noise, and the protection it is meant to give."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ class StatedClaim(Config):
 
 
 class PerReleaseClaim(Config):
-    """The epsilon of a single release, where a paper leaves it at that (AUDP and MAPA)."""
+    """The epsilon of a single release, as some papers state it (AUDP and MAPA)."""
 
     kind: Literal["per_release"] = variant("per_release")
 
 
 class TheoremClaim(Config):
-    """What a paper's theorem claims for the noise and the releases of the run: adp2sgd, proactive_dp."""
+    """The claim of a paper's theorem for the run's noise and releases.
+
+    Papers: adp2sgd, proactive_dp.
+    """
 
     kind: str = Field(description="a claim that a plugin adds: adp2sgd or proactive_dp, of the papers of simfl")
 
@@ -57,7 +60,7 @@ Claim = Annotated[
 
 
 class MechanismConfig(Config):
-    """What every mechanism says about whom it protects from whom."""
+    """Options of every mechanism: who is protected from whom."""
 
     #: The fields that may have one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
@@ -81,7 +84,7 @@ class MechanismConfig(Config):
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
-        """The epsilon at which clients stop, of all or of each one; None where they do not."""
+        """The epsilon at which clients stop, one for all or one each; None: no limit."""
         return None
 
     @property
@@ -91,7 +94,7 @@ class MechanismConfig(Config):
 
     @property
     def made_by(self) -> str:
-        """What the mechanism is called where it is made."""
+        """The name under which the mechanism is built."""
         return self.mechanism
 
     @property
@@ -101,7 +104,7 @@ class MechanismConfig(Config):
 
     @property
     def correlated(self) -> str | None:
-        """How its noise is correlated; None where every release has noise of its own."""
+        """The correlation of its noise; None for independent noise."""
         return None
 
     def lists(self) -> Iterator[tuple[str, tuple[float, ...]]]:
@@ -166,7 +169,10 @@ class _MultipliedGaussian(Accounted):
 
 
 class PairwiseNoise(Config):
-    """Neighbours add noise that cancels when what both release is summed (DECOR): seeds are shared per edge."""
+    """Noise that cancels in the sums of neighbors (DECOR).
+
+    Neighbors share the seed of their edge.
+    """
 
     correlated: Literal["pairwise"] = variant("pairwise")
     pair_multiplier: Positive = Field(
@@ -177,13 +183,19 @@ class PairwiseNoise(Config):
 
 
 class SquareRootStrategy(Config):
-    """The first coefficients of sqrt(1 - x): 1, -1/2, -1/8, ... (banded inverse square root)."""
+    """The first coefficients of sqrt(1 - x): 1, -1/2, -1/8, ...
+
+    This is the banded inverse square root.
+    """
 
     kind: Literal["square_root"] = variant("square_root")
 
 
 class BandedStrategy(Config):
-    """A banded matrix, for the least mean squared error of prefix sums; computed by jax_privacy."""
+    """A banded matrix with the least mean squared error of prefix sums.
+
+    It is computed by jax_privacy.
+    """
 
     kind: Literal["banded"] = variant("banded")
     bands: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
@@ -193,7 +205,10 @@ class BandedStrategy(Config):
 
 
 class BltStrategy(Config):
-    """A buffered linear Toeplitz matrix, for the least maximal error of prefix sums; computed by jax_privacy."""
+    """A buffered linear Toeplitz matrix, the least maximal error of prefix sums.
+
+    It is computed by jax_privacy.
+    """
 
     kind: Literal["blt"] = variant("blt")
     buffers: Annotated[int, Within(at_least=1, at_most=8)] = Field(
@@ -205,7 +220,7 @@ TimeStrategy = Annotated[SquareRootStrategy | BandedStrategy | BltStrategy, ByKi
 
 
 class InTimeNoise(Config):
-    """The noise of a client's releases is correlated over time, so that their sum holds less of it."""
+    """Noise correlated over a client's releases, so that their sum has less noise."""
 
     correlated: Literal["in_time"] = variant("in_time")
     strategy: TimeStrategy = Field(
@@ -213,7 +228,7 @@ class InTimeNoise(Config):
     )
     window: Annotated[int, Within(at_least=1, at_most=1000)] = Field(
         default=16,
-        description="over how many releases of a client noise reaches; it is drawn so many times. What is cut off of a "
+        description="number of a client's releases that noise reaches; it is drawn that often. What is cut off of a "
         "strategy's coefficients is accounted for",
     )
     horizon: Annotated[int, Within(at_least=1, at_most=100_000)] | None = Field(
@@ -258,7 +273,10 @@ class Gaussian(_MultipliedGaussian):
 
 
 class GaussianUpdate(_MultipliedGaussian):
-    """Gaussian noise on the clipped update of a client: protects all of a client's data together."""
+    """Gaussian noise on a client's clipped update.
+
+    It protects all data of a client together.
+    """
 
     unit = "client"
 
@@ -285,7 +303,10 @@ NoiseOn = Annotated[
 
 
 class LaplaceL2(Accounted):
-    """L2 Laplace noise, density ~ exp(-eps |x| / Delta), on the sum of per-example clipped gradients: pure DP."""
+    """L2 Laplace noise on the sum of per-example clipped gradients: pure DP.
+
+    Its density is proportional to exp(-eps |x| / Delta).
+    """
 
     each = ("epsilon", "epsilon_per_release")
     second_moment = "exact"
@@ -299,7 +320,10 @@ class LaplaceL2(Accounted):
 
 
 class Laplace(Accounted):
-    """Laplace noise on every coordinate of the sum of clipped gradients: pure DP, costly in high dimension."""
+    """Laplace noise on every coordinate of the clipped sum: pure DP.
+
+    The noise is large in high dimension.
+    """
 
     each = ("epsilon", "epsilon_per_release")
 
@@ -311,7 +335,10 @@ class Laplace(Accounted):
 
 
 class LaplaceL2RadiusOnly(MechanismConfig):
-    """The noise of the MAPA paper's code, whose norm is one-dimensional: not private, never certified."""
+    """The noise of the MAPA paper's code: not private, never certified.
+
+    Its norm is one-dimensional.
+    """
 
     each = ("epsilon_per_release",)
     second_moment = "paper"
@@ -334,7 +361,10 @@ def _auto_or_share(value: object) -> object:
 
 
 class OnePassGaussian(MechanismConfig):
-    """Gaussian noise for data that is used once: what the without-replacement paper adds to the mean gradient."""
+    """Gaussian noise for data that is used once.
+
+    It is the noise of the without-replacement paper, on the mean gradient.
+    """
 
     counts_uses = True
 
@@ -356,7 +386,7 @@ class OnePassGaussian(MechanismConfig):
         default=None,
         description="L, to which each example's gradient is clipped: the guarantee holds whatever the data; null: as "
         "the paper has it for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough: the gradient of the "
-        "penalty is no secret)",
+        "penalty is not secret)",
     )
     calibration: Literal["analytic", "classic"] = Field(
         default="analytic",
@@ -370,7 +400,10 @@ class OnePassGaussian(MechanismConfig):
 
 
 class UnclippedOnePass(OnePassGaussian):
-    """The noise of one_pass_gaussian on gradients that are not clipped, as the paper's listings have it: no account."""
+    """The noise of one_pass_gaussian without clipping: no account.
+
+    The paper's listings have it so.
+    """
 
     mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
     lipschitz: Positive | None = Field(
@@ -381,7 +414,10 @@ class UnclippedOnePass(OnePassGaussian):
 
 
 class UnclippedGaussian(MechanismConfig):
-    """Noise of a given size on the sum of gradients that are not clipped, as some papers print it: never certified."""
+    """Gaussian noise on gradients without clipping: never certified.
+
+    Some papers print it so.
+    """
 
     mechanism: Literal["gaussian_unclipped"] = variant("gaussian_unclipped")
     noise_std: NonNegative = Field(

@@ -1,4 +1,4 @@
-"""What can be wrong with one value of a scenario: where, what was expected, what was found, what to do.
+"""Problems of one value: where, expected, found, and advice.
 
 Every check of this room raises `InvalidValueError`, a `ValueError`, so that pydantic collects it with its own findings
 and `simfl.scenario.errors` can write all of them as lines of one form.
@@ -33,7 +33,7 @@ class Problem:
     at: Path = ()
 
     def below(self, path: Path) -> Problem:
-        """Return the same finding seen from further up: `path` leads to the object that was checked."""
+        """Return the same problem below the key path `path`."""
         return replace(self, at=path + self.at)
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Problem:
 
 
 class InvalidValueError(ValueError):
-    """One or more findings about the object under validation; pydantic collects it as any `ValueError`."""
+    """Problems of an object under validation; pydantic collects it as a `ValueError`."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -49,7 +49,7 @@ class InvalidValueError(ValueError):
 
 
 def show(value: object) -> str:
-    """Return `value` as a reader of YAML would recognise it, on one line and at most some 40 characters long."""
+    """Return `value` as YAML on one line, at most about 40 characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -57,7 +57,7 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
     if isinstance(value, int | float):
-        # An integer of thousands of digits cannot even be printed; nobody wants to see one of fifty.
+        # An integer of thousands of digits cannot even be printed; one of fifty is unreadable.
         return repr(value) if isinstance(value, float) or abs(value) < 10**_WIDEST else "a very large number"
     if isinstance(value, list | tuple):
         text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"
@@ -74,12 +74,12 @@ def one_of(words: Iterable[str]) -> str:
 
 
 def suggestion(word: object, valid: Iterable[str], otherwise: str) -> str:
-    """Return the advice "did you mean 'x'?" for the valid word nearest to `word`, or `otherwise`."""
+    """Return the advice "did you mean 'x'?" for the nearest valid word."""
     return nearest(word, valid).removeprefix("; ") or otherwise
 
 
 def spell(path: Path) -> str:
-    """Return a key path as it is written in messages and in overrides: `slowdowns.0.factor`."""
+    """Return a key path as in messages and overrides: `slowdowns.0.factor`."""
     parts = [str(part) for part in path]
     plain = all(part.isprintable() and len(part) <= _WIDEST and not set(part) & set(" .") for part in parts)
     return ".".join(parts if plain else [repr(part[:_WIDEST]) if isinstance(part, str) else part for part in parts])

@@ -14,10 +14,10 @@ from simfl.scenario.problems import InvalidValueError, Problem, one_each, show, 
 
 
 class Matrix(Config):
-    """Listed: one row for each region that is sent from, one column for each that is sent to."""
+    """A list of one row for each sending region, one column for each receiving."""
 
     def shape(self, count: int) -> Iterator[Problem]:
-        """Yield what is wrong with the number of rows and columns."""
+        """Yield the problems of the numbers of rows and columns."""
         rows = getattr(self, "values", None)
         if rows is None:
             return
@@ -39,7 +39,7 @@ class _Table(Matrix):
 
 
 class LatencyMatrix(Matrix):
-    """Listed: one row for each region that is sent from, one column for each that is sent to."""
+    """A list of one row for each sending region, one column for each receiving."""
 
     kind: Literal["matrix"] = variant("matrix")
     values: tuple[tuple[Seconds | None, ...], ...] = Field(
@@ -56,7 +56,7 @@ class LatencyTable(_Table):
 
 
 class BandwidthMatrix(Matrix):
-    """Listed: one row for each region that is sent from, one column for each that is sent to."""
+    """A list of one row for each sending region, one column for each receiving."""
 
     kind: Literal["matrix"] = variant("matrix")
     values: tuple[tuple[Bandwidth | None, ...], ...] = Field(
@@ -71,7 +71,10 @@ class BandwidthTable(_Table):
 
 
 class Regions(Config):
-    """Where clients are, said by exactly one of counts, shares, clients and path; and how far that is."""
+    """The regions of clients, and the distances between them.
+
+    Give exactly one of counts, shares, clients and path.
+    """
 
     names: tuple[Text, ...] = Field(description="of the regions; rules about links may name them")
     counts: tuple[Index, ...] | None = Field(
@@ -116,7 +119,7 @@ class Regions(Config):
         return self
 
     def unknown(self, name: str) -> Iterator[Problem]:
-        """Yield a problem if there is no region of this name."""
+        """Yield a problem if no region has this name."""
         if name not in self.names:
             yield Problem("one of regions.names", show(name), suggestion(name, self.names, "add it there"))
 

@@ -1,4 +1,4 @@
-"""The whole scenario: every section with its defaults, the checks between them, and the way back to YAML."""
+"""The whole scenario: sections, checks between them, and conversion to YAML."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def name_from(stem: str) -> str:
 
 
 class Scenario(Config):
-    """One run: who the clients are, how the network behaves, what they run, and how much noise they add."""
+    """One run: clients, network, algorithm and noise."""
 
     model_config = ConfigDict(defer_build=False)  # a later build would replace the signature that is set below
 
@@ -110,7 +110,9 @@ class Scenario(Config):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Scenario:
-        """Return a scenario that differs in some fields; what was never set takes the defaults of what is new.
+        """Return a scenario with some fields changed.
+
+        Fields that were never set take the defaults of the new values.
 
         Args:
             changes: values by their key paths, such as `{"algorithm.step_size": 0.1, "slowdowns.0.factor": 3}`.
@@ -137,17 +139,17 @@ class Scenario(Config):
         return self
 
     def warnings(self) -> tuple[str, ...]:
-        """Return warnings for the user, one line each: what will run, but perhaps not as hoped."""
+        """Return warnings for the user, one line each."""
         return tuple(checks.warnings(self))
 
     def given(self) -> dict[str, Any]:
-        """Return what was set, without the defaults that were filled in, as plain values."""
+        """Return the fields that were set, without defaults, as plain values."""
         plain = _listed(self.model_dump(by_alias=True, exclude_unset=True))
         assert isinstance(plain, dict)
         return plain
 
     def resolved(self) -> dict[str, Any]:
-        """Return the scenario as plain values, every default filled in and quantities with their unit."""
+        """Return all fields as plain values, with defaults and units."""
         plain = _listed(self.model_dump(by_alias=True))
         assert isinstance(plain, dict)
         return plain
@@ -167,18 +169,18 @@ class Scenario(Config):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """Show in notebooks what was set, as it would stand in a file."""
+        """Show in notebooks the fields that were set, as YAML."""
         return f"<pre>{html.escape(write(self.given()))}</pre>"
 
     def digest(self) -> str:
-        """Return the SHA-256 of the resolved content, in hexadecimal; name and description do not count."""
+        """Return the SHA-256 of the resolved content, without name and description."""
         content = self.resolved()
         del content["name"], content["description"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 def _signature() -> inspect.Signature:
-    """Return the sections as keywords, without their types and defaults, which would fill a page of a notebook."""
+    """Return the sections as keywords without types and defaults, for notebooks."""
     fields = sorted(Scenario.model_fields.items(), key=lambda item: not item[1].is_required())
     empty, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
     named = [inspect.Parameter(name, kind, default=empty if field.is_required() else ...) for name, field in fields]
@@ -218,13 +220,13 @@ def refusal(
     positions: Mapping[Path, tuple[int, int]] | None = None,
     overridden: Iterable[Path] = (),
 ) -> ScenarioError:
-    """Return what says in lines why plain values are no scenario; see `validated`."""
+    """Return a `ScenarioError` that lists every problem; see `validated`."""
     problems = problems_of(error, Scenario, mapping)
     return ScenarioError("\n".join(lines(problems, source, positions or {}, list(overridden))))
 
 
 def kinds(section: str) -> dict[str, str]:
-    """Return the variants of a section (data, model, topology, algorithm, privacy), each with its one-line summary."""
+    """Return a section's variants (data, model, ...), with one-line summaries."""
     members = members_of(Scenario.model_fields[section].annotation)
     key = next(key for key in DISCRIMINATORS if key in members[0].model_fields)
     chosen = [member for member in members if not member.model_fields[key].is_required()]
@@ -232,7 +234,7 @@ def kinds(section: str) -> dict[str, str]:
 
 
 def _listed(value: Any) -> Any:
-    """Return plain values with lists for tuples, and the key that chooses a variant before the variant's own keys."""
+    """Return plain values, with lists for tuples and the variant's key first."""
     if isinstance(value, dict):
         first = [key for key in DISCRIMINATORS if key in value]
         return {key: _listed(value[key]) for key in dict.fromkeys([*first, *value])}

@@ -1,4 +1,4 @@
-"""Step sizes that change over a run. Each schedule is a section of a scenario and a function that the run calls.
+"""Step sizes that change over a run: sections that are also functions.
 
 The count t is global: all updates (mini-batches) applied so far, all examples used so far, or all passes over the
 whole training set (epochs, a fraction during a pass).
@@ -20,7 +20,7 @@ from simfl.scenario.problems import InvalidValueError, Problem
 
 
 class Schedule(ABC):
-    """A step size as a function of the run's progress. Implementations are frozen and hashable."""
+    """A step size as a function of the run's progress; frozen and hashable."""
 
     @abstractmethod
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
@@ -107,7 +107,7 @@ class StepsByEpochs(Config, Schedule):
         return self
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
-        """Return values[i] from boundaries[i-1] epochs (included) to boundaries[i] epochs (excluded)."""
+        """Return values[i] between boundaries[i-1] (included) and boundaries[i] epochs."""
         return self.values[bisect.bisect_right(self.boundaries, epochs)]
 
 
@@ -148,7 +148,7 @@ class InverseRootStep(Config, Schedule):
 
 
 def _cosine(initial: float, final: float, begin: float, end: float, t: float) -> float:
-    """Return the point at t of half a cosine from `initial` at `begin` to `final` at `end`, constant outside.
+    """Return half a cosine from `initial` at `begin` to `final` at `end`.
 
     Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts.
     """
@@ -157,7 +157,7 @@ def _cosine(initial: float, final: float, begin: float, end: float, t: float) ->
 
 
 class CosineStep(Config, Schedule):
-    """Falls from `initial` to `final` along half a cosine, and stays there."""
+    """Falls from `initial` to `final` along half a cosine, then constant."""
 
     kind: Literal["cosine"] = variant("cosine")
     initial: NonNegative = Field(description="step size at t = 0")
@@ -188,7 +188,10 @@ class ExponentialStep(Config, Schedule):
 
 
 class OneCycleStep(Config, Schedule):
-    """Grows to a peak along half a cosine and falls along another, far below where it began."""
+    """Rises to a peak along half a cosine, and falls along another.
+
+    The end is far below the start.
+    """
 
     kind: Literal["one_cycle"] = variant("one_cycle")
     peak: NonNegative = Field(description="the largest step size")
@@ -221,7 +224,7 @@ class WarmUpStep(Config, Schedule):
     then: SettledStep = Field(description="the schedule that is met at the end of the warm-up and kept from there")
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:
-        """Return initial + (then_t - initial) e / epochs in the warm-up, e counting epochs, and then_t afterwards.
+        """Return initial + (then_t - initial) e / epochs in the warm-up, then then_t.
 
         Goyal et al. 2017, section 2.2, https://arxiv.org/abs/1706.02677 ("gradual warmup"), for any schedule: aiming
         at the value that `then` has at the same moment leaves no jump where the warm-up ends.

@@ -1,4 +1,4 @@
-"""Studies: one base scenario, what is changed in it, and over how many seeds; planned as a list of scenarios.
+"""Studies: one base scenario, changes to it, and seeds; planned as scenarios.
 
 A study is list x grid x seeds. Each case of `list` is a set of changes; each entry of `grid` is a key path with the
 values to try there, a whole block if need be. They are applied in the order base, `set`, case, grid, seed, so that a
@@ -57,7 +57,7 @@ def _changes(value: object) -> dict[str, Any]:
 
 
 def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Refuse seeds among what groups differ in: they are what a group is averaged over."""
+    """Reject seeds among the differences of groups, which are averaged over seeds."""
     if "seed" in changes:
         advice = "write seeds: [1, 2, 3], or how many, at the top of the study"
         raise InvalidValueError(Problem("a key path other than seed", show(changes["seed"]), advice, ("seed",)))
@@ -100,7 +100,7 @@ class StudyCase(Config):
 
 
 class Comparison(Config):
-    """What `simfl compare` shows where nothing else is said."""
+    """The defaults of `simfl compare`."""
 
     target: Share | None = Field(
         default=None, description="the test accuracy to be reached; null: the best that all runs reached"
@@ -110,7 +110,7 @@ class Comparison(Config):
 
 
 class Study(Config):
-    """Many runs for one question: a base scenario, what is changed in it, and over how many seeds."""
+    """Runs for one question: a base scenario, changes to it, and seeds."""
 
     name: Annotated[str, BeforeValidator(checked_name)] = Field(
         default="study", description="names the folder of results; by default the name of the file without its ending"
@@ -159,7 +159,7 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """Its key: the digest of its resolved scenario and simfl's version, in hexadecimal."""
+        """The digest of the resolved scenario and simfl's version, in hexadecimal."""
         return run_key(self.scenario.digest(), __version__)
 
     @property
@@ -249,7 +249,7 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Choice:
-    """One place on an axis: its label, how it is written within a run's label, and the changes it makes."""
+    """One value on an axis: its label, its part of a run's label, its changes."""
 
     label: str
     word: str
@@ -281,29 +281,29 @@ class _Planner:
             advice = "make several studies of it"
             problem = Problem(f"at most {MAX_RUNS:,} runs", f"{number * len(seeds):,}", advice)
             raise ScenarioError(f"{self.file}: grid: {problem}")
-        found: list[str] = []
+        lines: list[str] = []
         runs: dict[str, PlannedRun] = {}
         for seed in seeds:
             for chosen in itertools.product(*axes.values()):
                 try:
                     run = self._run(dict(zip(axes, chosen, strict=True)), seed)
                 except ScenarioError as error:
-                    found += [line for line in str(error).splitlines() if line not in found]
+                    lines += [line for line in str(error).splitlines() if line not in lines]
                 else:
                     runs.setdefault(run.key, run)
-            if found:
+            if lines:
                 break  # another seed would only repeat it
-        if found:
-            more = len(found) - MAX_LINES
+        if lines:
+            more = len(lines) - MAX_LINES
             rest = [f"{self.file}: expected no more problems, found {more} more; fix these first"] if more > 0 else []
-            raise ScenarioError("\n".join([*found[:MAX_LINES], *rest]))
+            raise ScenarioError("\n".join([*lines[:MAX_LINES], *rest]))
         labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
         beside = (self.file, *([self.base_file] if self.base_file is not None else []))
         return StudyPlan(self._whole(), self.file, beside, labels, tuple(runs.values()))
 
     def _whole(self) -> Study:
-        """Return the study with its base and the overrides in it: what can be run without the files around it."""
+        """Return the study with its base inside, independent of other files."""
         changed = dict(self.study.set)
         for change in self.common[len(changed) :]:
             changed.pop(spell(change.path), None)  # the last one counts, and comes last
@@ -371,15 +371,15 @@ class _Planner:
         try:
             scenario = Scenario.model_validate(mapping)
         except ValidationError as error:
-            found = problems_of(error, Scenario, mapping)
-            raise ScenarioError("\n".join(self._trace(problem, changes) for problem in found)) from None
+            problems = problems_of(error, Scenario, mapping)
+            raise ScenarioError("\n".join(self._trace(problem, changes) for problem in problems)) from None
         label = ", ".join(choice.word for choice in chosen.values()) or self.study.name
         settings = {name: choice.label for name, choice in chosen.items()}
         told = {".".join(map(str, change.path)): change.value for change in own}
         return PlannedRun(label, settings, told, seed, scenario)
 
     def _trace(self, problem: Problem, changes: Sequence[_Change]) -> str:
-        """Return the line of a problem, at the key of the study, or of the base, that it comes from."""
+        """Return a problem's line, at its key in the study or the base."""
         at = tuple(map(str, problem.at))
         for change in reversed(changes):
             path = tuple(map(str, change.path))
@@ -399,14 +399,14 @@ class _Planner:
 
 
 def _axis_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last word of every key path, or the whole path where that would be no name of its own."""
+    """Return the last word of every key path, or the whole path if ambiguous."""
     last = [key.rsplit(".", 1)[-1] for key in keys]
     own = {key: word for key, word in zip(keys, last, strict=True) if last.count(word) == 1 and not word.isdigit()}
     return {key: own[key] if own.get(key, CASE) != CASE else key for key in keys}
 
 
 def _labels(values: Sequence[Any]) -> list[str]:
-    """Return a label for every value of an axis: itself where it is plain, its kind where it is a block."""
+    """Return a label for every value of an axis: the value, or a block's kind."""
     labels = []
     for value in values:
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""YAML as scenarios use it: the core schema of YAML 1.2, read safely, with the position of every key.
+"""YAML of scenarios: YAML 1.2's core schema, with the position of every key.
 
 PyYAML's own loader follows YAML 1.1, where `1e-4` is a text, `on` is true and `1:30` is 90; it keeps the last of two
 equal keys, and it builds whatever an alias or a tag asks for. Here numbers are numbers, each key comes once, no tag
@@ -38,13 +38,13 @@ _RESOLVERS = (
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Composes nodes by the rules of YAML 1.2; values are built by `_Builder`, never by PyYAML's constructors."""
+    """Composes nodes by the rules of YAML 1.2; `_Builder` makes the values."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own registry, filled below)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes what `read` and any YAML 1.1 reader take for the same: a text that either would misread is quoted."""
+    """Writes text that `read` and YAML 1.1 readers read alike; quotes if unsure."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write equal lists out, without anchors."""
@@ -121,7 +121,7 @@ def read(text: str, source: str) -> Document:
 
 
 def _check_events(text: str, source: str) -> None:
-    """Refuse a text that composing would choke on: libyaml's composer recurses in C, without any limit on depth."""
+    """Reject deep nesting, on which libyaml's recursive composer would crash."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -163,7 +163,7 @@ def _malformed(text: str, source: str, error: yaml.MarkedYAMLError) -> ScenarioE
 
 
 class _Builder:
-    """Turns nodes into plain values, after counting every value as often as aliases repeat it."""
+    """Turns nodes into plain values, counting repeated aliases."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -172,15 +172,15 @@ class _Builder:
         self._open: set[int] = set()
 
     def count(self, node: yaml.Node) -> int:
-        """Return how many values a node stands for; each anchor is counted once, however often it is repeated."""
+        """Return the number of values of a node, aliases counted once per use."""
         if id(node) not in self._values:
             self._values[id(node)] = 1  # for an alias to what contains it, which `build` refuses
             inner = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
-            found = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
-            if found > MAX_VALUES:
+            values = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(map(self.count, inner))
+            if values > MAX_VALUES:
                 expected = f"at most {MAX_VALUES:,} values with aliases expanded"
                 raise self._error(node, expected, "more", "use fewer aliases")
-            self._values[id(node)] = found
+            self._values[id(node)] = values
         return self._values[id(node)]
 
     def build(self, node: yaml.Node, path: Path) -> Any:
@@ -208,7 +208,7 @@ class _Builder:
         self._open.discard(id(node))
 
     def _entries(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield the entries of a mapping, those of merged mappings (`<<`) last and only where the key is new."""
+        """Yield a mapping's entries, merged mappings (`<<`) last and only new keys."""
         seen: dict[str, int] = {}
         merged: list[yaml.MappingNode] = []
         for key_node, value_node in node.value:
@@ -245,7 +245,7 @@ class _Builder:
 
 
 def _scalar(name: str, text: str) -> Any:
-    """Return the value of a scalar; what its tag promises and the text does not keep stays a text."""
+    """Return a scalar's value; text that does not fit its tag stays text."""
     try:
         if name == "int":
             return int(text, 0 if text[:2].lower() in ("0x", "0o") else 10)

@@ -1,4 +1,4 @@
-"""The scenario that `simfl new` writes: a complete small example, with the other options as comments.
+"""The scenario of `simfl new`: a complete small example with commented options.
 
 A line that begins with `#` and no space after it is an option: without the `#` it takes the place of the line with
 the same key, if there is one, and the scenario is still valid.
@@ -90,7 +90,7 @@ algorithm:
   #sampling: shuffle         # auto, poisson, shuffle or with_replacement
   #exchange: atomic          # averaging in no time, whatever the links are, instead of by messages
   #pairing: everyone         # auto, senders (on bipartite topologies) or everyone
-#algorithm: {kind: sync_sgd, step_size: 0.4}         # all-reduce: everybody waits for the slowest
+#algorithm: {kind: sync_sgd, step_size: 0.4}         # all-reduce: all wait for the slowest
 #algorithm: {kind: decentralized_sgd, step_size: 0.4}
 
 #privacy: {mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1.0, delta: 1.0e-5}

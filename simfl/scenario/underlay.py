@@ -1,4 +1,4 @@
-"""The network beneath the clients: routers, edges with a latency and a capacity, and who is attached where."""
+"""The network beneath the clients: routers, edges, and attachments of clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Router = Annotated[str, BeforeValidator(_router), WithJsonSchema({"type": ["stri
 
 
 class RoundRobin(Config):
-    """Client k at the k-th leaf, round by round: the outermost switches; of a graph its ends, or all if it has none."""
+    """Client k at leaf k, round by round.
+
+    The leaves are the outermost switches; of a graph, its ends, or all nodes without ends.
+    """
 
     kind: Literal["round_robin"] = variant("round_robin")
 
@@ -41,7 +44,7 @@ class Listed(Config):
 
 
 class ByAttribute(Config):
-    """As many clients at each node as an attribute of it says, in the order of the nodes."""
+    """At each node, as many clients as its attribute says, in the order of nodes."""
 
     kind: Literal["attribute"] = variant("attribute")
     name: Text = Field(default="clients", description="attribute of nodes: a number of clients")
@@ -64,27 +67,33 @@ class UnderlayConfig(Config):
     clients: Attachment = Field(default=RoundRobin(), description="the nodes to which clients are attached")
     servers: tuple[Router, ...] = Field(
         default=(),
-        description="nodes to which the server is attached, and aggregators behind it, round by round; []: the first "
+        description="nodes to which the server and then the aggregators are attached, round by round; []: the first "
         "node of the graph, which is a core of those that have one",
     )
 
     def problems(self, count: int) -> Iterator[Problem]:
-        """Yield what contradicts a number of clients."""
+        """Yield conflicts with a number of clients."""
         if isinstance(self.clients, Listed) and len(self.clients.nodes) != count:
             expected = f"a node for each of clients.count, which is {count}"
-            advice = "a client that is attached to nothing reaches nobody: name as many nodes as clients"
+            advice = "a client that is not attached cannot reach others: name as many nodes as clients"
             yield Problem(expected, f"{len(self.clients.nodes)} nodes", advice, ("clients", "nodes"))
 
 
 class StarOfSwitches(UnderlayConfig):
-    """A core with switches around it; clients at the switches. Nodes: core, switch0, switch1, ..."""
+    """A core with switches around it. Nodes: core, switch0, switch1, ...
+
+    Clients are at the switches.
+    """
 
     kind: Literal["star"] = variant("star")
     switches: Count = Field(default=4, description="number of switches around the core")
 
 
 class TwoLevelTree(UnderlayConfig):
-    """A core, branches below it, racks below those; clients at the racks. Nodes: core, branch0, ..., rack0, ..."""
+    """A core with branches, and racks below them.
+
+    Nodes: core, branch0, ..., rack0, ... Clients are at the racks.
+    """
 
     kind: Literal["two_level"] = variant("two_level")
     branches: Count = Field(default=2, description="number of branches of the core")
@@ -95,7 +104,10 @@ class TwoLevelTree(UnderlayConfig):
 
 
 class FatTree(UnderlayConfig):
-    """A fat tree of equal switches; clients at edge switches. Nodes: core0, ..., aggregation0, ..., edge0, ..."""
+    """A fat tree of equal switches.
+
+    Nodes: core0, ..., aggregation0, ..., edge0, ... Clients are at the edge switches.
+    """
 
     kind: Literal["fat_tree"] = variant("fat_tree")
     ports: Annotated[int, Within(at_least=2, at_most=128)] = Field(
@@ -120,7 +132,7 @@ class Generated(UnderlayConfig):
     )
 
     def problems(self, count: int) -> Iterator[Problem]:
-        """The graph must be possible for so many nodes."""
+        """Yield a problem if the graph is impossible for this number of nodes."""
         yield from super().problems(count)
         yield from once(self.graph, "remove it: what is beneath stays")
         for problem in self.graph.impossible(self.nodes):
@@ -130,7 +142,10 @@ class Generated(UnderlayConfig):
 
 
 class FromGraphMl(UnderlayConfig):
-    """A connected graph from a GraphML file; edges may have attributes `latency` and `bandwidth`, with their units."""
+    """A connected graph from a GraphML file.
+
+    Edges may have the attributes `latency` and `bandwidth`, with units.
+    """
 
     kind: Literal["graphml"] = variant("graphml")
     path: WorldFile = Field(description="GraphML file, relative to the current folder")

@@ -1,4 +1,4 @@
-"""Quantities written with their unit: times in seconds, bandwidths in bytes per second, sizes in bytes.
+"""Quantities with units: times in s, bandwidths in bytes per s, sizes in bytes.
 
 Numbers are scaled in decimal arithmetic, so that "100 us" is the float nearest to 0.0001, and what `format_time`
 and `format_bandwidth` write is read back as exactly the same float.
@@ -53,7 +53,7 @@ def _split(value: object, expected: str, advice: str) -> tuple[Decimal, str]:
 
 
 def _nearest_unit(unit: str, units: Iterable[str], otherwise: str) -> str:
-    """Return the advice for an unknown unit: the same letters in another case before any other likeness."""
+    """Return the advice for an unknown unit: first the same letters in another case."""
     known = list(units)
     same = [other for other in known if unit and other.lower() == unit.lower()]
     return suggestion(same[0] if same else unit, known, otherwise)
@@ -63,7 +63,7 @@ def parse_time(value: object) -> float:
     """Return seconds: "10 ms" is 0.01; a plain number counts seconds.
 
     Raises:
-        InvalidValueError: the value is no time, or its unit is unknown.
+        InvalidValueError: the value is not a time, or its unit is unknown.
     """
     expected = "a time like '10 ms'"
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -80,7 +80,7 @@ def parse_time(value: object) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """Return a time with the unit that suits it; `parse_time` gives back exactly `seconds`."""
+    """Return a time with a suitable unit; `parse_time` returns exactly `seconds`."""
     exact = Decimal(repr(float(seconds)))
     for unit in ("d", "h", "min"):
         if 0 < exact < 10**15 and _exact.remainder(exact, _TIMES[unit]) == 0:
@@ -90,12 +90,12 @@ def format_time(seconds: float) -> str:
 
 
 def parse_bandwidth(value: object) -> float:
-    """Return bytes per second: "100 Mbit/s" is 1.25e7, "1 GB/s" is 1e9; the unit is required.
+    """Return bytes per second: "100 Mbit/s" is 1.25e7; the unit is required.
 
-    A plain number is refused: bits or bytes is a factor of eight that nobody would notice.
+    A plain number is refused: bits or bytes is a factor of eight that is easily missed.
 
     Raises:
-        InvalidValueError: the value is no bandwidth, or its unit is missing or unknown.
+        InvalidValueError: the value is not a bandwidth, or its unit is missing or unknown.
     """
     expected = "a bandwidth like '100 Mbit/s'"
     advice = "write a number and a unit such as Mbit/s or MB/s"
@@ -106,17 +106,17 @@ def parse_bandwidth(value: object) -> float:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Return a bandwidth in bit/s with a decimal prefix; `parse_bandwidth` gives back exactly `bytes_per_s`."""
+    """Return a bandwidth in bit/s; `parse_bandwidth` returns exactly the value."""
     bits = _exact.multiply(Decimal(repr(float(bytes_per_s))), Decimal(8))
     prefix = next((prefix for prefix in "TGMk" if bits >= _PREFIXES[prefix]), "")
     return f"{_plain(_exact.divide(bits, Decimal(_PREFIXES[prefix])))} {prefix}bit/s"
 
 
 def parse_bytes(value: object) -> int:
-    """Return a number of bytes: "10 kB" is 10,000, "4 GiB" is 2**32; a plain integer counts bytes.
+    """Return a number of bytes: "10 kB" is 10,000, "4 GiB" is 2**32, 10 is 10.
 
     Raises:
-        InvalidValueError: the value is no size, its unit is unknown, or it is not a whole number of bytes.
+        InvalidValueError: the value is not a size, its unit is unknown, or it is not a whole number of bytes.
     """
     expected = "a size like '10 kB'"
     advice = "write a number and one of the units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"

@@ -1,4 +1,4 @@
-"""Studies: many runs planned together, run on this machine or on a cluster, and resumed where they were broken off."""
+"""Studies: many runs planned together, local or on a cluster, resumable."""
 
 from simfl.studies.running import Report, sweep
 

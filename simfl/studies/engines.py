@@ -1,4 +1,4 @@
-"""Where the runs of a sweep are computed: in this process, in processes beside it, or on a dask cluster.
+"""Engines of sweeps: this process, further processes, or a Dask cluster.
 
 Every engine takes tasks and yields (task, outcome) as they end, in any order. What a run gives does not depend on it.
 """
@@ -28,13 +28,13 @@ class Engine(Protocol):
 
     @property
     def jobs(self) -> int:
-        """How many runs are under way at a time."""
+        """The number of runs at a time."""
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Yield every task with its outcome; those that were not begun when `stop` was called are left out."""
+        """Yield every task with its outcome; after `stop`, only the started ones."""
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """Begin no more runs, and end those under way; may be called from a signal handler."""
+        """Start no more runs, and end the current ones; called by signal handlers."""
 
 
 class Serial:
@@ -119,7 +119,7 @@ class Local:
                 pool.shutdown(cancel_futures=True)
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """Begin no more runs, and end those under way before their next event."""
+        """Start no more runs, and end the current ones before their next event."""
         self._stopped = True
         self._stop.value = self._stop.value or number  # no lock: the code that a signal interrupted might hold it
 
@@ -143,13 +143,13 @@ def _nothing_to_import() -> Iterator[None]:
 
 
 class Cluster:
-    """A dask cluster that is there already; files come back over the network.
+    """An existing Dask cluster; files come back over the network.
 
     Args:
         address: of its scheduler, such as tcp://10.0.0.1:8786.
 
     Raises:
-        ScenarioError: dask is not installed, nobody answers, or the workers have other versions.
+        ScenarioError: dask is not installed, the scheduler does not answer, or the workers have other versions.
     """
 
     def __init__(self, address: str) -> None:
@@ -186,7 +186,7 @@ class Cluster:
                 )
 
     def run(self, tasks: Sequence[RunTask]) -> Finished:
-        """Run the tasks, in whatever order the cluster chooses; each runs once, and again if its worker is lost.
+        """Run the tasks in any order; a task whose worker is lost runs again.
 
         Raises:
             RunError: the scheduler is gone.
@@ -212,7 +212,7 @@ class Cluster:
             self._let_go(list(futures))
 
     def _let_go(self, futures: list[Any]) -> None:
-        """Drop what is left and close the connection, without a word if the scheduler is gone: dask logs tracebacks."""
+        """Drop the remaining tasks and close the connection silently."""
         logger = logging.getLogger("distributed.client")
         level = logger.level
         logger.setLevel(logging.CRITICAL + 1)
@@ -246,11 +246,11 @@ class Cluster:
         return outcome
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """Stop waiting; what the workers are computing is dropped."""
+        """Stop waiting, and drop the current runs."""
         self._stopped = True
 
 
 def choose_engine(jobs: int, cluster: str | None) -> tuple[Engine, Callable[[int], None]]:
-    """Return the engine for a number of runs at a time, and what stops it."""
+    """Return the engine for a number of runs at a time, and its stop function."""
     engine: Engine = Cluster(cluster) if cluster is not None else Local(jobs) if jobs > 1 else Serial()
     return engine, engine.stop

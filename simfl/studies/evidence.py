@@ -1,7 +1,7 @@
-"""Evidence for a claim: what runs say under every reading of the paper, and the verdict over all readings.
+"""Evidence for claims: results under every reading, and the verdict.
 
 A paper leaves settings open. A claim is judged under each defensible choice of them, a *reading*, so that no verdict
-hangs on a choice that somebody made in silence. What a reading rests on is at least `SEEDS` seeds and their interval;
+depends on a choice that was not stated. A reading is based on at least `SEEDS` seeds and their interval;
 where these do not decide, neither does the reading.
 """
 
@@ -22,7 +22,7 @@ SEEDS = 5
 
 
 class Verdict(enum.StrEnum):
-    """What became of a claim."""
+    """The verdict on a claim."""
 
     REPRODUCED = "reproduced"
     UNDER = "reproduced under a reading"
@@ -77,14 +77,14 @@ class Reading:
 
     @property
     def evidence(self) -> str:
-        """What was measured; what did not hold, or is not decided, says so where other parts did."""
+        """The measurements; failed or undecided parts are named."""
         said = {True: "", False: " (does not hold)", None: " (not decided)"}
         mixed = len({part.held for part in self.parts}) > 1
         return "; ".join(part.text + said[part.held] * mixed for part in self.parts)
 
 
 def all_of(held: Iterable[bool | None]) -> bool | None:
-    """Return whether all things hold: False where one does not, else None where one is not decided.
+    """Return whether all hold: False if one does not, else None if one is undecided.
 
     Raises:
         NotMeasuredError: there is none.
@@ -96,32 +96,35 @@ def all_of(held: Iterable[bool | None]) -> bool | None:
 
 
 def exactly(held: bool, text: str) -> Part:
-    """Return what no draw has a part in: counts, certified numbers, formulas."""
+    """Return a result without randomness: counts, certified numbers, formulas."""
     return Part(bool(held), text)
 
 
 def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
-    """Return whether what was measured lies above a bar.
+    """Return whether the measured values lie above a bar.
 
     Args:
         values: one per seed; with NaN among them (runs that diverged) nothing holds, unless `typical` replaced it.
         bar: held if the whole interval is above it.
         text: the values, in words.
-        least: a lead that is no larger counts as none: not held if the whole interval is below `bar + least`.
+        least: a lead up to this counts as none: not held if the whole interval is below `bar + least`.
     """
-    found = decisive(values)
-    return Part(_decide(found, found.low > bar, found.high < bar + least), text)
+    interval = decisive(values)
+    return Part(_decide(interval, interval.low > bar, interval.high < bar + least), text)
 
 
 def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
-    """Return whether what was measured lies below a bar; see `above`."""
+    """Return whether the measured values lie below a bar; see `above`."""
     return above([-value for value in values], -bar, text, least)
 
 
 def within(values: Sequence[float], bar: float, text: str) -> Part:
-    """Return whether two settings are alike: their differences are at most `bar` either way."""
-    found = decisive(values)
-    return Part(_decide(found, -bar <= found.low and found.high <= bar, found.low > bar or found.high < -bar), text)
+    """Return whether differences are at most `bar` either way."""
+    interval = decisive(values)
+    return Part(
+        _decide(interval, -bar <= interval.low and interval.high <= bar, interval.low > bar or interval.high < -bar),
+        text,
+    )
 
 
 def decisive(values: Sequence[float]) -> Interval:
@@ -135,8 +138,8 @@ def decisive(values: Sequence[float]) -> Interval:
     return median_of(values) if any(map(math.isinf, values)) else interval_of(values)
 
 
-def _decide(found: Interval, held: bool, failed: bool) -> bool | None:
-    if math.isnan(found.low) or math.isnan(found.high):
+def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
+    if math.isnan(interval.low) or math.isnan(interval.high):
         return None
     return True if held else False if failed else None
 
@@ -149,7 +152,7 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
         short: how the runs fall short of the paper's budget: what does not hold may then hold there.
 
     Raises:
-        NotMeasuredError: there is no reading.
+        NotMeasuredError: without readings.
     """
     held = [reading.held for reading in readings]
     if not held:
@@ -165,7 +168,7 @@ def verdict_of(readings: Sequence[Reading], short: str = "") -> Verdict:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim, and what came of it.
+    """A claim and its verdict.
 
     Args:
         text: the claim.
@@ -186,7 +189,7 @@ class Judged:
 
     @property
     def words(self) -> str:
-        """The verdict in words, with the reading and what stands in the place of the paper's own setting."""
+        """The verdict in words, with the reading."""
         count = len(self.readings)
         words = {
             Verdict.UNDER: f"reproduced under {under(self.readings)}" if self.readings else "",
@@ -198,22 +201,22 @@ class Judged:
 
     @property
     def evidence(self) -> str:
-        """What was measured: under which readings it holds, under which not, and which choice decides."""
+        """The measurements: which readings hold, and which choice decides."""
         if not self.readings:
             return self.why
         if len(self.readings) == 1:
             return self.readings[0].evidence
         said = []
         for held, word in ((True, "holds"), (False, "does not hold"), (None, "is not decided")):
-            found = [reading for reading in self.readings if reading.held is held]
-            if found:
-                others = f" and {len(found) - 1} more" * (len(found) > 1)
-                said.append(f"{word} under {found[0].label}{others}: {found[0].evidence}")
+            readings = [reading for reading in self.readings if reading.held is held]
+            if readings:
+                others = f" and {len(readings) - 1} more" * (len(readings) > 1)
+                said.append(f"{word} under {readings[0].label}{others}: {readings[0].evidence}")
         return ". ".join(piece[:1].upper() + piece[1:] for piece in (*said, decides(self.readings)) if piece)
 
 
 def under(readings: Sequence[Reading]) -> str:
-    """Return what the readings that hold have in common and no other has, or the others have, or count them."""
+    """Return the common choices of the readings that hold, or their number."""
     held = [reading for reading in readings if reading.held]
     others = [reading for reading in readings if not reading.held]
     seen = " (chosen after the result was seen)" * all(reading.afterwards for reading in held)
@@ -225,7 +228,7 @@ def under(readings: Sequence[Reading]) -> str:
 
 
 def _in_common(some: Sequence[Reading], others: Sequence[Reading]) -> str:
-    """Return the fewest choices that all of some readings have and none of the others, "" where there are none."""
+    """Return the fewest choices that all of `some` and none of `others` have."""
     keys = list(dict.fromkeys(key for reading in (*some, *others) for key in reading.choices))
     for size in (1, 2, 3):
         for chosen in itertools.combinations(keys, size):
@@ -236,7 +239,7 @@ def _in_common(some: Sequence[Reading], others: Sequence[Reading]) -> str:
 
 
 def decides(readings: Sequence[Reading]) -> str:
-    """Return in a sentence which choices turn the result where they alone differ, "" where none can be compared."""
+    """Return the choices that alone change the result, in a sentence, or ""."""
     turned: dict[str, list[bool]] = {}
     for one, other in itertools.combinations(readings, 2):
         keys = [key for key in {**one.choices, **other.choices} if one.choices.get(key) != other.choices.get(key)]
@@ -253,22 +256,22 @@ def decides(readings: Sequence[Reading]) -> str:
 
 
 def typical(values: Sequence[float], diverged: float = -math.inf) -> tuple[float, ...]:
-    """Return values with what a run that diverged is entered as: worse than all others, so that medians count it."""
+    """Return values with diverged runs as the worst, so that medians count them."""
     return tuple(diverged if math.isnan(value) else value for value in values)
 
 
 def measured(values: Sequence[float]) -> Interval:
-    """Return what was measured, with the bounds of its 95% interval, NaN where there are fewer than three values.
+    """Return the mean with its 95% interval, NaN for fewer than three values.
 
     It is the mean over seeds, or the median where some runs diverged (NaN, or minus infinity) or never got there
     (infinity).
     """
-    found = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
-    return found if len(values) > 2 else Interval(found.mean, math.nan, math.nan)
+    interval = interval_of(values) if all(map(math.isfinite, values)) else median_of(typical(values))
+    return interval if len(values) > 2 else Interval(interval.mean, math.nan, math.nan)
 
 
 def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
-    """Write what was measured: `88.44 ± 0.21`, with half of the 95% interval over seeds.
+    """Write a mean and half its interval: `88.44 ± 0.21`.
 
     Two values are written as they are, and where runs diverged, or never got there, the median with their count.
     """
@@ -277,18 +280,18 @@ def show(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
         return show_fixed(value, half, digits, sign) if math.isfinite(value) else lost
 
     lost = "never" if math.inf in values else "diverged"
-    found, count = measured(values), sum(not math.isfinite(value) for value in values)
+    interval, count = measured(values), sum(not math.isfinite(value) for value in values)
     if count:
-        return write(found.mean) + (f" (median; {count} of {len(values)} {lost})" if count < len(values) else "")
+        return write(interval.mean) + (f" (median; {count} of {len(values)} {lost})" if count < len(values) else "")
     if len(set(values)) == 2 == len(values):
         return " and ".join(map(write, values))
-    if math.isnan(found.mean):
+    if math.isnan(interval.mean):
         return "-"
-    return write(found.mean, math.nan if len(set(values)) == 1 else found.half_width)
+    return write(interval.mean, math.nan if len(set(values)) == 1 else interval.half_width)
 
 
 def _choice(key: str, value: str) -> str:
-    """Write a choice: symbols with an equals sign, words with a colon, a choice without a name by itself."""
+    """Write a choice: symbols with an equals sign, words with a colon."""
     if not key:
         return value
     return f"{key} = {value}" if len(key) <= 3 else f"{key}: {value}"

@@ -1,4 +1,4 @@
-"""The page of a reproduced study: claims with verdicts, figures, and every number beside the paper's."""
+"""The page of a reproduced study: claims, verdicts, figures and numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Re
 
 
 def draw(paper: Paper, runs: Runs, folder: Path) -> Iterator[tuple[Path, str]]:
-    """Write the figures whose runs are there, and yield their paths with what they show."""
+    """Write the figures of existing runs; yield their paths and captions."""
     for name, (caption, drawn) in paper.figures.items():
         with contextlib.suppress(NotMeasuredError), style():
             (path,) = save_and_close(drawn(runs), folder / f"{name}.png")
@@ -90,7 +90,7 @@ def claims_of(claims: Iterable[Judged]) -> str:
 
 
 def readings_of(claims: Sequence[Judged]) -> Iterable[str]:
-    """Yield what was measured under every reading of the claims that have several, with headings."""
+    """Yield the measurements under every reading, with headings."""
     several = [claim for claim in claims if len(claim.readings) > 1]
     if several:
         yield "## Readings"
@@ -112,8 +112,8 @@ def numbers_of(numbers: Sequence[Number]) -> Iterable[str]:
             raise ValueError(f"{part}: two numbers in one place")
         rows = [["", *columns]]
         for row in dict.fromkeys(number.row for number in own):
-            found = (places.get((row, column)) for column in columns)
-            rows.append([row, *("-" if number is None else cell(number) for number in found)])
+            cells = (places.get((row, column)) for column in columns)
+            rows.append([row, *("-" if number is None else cell(number) for number in cells)])
         units = {number.unit for number in own if number.unit}
         seeds = {len(number.values) for number in own}
         counted = [f"{count} seed{'s' * (count > 1)}" for count in (min(seeds), max(seeds)) if seeds != {1}]
@@ -145,8 +145,8 @@ def number_table(numbers: Iterable[Number]) -> str:
     """Return the numbers as CSV."""
     rows = []
     for number in numbers:
-        found = number.interval
-        values = (number.paper, found.mean, found.low, found.high, number.difference)
+        interval = number.interval
+        values = (number.paper, interval.mean, interval.low, interval.high, number.difference)
         shown = ["" if value is None or math.isnan(value) else f"{value:.6g}" for value in values]
         rows.append([number.part, number.row, number.column, number.unit, *shown, str(len(number.values))])
     return _csv(NUMBER_FIELDS, rows)

@@ -1,4 +1,4 @@
-"""What the study of a paper consists of: experiments to run, numbers to hold against the paper's, claims to judge.
+"""The parts of a paper's study: experiments, numbers and claims.
 
 A paper's module says what to run and how to read it. Nothing that it reports is typed in but the paper's own numbers:
 values, intervals and verdicts are computed from the tables of runs.
@@ -74,7 +74,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the paper, or one like it, beside what was measured.
+    """A number of the paper beside the measured one.
 
     Args:
         part: the table that shows it.
@@ -95,7 +95,7 @@ class Number:
 
     @property
     def interval(self) -> Interval:
-        """What was measured, with its 95% interval over seeds."""
+        """The measured mean with its 95% interval over seeds."""
         return measured(self.values)
 
     @property
@@ -106,7 +106,7 @@ class Number:
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """What the paper says.
+    """A claim of the paper.
 
     Args:
         text: the claim, as a sentence.
@@ -126,7 +126,7 @@ class PaperClaim:
 
 
 class Accuracies(dict[Any, tuple[float, ...]]):
-    """Accuracies of cells by their last element; asking for one that was not run says so."""
+    """Accuracies of cells; a missing cell raises an error."""
 
     def __missing__(self, last: Any) -> tuple[float, ...]:
         raise NotMeasuredError(f"{last}: no finished run")
@@ -139,7 +139,7 @@ class Runs:
         self._groups = {(own.section, own.cell): runs for own, runs in groups.items()}
 
     def has(self, section: Section, *cells: Cell) -> bool:
-        """Whether runs of all of these cells, or of any cell of the section, are there."""
+        """Whether runs of these cells, or of any of the section, exist."""
         return all((section, cell) in self._groups for cell in cells) if cells else bool(self.cells(section))
 
     def cells(self, section: Section, *start: Any) -> list[Cell]:
@@ -182,7 +182,7 @@ class Runs:
         return self.each(section, cell, accuracy)
 
     def accuracies(self, section: Section, *start: Any) -> Accuracies:
-        """Return the accuracies of all cells that have one element more than `start`, by that element."""
+        """Return the accuracies of all cells one element longer than `start`."""
         cells = [cell for cell in self.cells(section, *start) if len(cell) == len(start) + 1]
         return Accuracies({cell[-1]: self.accuracy(section, cell) for cell in cells})
 
@@ -191,7 +191,7 @@ class Runs:
         return self.pairs(section, one, other, lambda first, second: accuracy(first) - accuracy(second))
 
     def epsilon(self, section: Section, cell: Cell) -> tuple[float, ...]:
-        """Return what the accountant certifies for every run."""
+        """Return the certified epsilon of every run."""
         return self.each(section, cell, lambda run: run.epsilon_and_delta()[0])
 
     def rounds(self, section: Section, cell: Cell) -> int:
@@ -201,7 +201,7 @@ class Runs:
     def pairs(
         self, section: Section, one: Cell, other: Cell, measure: Callable[[Run, Run], float]
     ) -> tuple[float, ...]:  # fmt: skip
-        """Return a measure of two cells' runs of equal seeds, which share data, speeds and links."""
+        """Return a measure of two cells' runs with equal seeds, as pairs."""
         first, second = self.of(section, one), self.of(section, other)
         seeds = [seed for seed in first if seed in second]
         if not seeds:
@@ -247,7 +247,7 @@ class Paper:
 
 
 def accuracy(run: Run) -> float:
-    """Return the test accuracy at the end of a run in percent, NaN for one that diverged."""
+    """Return the final test accuracy in percent, NaN for diverged runs."""
     return math.nan if run.status == "diverged" else 100 * float(run.metrics["test_accuracy"].iloc[-1])
 
 

@@ -1,4 +1,4 @@
-"""What a study found: its claims with verdicts, and its numbers, read from its runs."""
+"""The results of a study: claims with verdicts, and numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def argument_of(name: str) -> str:
 
 def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
     """Return the claims with their verdicts, those last that cannot be tested here."""
-    found = []
+    claims = []
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()
         try:
@@ -50,14 +50,14 @@ def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
         except NotMeasuredError as error:
             verdict, why = Verdict.NONE, "not part of the quick form" if quick else str(error)
         of_claim = claim.headline, claim.figure, claim.instead
-        found.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
-    return (*found, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
+        claims.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
+    return (*claims, *(Judged(text, Verdict.NOT_TESTABLE, why=why, quick=quick) for text, why in paper.untested))
 
 
 def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:
-    """Return the numbers of every table whose runs are there."""
-    found: list[Number] = []
+    """Return the numbers of every table whose runs exist."""
+    numbers: list[Number] = []
     for table in paper.numbers:
         with contextlib.suppress(NotMeasuredError):
-            found += table(runs)
-    return tuple(found)
+            numbers += table(runs)
+    return tuple(numbers)

@@ -1,4 +1,4 @@
-"""A report about runs, with what each claims held against its account."""
+"""Reports with privacy claims compared with accounts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(
     baseline: str | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Path:
-    """Write a report about runs, or a sweep, as one page that holds everything in itself; return its path.
+    """Write a self-contained report about runs or a sweep; return its path.
 
     Args:
         runs: a run, a sweep, or several of them, or their folders.
@@ -31,7 +31,7 @@ def report(
         tell: told in a line of every run that is left out, or is not whole.
 
     Raises:
-        DataError: a folder that is no run and no sweep, or has no finished run.
+        DataError: a folder that is neither a run nor a sweep, or has no finished run.
         ScenarioError: no such baseline, or a place that cannot be written to.
     """
     return write_report(folders_of(runs), out, target=target, baseline=baseline, check=check_run, tell=tell)

@@ -1,4 +1,4 @@
-"""Run the study of a paper as a sweep, and read it: what is there already is not run again."""
+"""Runs a paper's study as a sweep, and reads it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_paper(name: str) -> Paper:
 
 
 def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> Path:
-    """Return the folder of a paper's scenarios: the one that is named, the paper's own, or that of simfl's clone.
+    """Return the folder of a paper's scenarios: given, the paper's, or the clone's.
 
     Raises:
         ScenarioError: there is none.
@@ -108,7 +108,7 @@ def reproduce(
     scenarios: Path | None = None,
     tell: Callable[[Report], None] | None = None,
 ) -> Reproduction:
-    """Run what is missing of a paper's study, and write its page, tables and figures.
+    """Run the missing runs of a paper's study, and write its page.
 
     Args:
         paper: one of `PAPERS`.
@@ -137,7 +137,7 @@ def open_runs(swept: Sweep, keys: dict[Experiment, list[str]]) -> Runs:
     finished: dict[str, Run] = {run.key: swept.open(run) for run in swept.finished}
     groups = {}
     for experiment, own in keys.items():
-        found = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
-        if len(found) == len(own):  # half of the seeds would be another number than the one that is asked for
-            groups[experiment] = found
+        by_seed = {finished[key].manifest.seed: finished[key] for key in own if key in finished}
+        if len(by_seed) == len(own):  # half of the seeds would be another number than the one that is asked for
+            groups[experiment] = by_seed
     return Runs(groups)

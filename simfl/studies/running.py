@@ -1,4 +1,4 @@
-"""Run a study: everything is checked first, what is there already is kept, the rest is computed.
+"""Runs a study: checks everything first, and keeps existing runs.
 
 A run's key is the digest of its resolved scenario and simfl's version. One that was killed, interrupted or failed
 is run again, from its last checkpoint if it has one. One that is done, or diverged, is run again only if what it
@@ -76,7 +76,7 @@ def sweep(
     surveyed: Callable[[Sweep], None] | None = None,
     tell: Callable[[Report], None] | None = None,
 ) -> Sweep:
-    """Run what is missing of a study and return the sweep.
+    """Run the missing runs of a study and return the sweep.
 
     Args:
         study: the path of a study, a mapping of what would stand in it (its base may be a `Scenario`), or what
@@ -142,7 +142,7 @@ def sweep(
 
 
 def _into(shown: Callable[[float, str], None] | None) -> Callable[[Report], None]:
-    """Return what takes reports for a bar, and nothing where there is none."""
+    """Return a function that passes reports to a bar, if there is one."""
 
     def report(told: Report) -> None:
         if shown is not None:
@@ -154,7 +154,7 @@ def _into(shown: Callable[[float, str], None] | None) -> Callable[[Report], None
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Be the only sweep that writes into a folder, which is made if need be, and removed if it stays empty.
+    """Lock a sweep's folder; a new folder is removed if it stays empty.
 
     Raises:
         ScenarioError: another sweep writes into it, or the folder cannot be made.
@@ -184,7 +184,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what killed processes left in a sweep's folder: locks, and streams and checkpoints of runs that are over.
+    """Remove locks, streams and checkpoints that killed processes left.
 
     Only the sweep that holds the folder's lock may call this.
     """
@@ -202,10 +202,10 @@ def _tidy(folder: Path) -> None:
 
 
 def survey(plan: StudyPlan, root: Path) -> Sweep:
-    """Return the sweep of a plan, with the runs that are there already.
+    """Return the sweep of a plan, with its existing runs.
 
     A run is there if its files are those that its manifest speaks of, and if code, data, files of the world and the
-    model that it began with have the digests that they had. A digest that cannot be computed is no match.
+    model that it began with have the digests that they had. A digest that cannot be computed does not match.
 
     Raises:
         ScenarioError, DataError: a user's own function, which has to be called to compare its data, fails.
@@ -218,39 +218,39 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
     is_same, runs = _Comparison(), []
     with shared_data():
         for run in plan.runs:
-            found = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
+            planned = SweepRun(run.folder, run.label, run.settings, run.changes, run.seed, run.key)
             for name, was in there.get(run.key, ()):
                 if is_same(run.scenario, was):
-                    found = replace(found, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
+                    planned = replace(planned, folder=name, status=was.status, reason=was.reason, wall_s=was.wall_s)
                     break
-            runs.append(found)
+            runs.append(planned)
     axes = {name: list(labels) for name, labels in plan.axes.items()}
     resolved = study.model_dump(by_alias=True, mode="json")
     return Sweep(folder, study.name, study.description, __version__, resolved, axes, tuple(runs), study.baseline)
 
 
 def _runs_in(folder: Path, keys: Collection[str]) -> dict[str, list[tuple[str, Manifest]]]:
-    """Return names and manifests of the finished, undamaged runs in a folder that have one of these keys, by key."""
-    found: dict[str, list[tuple[str, Manifest]]] = {}
+    """Return name and manifest of finished, undamaged runs, by key."""
+    by_key: dict[str, list[tuple[str, Manifest]]] = {}
     for path in sorted(folder.glob("*/manifest.json"), reverse=True):
         with contextlib.suppress(DataError):  # damaged: as good as missing
             there = RunFolder(path.parent)
             manifest = there.read_manifest()
             key = run_key(str(manifest.extra.get("scenario_digest")), str(manifest.versions.get("simfl")))
             if key in keys and manifest.status in FINISHED and there.is_whole(manifest):
-                found.setdefault(key, []).append((path.parent.name, manifest))
-    return found
+                by_key.setdefault(key, []).append((path.parent.name, manifest))
+    return by_key
 
 
 class _Comparison:
-    """Compares what finished runs depended on, beside their scenarios, with what is there now; each file once."""
+    """Compares the inputs of finished runs with the present ones; caches files."""
 
     def __init__(self) -> None:
         self._digest_of = functools.cache(digest_of_file)
         self._code_of = functools.cache(lambda modules: digests_of(modules))
 
     def __call__(self, scenario: Scenario, manifest: Manifest) -> bool:
-        """Return whether all of it is the same; False where that cannot be told."""
+        """Return whether all inputs are the same; False if unknown."""
         from simfl.build.data import is_same_data
 
         return (
@@ -270,7 +270,7 @@ class _Comparison:
 
 
 def _same_start(scenario: Scenario, was: object) -> bool:
-    """Return whether the model that a scenario goes on from, if it names one, is the one that a run went on from."""
+    """Return whether the initial model is the one that the run used."""
     from simfl.build.data import start_file
 
     if scenario.init is None:
@@ -341,8 +341,10 @@ def _run(engine: Engine, tasks: Sequence[RunTask], state: Sweep, tell: Callable[
 
 
 def estimate(runs: Sequence[SweepRun], left: Sequence[SweepRun], jobs: int) -> float | None:
-    """Return the host seconds that the runs left will take: as long as finished runs that differ in the seed alone, or
-    as the average run where there is none. None before any has finished."""
+    """Return the host seconds that the remaining runs will take.
+
+    The estimate is the mean of finished runs that differ only in the seed, else of all; None before any has finished.
+    """
     known: dict[str, list[float]] = {}
     for run in runs:
         if run.finished and run.wall_s > 0:

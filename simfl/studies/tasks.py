@@ -1,4 +1,4 @@
-"""What a worker process does: one run, from plain values to a folder; what goes wrong is reported, not raised."""
+"""The work of a worker process: one run; errors are reported, not raised."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def start_worker(stop: c_int) -> None:
     """Prepare a process of the local engine.
 
     Ctrl-C at the terminal, and SIGTERM to a whole job, are for the parent, which sets `stop`: a process waiting for
-    work would die of it. And nobody goes on computing when the parent is gone, killed perhaps: another sweep may be
+    work would die of it. And no worker goes on computing when the parent is gone, killed perhaps: another sweep may be
     about to write the same folder.
     """
     from simfl.build.data import shared_data
@@ -125,7 +125,7 @@ def run_task(task: RunTask) -> RunOutcome:
 
 
 def _resume(task: RunTask) -> Run | None:
-    """Go on with what an earlier attempt left, if it is a checkpoint of this very run."""
+    """Resume an earlier attempt, if its checkpoint is of this run."""
     from simfl.runs import runner
     from simfl.runs.checkpoint import FILE, ReplayError
     from simfl.scenario import from_mapping
@@ -159,7 +159,7 @@ def _run(task: RunTask) -> Run:
 
 
 def run_elsewhere(task: RunTask) -> RunOutcome:
-    """Run a task on a machine that need not share a disk with the one that asked; its files travel with the outcome.
+    """Run a task on a machine without a shared disk; files travel with the outcome.
 
     One at a time in a process, whatever the number of its threads: a run tunes the interpreter for itself.
     """
@@ -173,7 +173,7 @@ def run_elsewhere(task: RunTask) -> RunOutcome:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[str]:
-    """Make a temporary folder for one run; those of workers that were killed on this machine are removed first.
+    """Make a temporary folder for one run; remove those of killed workers.
 
     Its lock, a file beside it, is held from before the folder is there until after it is gone.
     """
@@ -191,7 +191,7 @@ def _own_folder() -> Iterator[str]:
 
 
 class _Interruption:
-    """Passes the parent's wish to stop on to the run under way, which ends before its next event."""
+    """Passes the parent's stop on to the current run."""
 
     def __init__(self) -> None:
         self._passed = False

@@ -1,4 +1,4 @@
-"""The tape: what the world recorded, and the executor that turns it into numbers.
+"""The tape: operations recorded by the world, and the executor that runs them.
 
 - `recording`: `Tape`, `Model`, `Gradient`: operations on model values, written down and not run.
 - `packing`: a window of operations becomes levels, steps, lanes and rows of the bank.

@@ -1,4 +1,4 @@
-"""Mini-batches drawn on the device, each named by (seed, client, draw) and by nothing else.
+"""Mini-batches drawn on the device, each determined by (seed, client, draw).
 
 No permutation is stored: the position of an example in a client's shuffled data is computed by a
 swap-or-not network (Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card
@@ -32,7 +32,7 @@ _U32 = jnp.uint32
 
 
 def mix(h: jax.Array) -> jax.Array:
-    """A bijective 32-bit hash with good avalanche (Wellons's lowbias32); uint32 in and out."""
+    """Return a bijective 32-bit hash with good avalanche (Wellons's lowbias32)."""
     h ^= h >> 16
     h *= _U32(0x7FEB352D)
     h ^= h >> 15
@@ -47,7 +47,7 @@ def _uniform_below(bits: jax.Array, n: jax.Array) -> jax.Array:
 
 
 def permute(key: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
-    """Return the image of x under the pseudo-random permutation of 0..n-1 named by `key`.
+    """Return the image of x under the pseudo-random permutation of 0..n-1 of `key`.
 
     Args:
         key: uint32, broadcastable to x (one permutation per entry).
@@ -80,7 +80,7 @@ def batch_positions(
     lanes: int,
     n: jax.Array,
 ) -> jax.Array:
-    """Return which of a client's n examples are entries first..first+lanes-1 of a mini-batch, int32 [lanes].
+    """Return the examples at entries first..first+lanes-1 of a batch, int32 [lanes].
 
     - `shuffle`: consecutive pieces of a fresh permutation per epoch; a batch may span two epochs.
     - `same_order`: likewise, of one permutation for all epochs.

@@ -1,4 +1,4 @@
-"""What a model says about examples on the device: its loss and accuracy, and its answers one by one."""
+"""Evaluation of models on the device: loss, accuracy and predictions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Evaluator:
         return examples
 
     def measure(self, params: Params, examples: Examples) -> tuple[float, float, dict[str, float]]:
-        """Return the mean loss, with the penalty, the share of right answers, and the model's own metrics."""
+        """Return the mean loss with the penalty, the accuracy, and the model's metrics."""
         x, y, weight = examples
         program = kernels.evaluation_program(weight.shape, self.model, min(self.chunk, len(weight)))
         loss, correct, metrics = program(params, x, y, weight)
@@ -63,13 +63,13 @@ class Evaluator:
     def answers(
         self, params: Params, x: NDArray[Any], y: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return what the model predicts of a set of n, f32 [n, ...], and what of it is right, f32 [n]."""
-        found = []
+        """Return the predictions, f32 [n, ...], and which are correct, f32 [n]."""
+        outputs = []
         for at in range(0, len(x), CHUNK_ANSWERS):
             part = slice(at, at + CHUNK_ANSWERS)
             some = self.examples(x[part], y[part])
             program = kernels.answers_program(some[2].shape, self.model, min(self.chunk, len(some[2])))
             scores, right = program(params, *some[:2])
             count = len(x[part])
-            found.append((np.asarray(scores)[:count], np.asarray(right)[:count]))
-        return np.concatenate([scores for scores, _ in found]), np.concatenate([right for _, right in found])
+            outputs.append((np.asarray(scores)[:count], np.asarray(right)[:count]))
+        return np.concatenate([scores for scores, _ in outputs]), np.concatenate([right for _, right in outputs])

@@ -1,4 +1,4 @@
-"""The executor: a thread beside the world that packs windows and runs them on the device.
+"""The executor: a thread that packs windows and runs them on the device.
 
 The world submits windows, evaluations and requests for values; they run in that order. The queue
 is bounded, so a fast world waits for a slow device and memory stays bounded.
@@ -51,7 +51,7 @@ MOST_CPU_DEVICES = 64
 
 
 def configure_jax() -> None:
-    """Set JAX up for many small kernels on a CPU; without effect once JAX has computed something.
+    """Configure JAX for many small kernels on a CPU, before its first computation.
 
     Dispatch dominates small kernels: synchronous dispatch and one thread per program cut a call
     from tens of microseconds to about nine. Overlap with the world comes from our own thread.
@@ -74,7 +74,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def choose_device(kind: str | None) -> jax.Device:
-    """Return the device to run on: the first of `kind` ("cpu", "gpu"), or JAX's default.
+    """Return the first device of `kind` ("cpu", "gpu"), or JAX's default.
 
     Raises:
         ScenarioError: there is none of this kind.
@@ -100,11 +100,11 @@ def choose_device(kind: str | None) -> jax.Device:
 
 
 def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
-    """Return `count` devices of the kind of a device: that one and others, or those that a CPU is divided into."""
-    found = jax.devices(device.platform)
-    if count <= len(found):
-        return [device, *(other for other in found if other != device)][:count]
-    most = len(found) if device.platform != "cpu" else MOST_CPU_DEVICES
+    """Return `count` devices of one kind; a CPU is divided into them."""
+    available = jax.devices(device.platform)
+    if count <= len(available):
+        return [device, *(other for other in available if other != device)][:count]
+    most = len(available) if device.platform != "cpu" else MOST_CPU_DEVICES
     if count > most:
         raise ScenarioError(
             f"execution.devices: expected at most {most} on the {device.platform} of this machine, found {count}"
@@ -114,14 +114,14 @@ def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
 
 @functools.cache
 def _cpu_devices(count: int) -> list[jax.Device]:
-    """Divide the CPU into so many devices, each with a thread; JAX's own CPU stays what it is, and arrays on it too."""
+    """Divide the CPU into `count` devices of one thread each, beside JAX's own."""
     client: Any = xla_client.make_cpu_client(asynchronous=False, num_devices=count)
     return list(client.devices())
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the numbers say at one moment of virtual time.
+    """The measures of one evaluation.
 
     Attributes:
         train_loss, test_loss: of the mean model, with the regulariser.
@@ -151,7 +151,9 @@ class Evaluation:
 
 
 def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> int:
-    """Gradients per step: a matter of model and device (measured; see docs/benchmarks.md).
+    """Return the gradients per step for a model and device.
+
+    Measured; see docs/benchmarks.md.
 
     A convolution with weights per client must not be batched on a CPU; a model of tens of kilobytes
     gains nothing beyond 8, where the rows of a step fill the cache, a smaller one little beyond 16;
@@ -167,7 +169,7 @@ def automatic_width(model: AbstractModel, num_clients: int, platform: str) -> in
 
 
 class Executor:
-    """Runs what a tape records; one instance per run, closed at its end.
+    """Runs the recorded operations; one instance per run, closed at its end.
 
     Args:
         problem: the arithmetic.
@@ -260,7 +262,7 @@ class Executor:
         draws: NDArray[np.int32],
         decide: Decide,
     ) -> NDArray[Any]:
-        """Return what is decided by models f32 [k, d] given as forms, and their losses f32 [k, m] on mini-batches.
+        """Evaluate models and losses on mini-batches, and return what `decide` says.
 
         As `Tape.probe` says; waits for everything submitted before. k is filled up to a power of four, so that few
         sizes are compiled.
@@ -285,7 +287,7 @@ class Executor:
     ) -> Future[Evaluation]:
         """Queue an evaluation of the mean of models given as forms.
 
-        With several tasks, a model is so many rows, one after the other.
+        With several tasks, a model is one row for each, in order.
 
         Args:
             rows: int32 [k, reads], -1 for none.
@@ -296,7 +298,7 @@ class Executor:
         return self._request(lambda: self._evaluate(rows, coefs, clients, clipping_norm))
 
     def mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the mean of models given as forms, f32 [d of a whole model]: the one that evaluations measure."""
+        """Return the mean of models that evaluations measure, f32 [d of a whole model]."""
 
         def task() -> NDArray[np.float32]:
             known = self._evaluated  # at the end of a run the last evaluation has computed it
@@ -307,7 +309,7 @@ class Executor:
         return result
 
     def zeroed(self) -> int:
-        """Return how many gradients (or updates, where these are clipped) were not finite, and so counted as zero.
+        """Return the number of gradients or updates that were not finite, set to zero.
 
         Of everything submitted before, which is waited for.
         """
@@ -320,7 +322,7 @@ class Executor:
         return max(1, CHUNK_VALUES // self.problem.model.size)
 
     def read(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Return the values of some rows, f32 [k, d], bit for bit; waits for everything submitted before."""
+        """Return the values of rows, f32 [k, d], bit for bit, after all submitted work."""
         at_a_time = self.rows_at_a_time
         assert len(rows) <= at_a_time, "one size is compiled"
         filled = np.concatenate((rows, np.full(at_a_time - len(rows), -1, dtype=np.int32)))
@@ -352,7 +354,7 @@ class Executor:
         self._request(task).result()
 
     def close(self) -> None:
-        """Finish what is queued and stop the thread. Raises what the thread died of."""
+        """Finish the queue and stop the thread. Raises the thread's error."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -366,7 +368,7 @@ class Executor:
 
         def run() -> None:
             try:
-                self._check()  # after a failure nobody may wait for an answer that never comes
+                self._check()  # after a failure no caller may wait for an answer
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
@@ -396,7 +398,10 @@ class Executor:
         return jax.device_put(array, self.device)
 
     def _gradient_program(self) -> Callable[[jax.Array, float], tuple[float, float]] | None:
-        """Return what measures gradients, (mean model, clipping norm) -> (norm of the mean, share clipped), or None."""
+        """Return a program that measures gradients, or None.
+
+        It returns (norm of the mean gradient, share clipped) of (mean model, clipping norm).
+        """
         problem, count = self.problem, self.problem.measured.gradient_examples
         if not count:
             return None
@@ -429,19 +434,19 @@ class Executor:
         self.compiled = True
 
     def _count(self) -> int:
-        """Take over what the device counted, and return the whole."""
+        """Add the device's counts, and return the total."""
         self._zeroed += int(self._counted)
         self._counted = self._put(np.int32(0))
         return self._zeroed
 
     def _serial(self, steps: Steps) -> tuple[Any, Any]:
-        """Return the serial operations of a window, filled up to a multiple of SERIAL: few sizes are compiled."""
+        """Return a window's serial operations, padded to a multiple of SERIAL."""
         count = len(steps.serials.ints)
         fill = (0, -count % SERIAL if count else 1), (0, 0)
         return self._put(np.pad(steps.serials.ints, fill)), self._put(np.pad(steps.serials.floats, fill))
 
     def _call(self, steps: Steps, at: int, count: int, serial: tuple[Any, Any]) -> None:
-        """Run some steps; the arrays always have as many entries as a call may have, so one trace serves all."""
+        """Run some steps, with arrays of constant size so that one trace serves all."""
         parts = []
         arrays = [steps.gradients.ints, steps.gradients.floats, steps.combines.ints, steps.combines.floats]
         optimizing = self.problem.optimizing
@@ -489,21 +494,21 @@ class Executor:
         )
 
     def _further(self, mean: jax.Array, client_accuracy: NDArray[np.float64] | None) -> dict[str, float]:
-        """Return the further measures that were asked for; NaN where clients have no models of their own."""
+        """Return the further measures; NaN if clients have no models of their own."""
         names, data = self.problem.measured.further, self.problem.data
-        found = {}
+        values = {}
         if any(name in measures.OF_SCORES | measures.OF_TARGETS for name in names):
-            found = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
+            values = measures.measure(names, data.test_y, self._evaluator.answers(mean, data.test_x, data.test_y)[0])
         if "worst_decile" in names:
             right = self._evaluator.answers(mean, data.train_x, data.train_y)[1]
             own = right.astype(np.float64)[data.indices]
-            found["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
+            values["worst_decile"] = measures.worst_decile(np.add.reduceat(own, data.offsets[:-1]) / data.sizes)
         if "worst_decile_models" in names and client_accuracy is not None:
-            found["worst_decile_models"] = measures.worst_decile(client_accuracy)
-        return {name: found.get(name, float("nan")) for name in names}
+            values["worst_decile_models"] = measures.worst_decile(client_accuracy)
+        return {name: values.get(name, float("nan")) for name in names}
 
     def _mean(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> tuple[jax.Array, jax.Array]:
-        """Return the mean of models, f32 [d of a whole model], and how far they are from it, as in `Evaluation`."""
+        """Return the mean of models, f32 [d], and their consensus distance."""
         if self.problem.num_tasks > 1:
             models = self._joined(rows, coefs)
             mean = models.mean(axis=0)
@@ -519,19 +524,19 @@ class Executor:
         return mean, distance
 
     def _joined(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> jax.Array:
-        """Return the numbers of models, f32 [k, d of a whole model], the rows of all tasks of a model joined."""
+        """Return models with the rows of all tasks joined, f32 [k, d of a whole model]."""
         models = self._rows(self._rows_bank, self.bank.places(rows), coefs)
         return models.reshape(len(rows) // self.problem.num_tasks, -1)
 
 
 @contextlib.contextmanager
 def tuned_interpreter(switch_interval_s: float = 1e-4) -> Iterator[None]:
-    """Let two threads share the interpreter well while a run is under way.
+    """Set the interpreter's thread switching interval for a run.
 
     The executor's thread gets the interpreter soon after its kernel ends (Python's default is 5 ms,
     as long as a window takes), and the garbage collector does not walk over everything that was
-    there before the run: nothing on the hot path needs it, references are counted. Where somebody
-    froze what was there already, it stays as it is: nobody can unfreeze a part.
+    there before the run: nothing on the hot path needs it, references are counted. If other code
+    has frozen objects already, they stay: a part cannot be unfrozen.
     """
     interval, threshold, frozen = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()
     if not frozen:

@@ -1,4 +1,4 @@
-"""Examples on the device: floats as they are, integers as they are kept, and what they mean to a model.
+"""Examples on the device: floats, or integers with a scale.
 
 A quarter of the memory, and of what a gather moves, where an image lies there as bytes. What is taken out of them is
 converted at once, in the one place that gradients, evaluations and measures share.
@@ -20,7 +20,7 @@ from simfl.models import AbstractModel
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Integers:
-    """Examples kept as integers [n, ...]; what is taken by a place or places is what a model is given.
+    """Integer examples [n, ...]; indexing returns the model's inputs.
 
     That is int32 tokens, or f32 as the scaling says. Behaves, as far as programs look at examples, like an array.
     """

@@ -1,4 +1,4 @@
-"""The journal: everything that the world learns from numbers, and who each living row is, written down in order.
+"""The journal: all values that the world learns from numbers, in order.
 
 It stands between the tape and the executor. The world is deterministic and asks for numbers nowhere else, so that a
 world that is played again, with the answers of a journal, does the same without anything being computed. Whatever
@@ -27,7 +27,7 @@ KINDS = 5
 
 @dataclass
 class Record:
-    """What numbers have told the world so far.
+    """The recorded answers so far.
 
     Attributes:
         evaluations: in the order in which they were asked for.
@@ -41,11 +41,11 @@ class Record:
 
 
 class Journal:
-    """Passes requests on to an executor, or answers them from the record of an earlier run and drops what is recorded.
+    """Passes requests to an executor, or answers them from an earlier run's record.
 
     Args:
         executor: computes.
-        keeps: whether to write down what is asked; without it nothing can be played again, and no memory is used.
+        keeps: whether to record requests; without the record nothing can be replayed, and no memory is used.
     """
 
     def __init__(self, executor: Executor, keeps: bool = False) -> None:
@@ -62,7 +62,7 @@ class Journal:
     # -- requests ----------------------------------------------------------------------------
 
     def submit(self, window: Window) -> None:
-        """Pass a window on, or drop it; remember who was born in it."""
+        """Pass a window on, or drop it; note the rows born in it."""
         if self._keeps:
             self._name(window)
         if self._past is None:
@@ -80,7 +80,7 @@ class Journal:
         draws: NDArray[np.int32],
         decide: Decide,
     ) -> NDArray[Any]:
-        """As `Executor.probe`; what `decide` answers is written down, not what it was told."""
+        """See `Executor.probe`; the journal keeps the answer of `decide`, not its inputs."""
         return self._answer(lambda: self._executor.probe(rows, coefs, clients, draws, decide))
 
     def evaluate(
@@ -118,7 +118,7 @@ class Journal:
         return self._past is not None
 
     def record(self) -> Record:
-        """Return all that was asked so far; waits until it is answered."""
+        """Return all requests so far, after their answers."""
         zeroed = self.zeroed()  # of everything submitted before: what follows does not wait
         return Record([future.result() for future in self._evaluations], list(self._answers), zeroed)
 
@@ -136,7 +136,7 @@ class Journal:
     # -- rows --------------------------------------------------------------------------------
 
     def names(self, numbers: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return what names rows for good, int64, given their numbers."""
+        """Return the permanent names of rows, int64, given their numbers."""
         return self._born[numbers]
 
     def read(self, numbers: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -144,7 +144,7 @@ class Journal:
         return self._executor.read(numbers)
 
     def write(self, numbers: NDArray[np.int32], values: NDArray[np.float32], rows: int) -> None:
-        """Give rows their values, f32 [k, d]; `rows` is how many numbers there are in all."""
+        """Set rows to values, f32 [k, d]; `rows` is the total number of rows."""
         self._executor.write(numbers, values, rows)
 
     def _name(self, window: Window) -> None:

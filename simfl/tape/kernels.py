@@ -27,7 +27,7 @@ KEPT = 16
 
 
 def kept(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a factory of jitted programs make one for each set of shapes, its further first argument; keep the last few.
+    """Cache a factory's jitted programs by the shapes, its further first argument.
 
     A jitted function holds what was compiled for every set of shapes for as long as it lives: one for all of them would
     grow with every number of clients or examples that a notebook tries.
@@ -38,7 +38,7 @@ def kept(factory: Callable[..., Any]) -> Callable[..., Any]:
 def positions_of_batch(
     operation: Operation, lanes: int | None = None
 ) -> Callable[[dict[str, jax.Array], jax.Array], jax.Array]:
-    """Return the function that draws one operation's mini-batch: (data, ints) -> positions int32 [lanes].
+    """Return the function (data, ints) -> positions of a mini-batch, int32 [lanes].
 
     With several tasks, `client` is node * tasks + task: each task goes through the node's data in an order of its own.
     """
@@ -56,14 +56,14 @@ def positions_of_batch(
 def examples_of(
     data: dict[str, jax.Array], client: jax.Array, position: jax.Array, tasks: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the examples x [lanes, ...], y [lanes] at some positions of a client's data; of a task, y is 0 or 1."""
+    """Return the examples x [lanes, ...], y [lanes]; of a task, y is 0 or 1."""
     example = data["table"][data["offsets"][client if tasks == 1 else client // tasks] + position]
     x, y = data["x"][example], data["y"][example]
     return x, y if tasks == 1 else (y == client % tasks).astype(jnp.int32)
 
 
 def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Clip a vector f32[d] to a bound on its norm; one whose norm is not finite becomes 0, and counts: int32[]."""
+    """Clip f32[d] to a norm; a vector that is not finite becomes 0 and is counted."""
     squared = jnp.sum(vector * vector)
     finite = squared < jnp.inf
     # Selected: 0 times a part that is not finite would be NaN.
@@ -71,7 +71,10 @@ def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw: jax.Array, count: int) -> jax.Array:
-    """Return the noise of one release in units of its scale, f32[count]; see `simfl.privacy.correlated`."""
+    """Return the noise of one release at unit scale, f32[count].
+
+    See `simfl.privacy.correlated`.
+    """
     sample = SAMPLERS[noise.sampler]
     own = sample(data["noise_key"], client, draw, count)
     if noise.form is None:
@@ -92,7 +95,7 @@ def unit_noise(noise: Noise, data: dict[str, jax.Array], client: jax.Array, draw
 
 
 def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the function of one lane: the clipped and noised sum of a mini-batch's gradients, f32[d], and a count.
+    """Return one lane's function: a clipped and noised sum of gradients, and a count.
 
     That is how many of them (or of sums, where these are clipped) count as zero, because they are not finite, int32[].
     It takes the parameters f32[d], the data, the operation's integers (client, draw, first, size),
@@ -134,7 +137,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
 
 
 def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the function of one lane where gradients and noise are on a grid: as in `gradient_of_batch`.
+    """Return `gradient_of_batch` with gradients and noise on a grid.
 
     Example by example, in a loop: what one adds to the sum of integers must not depend on its place in the batch, as
     the last bits of a product of matrices may. See `simfl.privacy.rounding`.
@@ -169,7 +172,7 @@ def rounded_gradient_of_batch(model: AbstractModel) -> Callable[..., tuple[jax.A
 
 
 def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) -> jax.Array:
-    """Return which of the blocks of entries belongs to a client's mini-batch number `draw`, int32 in 0..blocks-1."""
+    """Return the block of entries of a client's mini-batch, int32 in 0..blocks-1."""
     h = mix(mix(mix(client.astype(jnp.uint32) ^ key[0]) ^ key[1]) + draw.astype(jnp.uint32))
     return (h % jnp.uint32(blocks)).astype(jnp.int32)
 
@@ -177,7 +180,7 @@ def block_of(key: jax.Array, client: jax.Array, draw: jax.Array, blocks: int) ->
 def masked(
     gradient: Callable[..., tuple[jax.Array, jax.Array]], model: AbstractModel, blocks: int
 ) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the same as `gradient_of_batch`, with the penalty's gradient, of which a random block of entries is kept.
+    """Return `gradient_of_batch` with one random block of entries kept.
 
     Entry j belongs to block j mod D, D = `blocks`; what is kept is D times as large, so that its mean is the whole:
     d_xi S_u of the general recursion of Nguyen et al. 2018, https://arxiv.org/abs/1802.03801.
@@ -201,7 +204,7 @@ def masked(
 
 
 def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Return the function of one lane: the clipped and noised change of a model by local SGD steps, and a count.
+    """Return one lane's function: the clipped, noised change of a model, and a count.
 
     The change is f32[d], as `simfl.tape.recording.Round` says; the count is of gradients (or changes, where these are
     clipped) that are not finite and count as zero, int32[]. It takes the parameters f32[d], the data, the operation's
@@ -298,12 +301,12 @@ def _take_wide(bank: jax.Array, places: jax.Array) -> jax.Array:
 
 
 def _mix_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
-    """Return the linear forms of some lanes, f32 [lanes, d], for the few lanes of a CPU."""
+    """Return the linear forms of the few lanes of a CPU, f32 [lanes, d]."""
     return jnp.stack([_linear(bank, coefs[k], places[k]) for k in range(len(places))])
 
 
 def _step_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.Array, total: jax.Array) -> jax.Array:
-    """Return linear forms + scale * total, f32 [lanes, d], with the forms read again rather than kept."""
+    """Return linear forms + scale * total, f32 [lanes, d], reading the forms again."""
     return jnp.stack([_linear(bank, coefs[k], places[k]) + scale[k] * total[k] for k in range(len(places))])
 
 
@@ -336,7 +339,7 @@ def _write(bank: jax.Array, places: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
-    """Return the rows f32 [lanes, d], each projected onto the ball of that radius around 0."""
+    """Return the rows f32 [lanes, d], projected onto the ball of radius `radius`."""
     # radius / 0 is inf, and min(1, inf) is 1
     return rows * jnp.minimum(1.0, radius / jnp.sqrt(jnp.sum(rows * rows, axis=1, keepdims=True)))
 
@@ -351,7 +354,9 @@ FEW = 16
 
 @kept
 def window_program(operation: Operation, reads: int, width: int, combines: int, mesh: Mesh | None = None) -> Any:
-    """Return the program of a packed window: (bank, zeroed, steps, arrays, serial operations, data) -> (bank, zeroed).
+    """Return the program of a packed window.
+
+    It maps (bank, zeroed, steps, arrays, serial operations, data) to (bank, zeroed).
 
     Args:
         operation: what operations with a gradient compute.
@@ -428,11 +433,11 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             row = _linear(bank, _at(s_floats, i), ints[:reads])
             return jax.lax.dynamic_update_slice(bank, row[None], (ints[forms.reads], 0), allow_negative_indices=False)
 
-        def alone(found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            return found[0][None], found[1][None]
+        def alone(terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return terms[0][None], terms[1][None]
 
         def totals(read: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """What the lanes compute at the rows they read, f32 [own, d], and their counts, int32 [own]."""
+            """Return the lanes' totals at the rows they read, f32 [own, d], and counts."""
             if local:
                 most = jnp.max(gi[:, steps_column])
                 if own == 1:
@@ -447,7 +452,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
             return each_gradient(read, data, gi[:, each.rest], at, gf[:, noise_scale], *norm)
 
         def gradients(bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """The rows that the lanes write, f32 [own, d], and how many gradients count as zero."""
+            """Return the rows that the lanes write, f32 [own, d], and the number set to zero."""
             total, more = totals(take(bank, gi[:, 0]), gi, gf, s)
             # A lane without an operation reads the spare row, whatever is there.
             more = jnp.sum(jnp.where(gi[:, size_column] > 0, more, 0))
@@ -460,10 +465,10 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
         def gradients_if_any(
             bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
-            found: tuple[jax.Array, jax.Array] = jax.lax.cond(
+            gradients_of: tuple[jax.Array, jax.Array] = jax.lax.cond(
                 jnp.any(gi[:, each.reads] != len(bank) - 1), gradients, nothing, bank, gi, gf, s
             )
-            return found
+            return gradients_of
 
         def together(bank: jax.Array, ti: jax.Array, tf: jax.Array) -> jax.Array:
             return jnp.stack(jax.vmap(transformed, (None, 0, 0))(bank, ti, tf), axis=1)
@@ -513,7 +518,7 @@ def window_program(operation: Operation, reads: int, width: int, combines: int, 
 
 @kept
 def average_program(reads: int, chunk: int) -> Any:
-    """Return (bank, places [k, reads], coefs, valid [k]) -> (mean model f32[d], consensus distance f32).
+    """Return the program of the mean model f32[d] and the consensus distance.
 
     The consensus distance is the root mean square distance of the models to their mean,
     sqrt( (1/K) sum_k ||w_k - w_mean||^2 ). Clients are summed in their order, so that the result
@@ -543,13 +548,13 @@ def average_program(reads: int, chunk: int) -> Any:
 
 @kept
 def constants_program() -> Any:
-    """Return (bank, places [k], values [k, d]) -> bank with these values at these places; bank is donated."""
+    """Return (bank, places [k], values [k, d]) -> bank with the values set."""
     return jax.jit(lambda bank, places, values: bank.at[places].set(values), donate_argnums=0)
 
 
 @kept
 def gather_program() -> Any:
-    """Return (bank, places [k]) -> what the bank has there, f32 [k, d], bit for bit."""
+    """Return (bank, places [k]) -> the rows there, f32 [k, d], bit for bit."""
     return jax.jit(lambda bank, places: bank[places])
 
 
@@ -566,7 +571,7 @@ def rows_program(reads: int) -> Any:
 
 @kept
 def probe_program(operation: Operation, reads: int) -> Any:
-    """Return (bank, places [k, reads], coefs [k, reads], clients [k], draws [k, m], data) -> (models, losses).
+    """Return the program of models and their losses on mini-batches.
 
     models is f32 [k, d], losses f32 [k, m]: of each model on the client's mini-batches of these numbers, the mean over
     the examples, with the regulariser. A number below 0 stands for no mini-batch and gives 0.
@@ -604,7 +609,7 @@ def in_chunks(x: Inputs, y: jax.Array, chunk: int) -> tuple[Inputs, jax.Array]:
 
 @kept
 def evaluation_program(model: AbstractModel, chunk: int) -> Any:
-    """Return (params, x, y, weight) -> (loss, share correct, metrics) over a set padded to a multiple of `chunk`.
+    """Return the program of loss, accuracy and metrics over a padded set.
 
     Metrics are the means of those of the model, by name.
     """
@@ -637,7 +642,7 @@ def evaluation_program(model: AbstractModel, chunk: int) -> Any:
 
 @kept
 def answers_program(model: AbstractModel, chunk: int) -> Any:
-    """Return (params, x, y) -> (what the model predicts [m, ...], f32[m] what is right) of a padded set of m."""
+    """Return (params, x, y) -> (predictions [m, ...], correct f32[m])."""
 
     def run(params: jax.Array, x: Inputs, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         xs, ys = in_chunks(x, y, chunk)
@@ -653,7 +658,7 @@ def answers_program(model: AbstractModel, chunk: int) -> Any:
 
 @kept
 def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int = 1) -> Any:
-    """Return (params, x, y, weight, clipping_norm) -> (norm of the mean gradient, share clipped).
+    """Return the program of (norm of the mean gradient, share clipped).
 
     The mean is over a set padded to a multiple of `chunk`, of each example's gradient clipped to clipping_norm, which
     may be inf; without `clips` nothing is clipped and the share is 0. With several tasks, params holds the models of
@@ -663,7 +668,7 @@ def gradients_program(model: AbstractModel, chunk: int, clips: bool, tasks: int 
     def of_task(
         params: jax.Array, task: jax.Array, x: jax.Array, y: jax.Array, weight: jax.Array, clipping_norm: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The sum of the gradients f32[d], and how many of them are longer than the clipping norm."""
+        """Return the sum of gradients, f32[d], and the number above the clipping norm."""
         own = y if tasks == 1 else (y == task).astype(jnp.int32)
         if not clips:
             return model.gradient_sum(params, x, own, weight), jnp.float32(0.0)

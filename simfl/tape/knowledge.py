@@ -1,4 +1,4 @@
-"""What everybody saw: every message of a run as a linear form of noisy gradients, without arithmetic on models.
+"""What each node saw: messages as linear forms of noisy gradients.
 
 Theory of whole networks (Bellet et al. 2026, https://arxiv.org/abs/2510.17480; El Mrini, Cyffers, Bellet 2024,
 https://arxiv.org/abs/2402.10001) takes what an observer v has received for
@@ -8,10 +8,10 @@ https://arxiv.org/abs/2402.10001) takes what an observer v has received for
 a row for every message, in the order of their coming: g holds the sums of clipped gradients of mini-batches, xi
 standard normals, a column of A for every mini-batch, one of B for every noise. The entries depend on step sizes and on
 who averaged with whom when: on the world, not on data. A tape records just these forms, so that a world that is played
-with a `KnowledgeTape` leaves them behind.
+with a `KnowledgeTape` records them.
 
 What depends on data in another way is refused: decisions by values or losses of models, and optimisers, whose steps
-are no linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
+are not linear forms. A round of local steps is a release as it stands: a column like that of a mini-batch.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MOST_ENTRIES = 2**28
 
 @dataclass(frozen=True)
 class Batch:
-    """A mini-batch whose gradient (or a round whose change) somebody made: a column of A.
+    """A mini-batch's gradient, or a round's change: a column of A.
 
     Attributes:
         client: who promised it: node * tasks + task where several tasks are trained.
         draw: its number.
         begin: where it begins in the client's shuffled data: (draw of the nominal size, first example).
         examples: in it.
-        expected: so many were to be expected.
+        expected: the expected number.
         norm: C that its gradients were clipped to, where it has one of its own.
         read: the row of the model at which it was taken.
     """
@@ -59,7 +59,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sight:
-    """What somebody saw.
+    """A message seen by a node.
 
     Attributes:
         sent_s, came_s: virtual times; infinite for what never came.
@@ -94,7 +94,7 @@ class Read:
 
 
 class Knowledge:
-    """Rows and who saw them; made by a `KnowledgeTape` and its `Listener`.
+    """Rows and their observers; made by a `KnowledgeTape` and its `Listener`.
 
     Row r is sum_j coefficient_j row_j + gain * (gradient of a batch) + share * (a noise), of rows below r.
 
@@ -124,7 +124,7 @@ class Knowledge:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._ends)
 
     # -- recording ---------------------------------------------------------------------------
@@ -154,40 +154,40 @@ class Knowledge:
         return len(self._ends) - 1
 
     def promised(self, promise: Gradient, parts: Sequence[Gradient] = ()) -> None:
-        """Note what a promise's mini-batch is; a batch in parts is one column, the first part's."""
+        """Note the mini-batch of a promise; the parts of a batch share one column."""
         batch = Batch(
             promise.client,
             promise.draw,
             promise.begin,
-            promise.examples * promise.steps,
-            promise.expected or promise.examples * promise.steps,
+            promise.all_examples,
+            promise.expected or promise.all_examples,
             promise.own_norm,
             promise.model.rows[0].number,
         )
         self.reads.append(Read(promise.client, batch.read, self.event()))
         for number, part in enumerate(parts or (promise,)):
-            self._known[part.client, part.draw, part.first] = None if number else batch
+            self._known[part.client, part.draw, part.first_or_steps] = None if number else batch
 
     def batch(self, promise: Gradient) -> int:
-        """Return the column of a promise's mini-batch, -1 if it has none of its own."""
-        key = promise.client, promise.draw, promise.first
+        """Return the column of a promise's mini-batch, -1 for a further part."""
+        key = promise.client, promise.draw, promise.first_or_steps
         batch = self._known[key]
         if batch is None:
             return -1
-        found = self._batch_of.get(key)
-        if found is None:
-            found = self._batch_of[key] = len(self.batches)
+        column = self._batch_of.get(key)
+        if column is None:
+            column = self._batch_of[key] = len(self.batches)
             self.batches.append(batch)
-        return found
+        return column
 
     def noise(self, promise: Gradient) -> int:
         """Return the column of a promise's noise."""
         key = promise.client, promise.draw
-        found = self._noise_of.get(key)
-        if found is None:
-            found = self._noise_of[key] = len(self.noises)
+        column = self._noise_of.get(key)
+        if column is None:
+            column = self._noise_of[key] = len(self.noises)
             self.noises.append(key)
-        return found
+        return column
 
     def row_of(self, content: Model | Gradient) -> int:
         """Return the row that a message's content is."""
@@ -207,7 +207,7 @@ class Knowledge:
     # -- the matrices ------------------------------------------------------------------------
 
     def matrices(self, rows: Sequence[int], noises: bool = True) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return A [len(rows), batches] and B [len(rows), noises] of rows; B is in units of standard normals.
+        """Return A [len(rows), batches] and B [len(rows), noises]; B in unit normals.
 
         Args:
             rows: in any order.
@@ -234,7 +234,7 @@ class Knowledge:
         return a, b if made is None else (made.T @ b.T).T
 
     def residues(self, rows: Collection[int], noises: bool = True) -> tuple[list[int], Residues, Residues]:
-        """Return the different rows in rising order, and their A and B as `matrices`, exactly, modulo `PRIME`."""
+        """Return the distinct rows in rising order, and A and B modulo `PRIME`."""
         wanted = sorted(set(rows))
         columns, result = len(self.batches), np.zeros((len(wanted), self.width(noises)), dtype=np.int64)
         width = columns + noises * len(self.noises)
@@ -257,7 +257,7 @@ class Knowledge:
     def walk(
         self, rows: Collection[int], noises: bool = False, exact: bool = False
     ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield some rows in rising order, and what is in each: f64 [batches], with the noises behind these if wanted.
+        """Yield rows in rising order with their contents, f64 [batches (+ noises)].
 
         What is held at a time are the rows that some later one reads. Exact: int64, residues modulo `PRIME`.
         """
@@ -292,7 +292,7 @@ class Knowledge:
             begin = end
 
     def known_noise(self, nodes: Collection[int], tasks: int = 1) -> NDArray[np.bool_]:
-        """Return which columns of B some nodes know, because they draw these themselves; bool."""
+        """Return which columns of B some nodes drew themselves and know; bool."""
         correlation = self.correlation
         if correlation is None:
             return np.array([client // tasks in nodes for client, _ in self.noises], dtype=bool)
@@ -302,7 +302,7 @@ class Knowledge:
         )
 
     def own_noise(self) -> NDArray[np.float64] | None:
-        """Return the standard deviation of each batch's noise, [batches], if each has one that no other has.
+        """Return each batch's noise std, [batches], if no two batches share noise.
 
         Then B says no more than A. None where noises and batches come in other ways.
         """
@@ -311,17 +311,17 @@ class Knowledge:
         if self.correlation is not None or np.any((batch < 0) & (noise >= 0)):
             return None
         used = np.flatnonzero((batch >= 0) & (gain != 0.0))
-        found = np.full(len(self.batches), np.nan)
+        stds = np.full(len(self.batches), np.nan)
         whose = np.full(len(self.noises), -1)
         for one, other, std in zip(batch[used], noise[used], share[used] / gain[used], strict=True):
-            if not math.isclose(found[one], std, rel_tol=1e-9) and not np.isnan(found[one]):
+            if not math.isclose(stds[one], std, rel_tol=1e-9) and not np.isnan(stds[one]):
                 return None
             if other >= 0 and whose[other] not in (-1, one):
                 return None
-            found[one] = std
+            stds[one] = std
             if other >= 0:
                 whose[other] = one
-        result: NDArray[np.float64] = np.nan_to_num(found)
+        result: NDArray[np.float64] = np.nan_to_num(stds)
         return result
 
     def _last_reads(self, count: int) -> NDArray[np.int64]:
@@ -335,7 +335,7 @@ class Knowledge:
 
 
 class KnowledgeTape(Tape):
-    """A tape that hands nothing to an executor: what happens to models is a row of `knowledge`.
+    """A tape without an executor: operations become rows of `knowledge`.
 
     Args:
         options: of `Tape`.
@@ -346,19 +346,19 @@ class KnowledgeTape(Tape):
         self.knowledge = Knowledge()
 
     def constant(self, values: NDArray[np.float32]) -> Model:
-        """A model that everybody knows."""
+        """Return a model that all nodes know."""
         del values
         return Model((self._row(self.knowledge.add(())),), (1.0,))
 
     def transform(self, *words: Any, **options: Any) -> Any:
-        """Refuse: what comes of it is no linear form."""
+        """Refuse: the result is not a linear form."""
         raise ScenarioError(
-            "algorithm.optimizer: expected none, found one, whose steps are no linear forms of noisy gradients: what "
+            "algorithm.optimizer: expected none, found one, whose steps are not linear forms of noisy gradients: what "
             "each one saw cannot be followed; use plain SGD"
         )
 
     def values(self, *words: Any, **options: Any) -> Any:
-        """Refuse: who acts upon values of models acts upon data."""
+        """Refuse: an action on values of models is an action on data."""
         raise ScenarioError(
             "algorithm.kind: expected an algorithm that does not look at values of models or losses, found one that "
             "decides by them: what each one saw depends on data"
@@ -367,7 +367,7 @@ class KnowledgeTape(Tape):
     probe = values
 
     def gradient(self, *words: Any, **options: Any) -> Gradient:
-        """As of any tape; what the batch is, is noted now."""
+        """See `Tape.gradient`; notes the batch."""
         promise = super().gradient(*words, **options)
         self.knowledge.promised(promise)
         return promise
@@ -375,7 +375,7 @@ class KnowledgeTape(Tape):
     def gradient_in_pieces(self, *words: Any, **options: Any) -> Gradient:
         """The same of a batch in pieces: together they are one."""
         promise = super().gradient_in_pieces(*words, **options)
-        # Noise that has an operation of its own is no part of the data.
+        # Noise that has an operation of its own is not part of the data.
         parts = sorted(promise.pieces, key=lambda part: part.draw >= NOISE_DRAWS)
         self.knowledge.promised(promise, parts)
         return promise
@@ -413,14 +413,14 @@ class KnowledgeTape(Tape):
     ) -> Row:
         known = self.knowledge
         # What one operation cannot take is added by further ones: it is of the same batch, and counted with the first.
-        batch = known.batch(gradient) if first == gradient.first else -1
+        batch = known.batch(gradient) if first == gradient.first_or_steps else -1
         noise = known.noise(gradient) if noise_scale else -1
         terms = zip((row.number for row in rows), coefs, strict=True)
         return self._row(known.add(terms, batch, coef if batch >= 0 else 0.0, noise, coef * noise_scale))
 
 
 class Listener:
-    """The witness of a network (`simfl.world.links.Witness`) that keeps what was in its messages.
+    """A network's witness (`simfl.world.links.Witness`) that keeps all contents.
 
     Args:
         knowledge: of the tape.
@@ -450,7 +450,7 @@ class Listener:
         self._knowledge.messages.append(self._at_once(source, target, content))
 
     def merged(self, node: int, content: Model) -> None:
-        """Note what a node has made of a round."""
+        """Note a node's model at the end of a round."""
         self._knowledge.merged.append(self._at_once(-1, node, content))
 
     def _at_once(self, source: int, target: int, content: Model | Gradient) -> Sight:

@@ -1,4 +1,4 @@
-"""The tables of recorded operations: which of their columns stand for what.
+"""The columns of the tables of recorded operations.
 
 An operation of any kind has a row of integers and a row of numbers. The integers are rows of the bank that it reads,
 rows that it writes, and further integers. The numbers begin with the coefficients of the rows of its base.
@@ -70,7 +70,7 @@ class Layouts:
     Args:
         reads: rows of a linear form, at most.
         extra: numbers of a gradient's own: 1 for a clipping norm, 4 for a round, else 0.
-        states: rows of state of a transformation; None where there are no transformations.
+        states: rows of state of a transformation; None without transformations.
         serial: whether transformations are serial.
     """
 
@@ -81,7 +81,7 @@ class Layouts:
 
     @property
     def gradient(self) -> Layout:
-        """The row of the gradient's model and those of the base; the row written; `CLIENT` to `SIZE`."""
+        """Rows of the gradient's model and the base; row written; `CLIENT` to `SIZE`."""
         return Layout(self.reads + 1, 1, 4, self.reads + STEP + self.extra)
 
     @property
@@ -91,7 +91,7 @@ class Layouts:
 
     @property
     def transform(self) -> Layout:
-        """The rows of the gradient, the base and the state; model and state written; updates of the state so far.
+        """Rows of gradient, base and state; model and state written; updates so far.
 
         The numbers are the coefficients of the base and the step size.
         """

@@ -1,4 +1,4 @@
-"""What evaluations may measure beside loss and accuracy: how well classes or targets are told, and for whom worst.
+"""Further measures of evaluations: for classes, targets and the worst clients.
 
 Of labels y [m] in 0..c-1 and scores z [m, c], what the model predicts; of two classes z may be [m], the score of
 class 1. A class that the examples do not have is left out of a mean over classes.
@@ -29,13 +29,13 @@ Classes = NDArray[np.int32]
 
 
 def worst_decile(accuracy: NDArray[np.float64]) -> float:
-    """Return the mean of the lowest tenth of the clients' accuracies [K], of one at least."""
+    """Return the mean of the lowest tenth of the clients' accuracies [K]."""
     count = max(1, len(accuracy) // 10)
     return float(np.sort(accuracy)[:count].mean())
 
 
 def measure(names: tuple[str, ...], y: NDArray[Any], scores: Scores) -> dict[str, float]:
-    """Return those of `OF_SCORES` and `OF_TARGETS` that are named; NaN where a score is not finite."""
+    """Return the named `OF_SCORES` and `OF_TARGETS`; NaN for scores not finite."""
     wanted = [name for name in names if name in OF_SCORES or name in OF_TARGETS]
     if not np.isfinite(scores).all():
         return dict.fromkeys(wanted, float("nan"))

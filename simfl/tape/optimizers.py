@@ -1,4 +1,4 @@
-"""Optimisers as gradient transformations of optax: what they are, and their state as rows of the bank.
+"""Optimizers as optax transformations, with their state as rows of the bank.
 
 A `Rule` maps a gradient, a state and parameters, all on flat vectors f32[d], to what is added to the parameters (times
 a step size) and the next state. Two things run it: the steps within a round of local training, where the state begins
@@ -25,7 +25,7 @@ Adaptive = Literal["adam", "yogi", "adagrad"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A gradient transformation; what is compiled for it is kept by its `name`.
+    """A gradient transformation; its `name` identifies compiled programs.
 
     Attributes:
         name: equal for rules that do the same.
@@ -39,7 +39,7 @@ class Rule:
 
 
 def rule_of(name: Hashable, *, core: Any = None, clip_norm: float | None = None, weight_decay: float = 0.0) -> Rule:
-    """Return the rule -(core(clipped gradient) + weight_decay w); without a core, that of plain SGD.
+    """Return the rule -(core(clipped gradient) + weight_decay w); plain SGD if None.
 
     Weight decay is decoupled (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
 
@@ -59,7 +59,7 @@ def rule_of(name: Hashable, *, core: Any = None, clip_norm: float | None = None,
 
 
 def momentum(decay: float, nesterov: bool) -> Any:
-    """v' = decay v + g, which is the direction; Nesterov's is g + decay v' (Sutskever et al. 2013)."""
+    """Return v' = decay v + g, or Nesterov's g + decay v' (Sutskever et al. 2013)."""
     import optax
 
     return optax.trace(decay, nesterov=nesterov)
@@ -112,7 +112,7 @@ def adaptive(kind: Adaptive, beta1: float, beta2: float, tau: float) -> Any:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The state of a rule as rows f32 [rows, d]: its real numbers one after the other, then its whole numbers.
+    """A rule's state as rows f32 [rows, d]: real numbers first, then integers.
 
     A whole number is two halves of 16 bits, each a float of that value, so that no arithmetic on the way could take its
     bits for a number that is not normal. A counter (`count`, as optax calls it), which is the number of updates
@@ -173,14 +173,14 @@ class StateRows:
         return [*self._cut(reals, self.reals), *self._cut(wholes, self.wholes)]
 
     def _cut(self, parts: list[jax.Array], rows: int) -> list[jax.Array]:
-        """Cut what stands one after the other into rows; what is cut so already is left as it is, and not copied."""
+        """Cut concatenated parts into rows, without a copy if they are rows already."""
         if all(len(part) == self.size for part in parts):
             return parts
         flat = jnp.concatenate(parts)
         return list(jnp.pad(flat, (0, rows * self.size - len(flat))).reshape(rows, self.size))
 
     def unpack(self, rows: Sequence[jax.Array], count: jax.Array) -> Any:
-        """Return the state that so many rows f32[d] hold after `count` updates."""
+        """Return the state in `rows` after `count` updates."""
         reals, wholes = _Reader(rows[: self.reals], self.size), _Reader(rows[self.reals :], self.size)
         leaves = []
         for kind, shape, counts in self._entries:
@@ -211,7 +211,7 @@ class _Reader:
         self._rows, self._size, self._at = rows, size, 0
 
     def take(self, length: int) -> jax.Array:
-        """Return the next so many numbers."""
+        """Return the next `length` numbers."""
         at, self._at = self._at, self._at + length
         if length == self._size and at % length == 0:
             return self._rows[at // length]
@@ -251,25 +251,25 @@ def _shapes(tree: Any) -> str:
 
 
 def _counters(rule: Rule, size: int, leaves: int) -> tuple[bool, ...]:
-    """Return which leaves of the state are 0, 1, 2, 3 after so many updates, whatever the gradients are."""
+    """Return which leaves of the state count updates, whatever the gradients."""
     probes = [jnp.linspace(-1.0, 1.0, size), jnp.zeros(size), jnp.full(size, jnp.nan)]
 
     def seen(params: jax.Array) -> list[list[Any]]:
-        found = []
+        leaves = []
         for gradient in probes:
             state = rule.init(params)
-            found.append(jax.tree.leaves(state))
+            leaves.append(jax.tree.leaves(state))
             for _ in range(3):
                 state = rule.update(gradient, state, params)[1]
-                found.append(jax.tree.leaves(state))
-        return found
+                leaves.append(jax.tree.leaves(state))
+        return leaves
 
     paths = jax.tree_util.tree_flatten_with_path(jax.eval_shape(rule.init, probes[0]))[0]
     named = [bool(path) and getattr(path[-1], "name", "") == "count" for path, _ in paths]
     if not any(named):
         return (False,) * leaves
-    found = jax.jit(seen)(probes[1])
-    return tuple(named[k] and all(_is(states[k], at % 4) for at, states in enumerate(found)) for k in range(leaves))
+    outputs = jax.jit(seen)(probes[1])
+    return tuple(named[k] and all(_is(states[k], at % 4) for at, states in enumerate(outputs)) for k in range(leaves))
 
 
 def _is(leaf: Any, value: int) -> bool:

@@ -1,4 +1,4 @@
-"""From a window of recorded operations to steps of fixed width and rows of the bank.
+"""Packing: from recorded operations to steps of fixed width.
 
 Operations of one level are independent of each other. They are cut into steps: one step runs up
 to `width` gradients and up to `combines` linear combinations side by side, gathers what they read
@@ -6,7 +6,7 @@ and then scatters what they wrote. Levels come from data dependence alone; place
 given out afterwards, step by step and last-in first-out, so that the working set stays small and
 a row that dies in a step makes room for one that is born in it (the gather comes first).
 
-Serial operations take no lanes: those of a level run one after the other, in the order of recording, behind its last
+Serial operations take no lanes: those of a level run one after the other, in the order of recording, after its last
 step. Transformations that are not serial have as many lanes as gradients.
 """
 
@@ -24,7 +24,7 @@ from simfl.tape.recording import Window
 
 @dataclass
 class Lanes:
-    """Operations of one kind in places of the bank: int32 and float32 tables with the columns of their `Layout`.
+    """Operations of one kind, as int32 and float32 tables in their `Layout`.
 
     Operations side by side have a step and a lane as first axes; serial ones have their order.
     """
@@ -61,7 +61,7 @@ class Bank:
     """Which place of the bank holds which row; places are given out last-in first-out.
 
     Args:
-        capacity: number of places, without the spare one behind them.
+        capacity: number of places, without the spare one after them.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -97,7 +97,7 @@ class Bank:
             self.place[number] = self.free.pop()
 
     def places(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Places of rows, also of those that died in the window packed last; -1 (no row) is the spare place."""
+        """Return the places of rows; -1 (no row) becomes the spare place."""
         return np.where(rows >= 0, self.place[rows], np.int32(self.spare)).astype(np.int32)
 
 
@@ -171,7 +171,7 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
 def _steps_and_lanes(
     levels: NDArray[np.int32], first: NDArray[np.int64], lanes: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the step and the lane of each operation, given the first step of each of `count` levels."""
+    """Return the step and lane of each operation."""
     index = _index_within(levels, count)
     return first[levels] + index // lanes, index % lanes
 
@@ -191,7 +191,7 @@ def _assign_places(
     held: NDArray[np.int64],
     total: int,
 ) -> None:
-    """Give a place to every row born in the window and take back those of the dead, step by step."""
+    """Give places to the rows born in the window, and free those of dead rows."""
     bank.take([number for number, _ in window.constants])
     dead = np.array(window.dead, dtype=np.int64)
     # A row's place is free again in the step of its last reader (gather first, scatter after it),

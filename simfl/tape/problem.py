@@ -1,4 +1,4 @@
-"""What the arithmetic of a run is about, in plain values and arrays: data, mini-batches, and what is done to gradients.
+"""The arithmetic of a run in plain values: data, batches, clipping and noise.
 
 A `LearningProblem` needs a model, data, batches and keys. What a paper does beyond that is a part of its own (clipping,
 noise, tasks, local rounds, blocks, a ball), neutral by default, so that an algorithm adds what it needs:
@@ -55,7 +55,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of the two device streams, uint32 [2] each: of mini-batches, and of noise and blocks."""
+    """Keys of the device streams, uint32 [2] each: mini-batches, noise and blocks."""
 
     data: NDArray[np.uint32]
     noise: NDArray[np.uint32]
@@ -71,7 +71,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Clipping:
-    """What is clipped in L2 norm.
+    """The clipping in L2 norm.
 
     Attributes:
         norm: C > 0; None for no clipping.
@@ -85,7 +85,7 @@ class Clipping:
 
     @property
     def clip(self) -> Clip | None:
-        """What is clipped; None for nothing."""
+        """The clipped quantity; None without clipping."""
         return None if self.norm is None else self.what
 
 
@@ -106,7 +106,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Binary models, one for each of c classes, trained on their own.
+    """Binary models, one for each of c classes, trained separately.
 
     The problem's `model` is that of one task, what the tape calls a client is node * c + task, and indices and offsets
     are those of the nodes.
@@ -122,7 +122,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class LocalRounds:
-    """Clients train locally, in rounds of many steps, rather than send single gradients.
+    """Local training in rounds of many steps.
 
     Attributes:
         power: p of the decay of the steps within rounds, see `simfl.tape.recording.Round`.
@@ -135,12 +135,12 @@ class LocalRounds:
 
 @dataclass(frozen=True)
 class Optimizing:
-    """What optimisers ask of the executor; hashable.
+    """The optimizers of the executor; hashable.
 
     Attributes:
         local: the rule of the steps within a round; None: plain SGD.
         applied: what the tape's transformations do; None where there are none.
-        serial: whether what makes a model of a gradient are serial operations, behind the gradients of a level.
+        serial: whether steps are serial operations, after the gradients of a level.
         pauses: whether steps without a gradient are frequent, because each waits for what is made of the last.
     """
 
@@ -150,13 +150,13 @@ class Optimizing:
     pauses: bool = False
 
     def on(self, platform: str) -> Optimizing:
-        """Return what suits a device: a CPU has no lanes to fill, and writes rows one by one sooner than together."""
+        """Return the variant for a platform: a CPU writes rows one by one."""
         return dataclasses.replace(self, serial=True, pauses=False) if self.pauses and platform == "cpu" else self
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What evaluations look at beside the test set.
+    """What evaluations measure beside the test set.
 
     Attributes:
         loss_examples: int [k], training examples that measure the training loss.
@@ -171,7 +171,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Operation:
-    """What an operation with a gradient computes, as far as programs are compiled for it; hashable.
+    """An operation with a gradient, as programs are compiled for it; hashable.
 
     Runs that differ in values alone (norms, noise scales, radius, p and mu of local rounds) share their programs.
 
@@ -206,7 +206,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class LearningProblem:
-    """What the executor computes with.
+    """The problem that the executor computes.
 
     Attributes:
         model: pure functions of a flat vector of d parameters.
@@ -243,7 +243,7 @@ class LearningProblem:
 
     @property
     def num_tasks(self) -> int:
-        """Models that are trained on the same data, each on its own."""
+        """Number of models that are trained on the same data."""
         return 1 if self.tasks is None else self.tasks.count
 
     @property
@@ -253,7 +253,7 @@ class LearningProblem:
 
     @property
     def operation(self) -> Operation:
-        """What programs are compiled for."""
+        """The operation that programs are compiled for."""
         return Operation(
             self.model,
             self.batches,
@@ -271,7 +271,7 @@ class LearningProblem:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What a `Tape` needs to know of the problem, as its keywords."""
+        """The keyword arguments of `Tape`."""
         return {
             "max_batch": self.max_batch,
             "local": self.rounds is not None,
@@ -282,7 +282,7 @@ class LearningProblem:
         }
 
     def arrays(self) -> dict[str, Any]:
-        """What the programs of `simfl.tape.kernels` call `data`, on the host."""
+        """Return the `data` of the programs of `simfl.tape.kernels`, on the host."""
         data, rounds = self.data, self.rounds or LocalRounds()
         return {
             "x": inputs_of(data.train_x, data.scaling, self.model),
@@ -315,7 +315,7 @@ class LearningProblem:
 
 
 def widest_batch(size: int) -> int:
-    """Return how many examples a Poisson batch of `size` on average has at most, but for a probability of 2^-107.
+    """Return the size that a Poisson batch exceeds with probability 2^-107.
 
     P[X >= B + t] <= exp(-t^2 / (2 (B + t/3))) (Bernstein), as the variance is B at most.
     """

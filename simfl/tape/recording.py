@@ -1,7 +1,7 @@
-"""The recording half of the tape: the world writes down what happens to models, nothing is computed.
+"""The recording half of the tape: the world records operations on models.
 
 A model is an immutable value: a linear form sum_j c_j row_j over rows of the executor's bank.
-Averaging models is therefore free until somebody needs the numbers: `Tape.combine` merges forms,
+Averaging models is therefore free until the numbers are needed: `Tape.combine` merges forms,
 and only a gradient, or a form of too many terms, becomes an operation. One operation computes
 
     out = sum_j b_j row_j + g * ( sum_i [grad f(row_read; x_i)]_C  +  noise_scale * noise )
@@ -9,15 +9,15 @@ and only a gradient, or a form of too many terms, becomes an operation. One oper
 so a gossip average, a stale read and a gradient step read a few rows and write one. A `Round` stands in the
 place of the gradient where clients train locally: many SGD steps that run as one operation.
 
-A server that applies what arrives makes a long chain of cheap sums, each of which somebody reads. `Tape.apply`
-records such a sum as a serial operation: those of a level run one after the other behind all else of that level, so
+A server that applies what arrives makes a long chain of cheap sums, each of which is read. `Tape.apply`
+records such a sum as a serial operation: those of a level run one after the other, after all else of that level, so
 that a thousand gradients side by side do not wait for a thousand levels of sums.
 
 An optimiser that is not linear is an operation of its own: `Tape.transform` reads a gradient, a model and rows of
 state, and writes the next model and state. It runs beside others of its level, or serially.
 
 A row lives as long as some model mentions it: Python's own reference counting is the count. A
-row that nobody can mention any more is released at the next flush and its place used again.
+row without references is released at the next flush and its place used again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from simfl.privacy.releases import Tally
 from simfl.tape.layout import NO_ROW, Layout, Layouts, Operations
 
 Decide = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
-"""What somebody makes of models f32 [k, d] and their losses f32 [k, m]; the world sees its answer alone."""
+"""A decision from models f32 [k, d] and their losses f32 [k, m]; the world sees only the decision."""
 
 DrawSize = Callable[[int, int, int], int]
 """Draws how many examples a Poisson batch has, given its client, its number, and how many it has on average."""
@@ -57,7 +57,7 @@ CHAINS = 16
 
 
 class Row:
-    """One row of the bank, known by a small number; reports its own death to the tape."""
+    """One row of the bank, with a number; reports its own death to the tape."""
 
     __slots__ = ("_graveyard", "level", "number")
 
@@ -71,7 +71,7 @@ class Row:
 
 
 class Model:
-    """An immutable model value: sum of coefs[j] * rows[j]. Its representation may be made shorter."""
+    """An immutable model value: sum of coefs[j] * rows[j]."""
 
     __slots__ = ("coefs", "rows")
 
@@ -81,7 +81,7 @@ class Model:
 
 
 class Gradient:
-    """The sum of a mini-batch's gradients at `model`, clipped and noised as the problem says.
+    """The sum of a mini-batch's gradients at `model`, clipped and noised.
 
     It is not computed before `Tape.combine` uses it, and it can be used once: every use would
     draw the same batch and the same noise again.
@@ -95,10 +95,10 @@ class Gradient:
             deviation where that is Gaussian.
         expected: number of examples that the batch has on average, where the tape drew `size`; else 0.
         released: whether the tape's tally has counted it.
-        heard: whether somebody who listens to the tape has heard it.
+        heard: whether a listener of the tape has heard it.
     """
 
-    __slots__ = ("client", "draw", "expected", "first", "heard", "model", "noise_scale", "released", "size")
+    __slots__ = ("client", "draw", "expected", "first_or_steps", "heard", "model", "noise_scale", "released", "size")
 
     #: What an operation of a round knows besides; nothing here.
     step: tuple[Number, ...] = ()
@@ -119,22 +119,28 @@ class Gradient:
         self.noise_scale = noise_scale
         self.expected = expected
         self.released = self.heard = False
-        self.first = 0
+        #: The first example of the batch in the draw; a round has its number of steps here.
+        self.first_or_steps: Integer = 0
 
     @property
     def examples(self) -> int:
-        """Number of examples in the batch, before it is consumed."""
+        """Number of examples in a mini-batch, before it is consumed."""
         return self.size
 
     @property
+    def all_examples(self) -> int:
+        """Number of examples in all its mini-batches, before it is consumed."""
+        return self.examples * self.steps
+
+    @property
     def begin(self) -> tuple[int, int]:
-        """Where the batch begins in the client's shuffled data: (draw of the nominal size, first example)."""
+        """Return the batch's start in the shuffled data: (draw, first example)."""
         return self.draw, 0
 
     def twin(self) -> Gradient:
-        """Return a copy that can be consumed besides, and is not counted: for who listens."""
+        """Return a copy that is consumed separately and not counted."""
         twin = self._again()
-        twin.first, twin.released = self.first, True
+        twin.first_or_steps, twin.released = self.first_or_steps, True
         return twin
 
     def _again(self) -> Gradient:
@@ -143,7 +149,7 @@ class Gradient:
 
 
 class GradientInPieces(Gradient):
-    """The gradient of a batch that several operations compute side by side; one of them has the noise.
+    """The gradient of a batch in parts; one part has the noise.
 
     Its `size` says that no operation takes it as it is.
 
@@ -169,10 +175,10 @@ class GradientInPieces(Gradient):
     def begin(self) -> tuple[int, int]:
         """Where the first piece with examples begins."""
         first = next((piece for piece in self.pieces if piece.size), self.pieces[0])
-        return first.draw, first.first
+        return first.draw, int(first.first_or_steps)
 
     def twin(self) -> Gradient:
-        """As of any gradient, with pieces of its own."""
+        """See `Gradient.twin`; copies the pieces."""
         pieces = [piece.twin() for piece in self.pieces]
         twin = GradientInPieces(pieces, self.draw, self.examples, self.noise_scale, self.expected)
         twin.released = True
@@ -180,7 +186,7 @@ class GradientInPieces(Gradient):
 
 
 class ClippedGradient(Gradient):
-    """A gradient with a clipping norm of its own, where that changes in the course of a run.
+    """A gradient with its own clipping norm.
 
     Attributes:
         step: C, to which each example's gradient is clipped (or the mean, as the problem says); inf for no clipping.
@@ -211,7 +217,7 @@ class ClippedGradient(Gradient):
 
 
 class Round(Gradient):
-    """The change of `model` by many local SGD steps, clipped and noised as the problem says; used like a gradient.
+    """The change of `model` by many local SGD steps, used like a gradient.
 
     With w_0 the model and B the size of each mini-batch,
 
@@ -221,7 +227,7 @@ class Round(Gradient):
     and the change is [w_H - w_0]_C + noise_scale * noise, where one of the two is clipped, or none.
 
     Attributes:
-        first: H, the number of steps; the round takes the client's mini-batches draw to draw + H - 1.
+        steps: H; the round takes the client's mini-batches draw to draw + H - 1.
         step: eta, beta, t, dt.
     """
 
@@ -239,7 +245,7 @@ class Round(Gradient):
         expected: Integer = 0,
     ) -> None:
         super().__init__(model, client, draw, size, noise_scale, expected)
-        self.first = self.steps = steps
+        self.first_or_steps = self.steps = steps
         self.step = step
 
     def _again(self) -> Gradient:
@@ -269,7 +275,7 @@ class Buffer:
         self.levels: list[int] = []
 
     def take(self, floor: int) -> Operations:
-        """Return what was recorded, with levels counted from `floor`, and begin anew."""
+        """Return the recorded operations, levels counted from `floor`, and reset."""
         count, layout = len(self.levels), self.layout
         taken = Operations(
             layout,
@@ -310,13 +316,13 @@ class Window:
 
 
 class AbstractExecutor(Protocol):
-    """What a tape needs from whoever runs it."""
+    """The interface between a tape and its executor."""
 
     def submit(self, window: Window) -> None:
         """Take a window; it runs before anything submitted later."""
 
     def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return models [k, d] given as forms (rows [k, t] with -1 for none, coefs [k, t])."""
+        """Return models [k, d] of forms (rows [k, t] with -1 for none, coefs [k, t])."""
 
     def probe(
         self,
@@ -326,7 +332,7 @@ class AbstractExecutor(Protocol):
         draws: NDArray[np.int32],
         decide: Decide,
     ) -> NDArray[Any]:
-        """Return what is decided by models [k, d] given as forms, and losses [k, m] on mini-batches `draws`."""
+        """Return what `decide` says of models [k, d] and losses [k, m]."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -416,7 +422,7 @@ class Tape:
         noise_scale: Number = 0.0,
         clipping_norm: Number | None = None,
     ) -> Gradient:
-        """Read `model` now and promise the sum of gradients of one mini-batch; see `Gradient`.
+        """Promise the sum of one mini-batch's gradients at `model`; see `Gradient`.
 
         Args:
             model: what the gradients are taken at.
@@ -487,7 +493,7 @@ class Tape:
         noise_scale: Number = 0.0,
         start: tuple[int, int] | None = None,
     ) -> Gradient:
-        """Promise the gradient of a batch of any size, in pieces that one operation each can process, side by side.
+        """Promise the gradient of a batch of any size, in pieces.
 
         Args:
             model, client, draw, size, noise_scale: as in `gradient`.
@@ -511,7 +517,7 @@ class Tape:
         left = size
         while left or not pieces:
             piece = self._promise(model, client, name, min(left, self.max_batch), scale)
-            piece.first = first
+            piece.first_or_steps = first
             pieces.append(piece)
             first, left, scale = first + piece.size, left - piece.size, 0.0
         return GradientInPieces(pieces, draw, size, noise_scale, expected)
@@ -543,12 +549,12 @@ class Tape:
     # -- releases ----------------------------------------------------------------------------
 
     def release(self, promise: Gradient) -> None:
-        """A client sends what it promised: it is released now, whatever becomes of it; else when it is consumed."""
+        """Count a promise as released now; otherwise it is released when consumed."""
         if self.releases is not None:
             self.releases.send(promise)
 
     def lose(self, promise: Gradient) -> bool:
-        """A promise will never be used, and its number names a mini-batch and noise that nobody has seen.
+        """Drop a promise whose mini-batch and noise were never seen.
 
         Returns:
             Whether that is so: false for one that was used, or released.
@@ -563,7 +569,7 @@ class Tape:
         return True
 
     def hold(self, promise: Gradient) -> None:
-        """A client keeps what it makes of a promise, which is not released before `release` says so."""
+        """Hold a promise's release back until `release`."""
         self._refuse_parts("a sum that a client keeps")
         if self.releases is not None:
             self.releases.hold(promise)
@@ -571,7 +577,7 @@ class Tape:
     def apply_with_noise(
         self, base: Model, factor: Number, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> Model:
-        """Return base + factor * (sum_j c_j U_j + noise_scale * noise): a server adds noise to a sum of updates.
+        """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server.
 
         The noise comes with the last of the updates, none of which has noise of its own.
         """
@@ -585,7 +591,7 @@ class Tape:
         return self.apply((1.0, base), *((factor * c, update) for c, update in terms))
 
     def _refuse_parts(self, what: str) -> None:
-        """Floating-point sums of parts, of which one has the noise, show the parts in their last bits."""
+        """Reject parts: a sum of parts, one with noise, shows them in its last bits."""
         if self.whole:
             raise RunError(
                 f"noise on a grid is for the sum of one operation, found {what}; use privacy.quantise: false"
@@ -594,7 +600,7 @@ class Tape:
     # -- sums ----------------------------------------------------------------------------------
 
     def apply(self, *terms: tuple[Number, Model | Gradient]) -> Model:
-        """Return sum c * value, computed at once and in the order of recording: what a server does with what arrives.
+        """Return sum c * value, computed in the order of recording, as at a server.
 
         Equal to `combine`, but for the order in which things run: a chain of these makes no level of its own.
         """
@@ -607,7 +613,7 @@ class Tape:
                 if self.releases is not None and not other.released:
                     self.releases.count(other)
                 size, other.size = other.size, _USED
-                gradient = self._record((), (), other, 1.0, other.first, size, other.noise_scale)
+                gradient = self._record((), (), other, 1.0, other.first_or_steps, size, other.noise_scale)
                 return Model((self._serial([(one.rows[0], c0 * one.coefs[0]), (gradient, c1)]),), _ONE)
         form: dict[Row, Number] = {}
         for coef, value in terms:
@@ -621,7 +627,7 @@ class Tape:
         return Model((row,), _ONE)
 
     def _serial(self, items: list[tuple[Row, Number]]) -> Row:
-        """Record out = sum_j b_j row_j as a serial operation, of the level of what it reads."""
+        """Record out = sum_j b_j row_j as a serial operation."""
         level = self._floor
         for row, _ in items:
             if row.level > level:
@@ -653,7 +659,7 @@ class Tape:
                             self.releases.count(other)
                         other.size = _USED
                         return Model(
-                            (self._record(rows, coefs, other, c1, other.first, size, other.noise_scale),), _ONE
+                            (self._record(rows, coefs, other, c1, other.first_or_steps, size, other.noise_scale),), _ONE
                         )
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
@@ -689,7 +695,7 @@ class Tape:
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
         """The form of the models in `terms`, each made a single row first.
 
-        Settling the terms, not their sum, serves whoever else holds one of them: the partner of a
+        Settling the terms, not their sum, serves other holders of one of them: the partner of a
         gossip average, for example.
         """
         form: dict[Row, Number] = {}
@@ -700,7 +706,7 @@ class Tape:
         return form
 
     def settle(self, model: Model) -> Model:
-        """Make `model` a single row (an operation, unless it is one already) and return it."""
+        """Return `model` as a single row."""
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             row = self._reduce(dict(zip(model.rows, model.coefs, strict=True)))
             model.rows, model.coefs = (row,), (1.0,)
@@ -709,7 +715,7 @@ class Tape:
     def transform(
         self, gradient: Model, base: Model, state: Sequence[Model], count: Integer, step_size: Number
     ) -> tuple[Model, tuple[Model, ...]]:
-        """Return base + step_size * (what the problem's optimiser makes of the gradient), and the next state.
+        """Return base + step_size * (the optimizer's direction), and the next state.
 
         Args:
             gradient: the direction of ascent, of a mean.
@@ -743,7 +749,7 @@ class Tape:
         return Model((outs[0],), _ONE), tuple(Model((row,), _ONE) for row in outs[1:])
 
     def values(self, models: Sequence[Model]) -> NDArray[np.float32]:
-        """Request the numbers of one model or more, f32 [k, d]: flushes the tape and waits."""
+        """Return the parameters of models, f32 [k, d]: flushes the tape and waits."""
         if not models:
             raise ValueError("values: expected at least one model, found none")
         self.flush()
@@ -778,7 +784,7 @@ class Tape:
         return self.executor.probe(*self.forms(models), whose, numbers, decide)
 
     def forms(self, models: Sequence[Model]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Describe models to the executor: rows int32 [k, reads] (-1: none) and coefs f32 [k, reads].
+        """Return models as forms: rows int32 [k, reads] (-1: none), coefs f32 [k, reads].
 
         Raises:
             RunError: there are none, or they are something else.
@@ -798,11 +804,11 @@ class Tape:
 
     @property
     def rows(self) -> int:
-        """How many numbers of rows there are."""
+        """The number of row numbers given out."""
         return self._next_number
 
     def living(self) -> NDArray[np.int32]:
-        """Return the numbers of the rows that somebody mentions."""
+        """Return the numbers of the rows in use."""
         alive = np.ones(self._next_number, dtype=bool)
         alive[self._free] = False
         alive[self._graveyard] = False
@@ -864,7 +870,7 @@ class Tape:
         gradient.size = _USED
         size = min(total, self.max_batch)
         out = self._record(
-            tuple(base), tuple(base.values()), gradient, coef, gradient.first, size, gradient.noise_scale
+            tuple(base), tuple(base.values()), gradient, coef, gradient.first_or_steps, size, gradient.noise_scale
         )
         first = size
         while first < total:
@@ -907,7 +913,7 @@ class Tape:
         return out
 
     def _sum_of_gradients(self, base: dict[Row, Number], gradients: list[tuple[Number, Gradient]]) -> Model:
-        """base + sum of many gradients: a fixed number of chains, each a sequence of steps, then a tree."""
+        """Return base + sum of many gradients: some chains of steps, then a tree."""
         partial: list[dict[Row, Number]] = [base] + [{} for _ in range(min(CHAINS, len(gradients)) - 1)]
         for i, (coef, gradient) in enumerate(gradients):
             chain = i % len(partial)
@@ -918,7 +924,7 @@ class Tape:
         return Model((self._reduce(total),), (1.0,))
 
     def flush(self) -> None:
-        """Submit what is recorded so far."""
+        """Submit all recorded operations."""
         if not (self._recorded or self._constants):
             return
         dead = self._graveyard[:]
@@ -944,12 +950,12 @@ class Tape:
 
 
 def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number) -> tuple[int, int, int]:
-    """Return what names a mini-batch as integers of Python.
+    """Return a mini-batch's names as Python integers.
 
     Raises:
         ValueError: one of them is none, or below 0, or the noise has no size.
     """
-    found = []
+    numbers = []
     for name, value in (("client", client), ("draw", draw), ("size", size)):
         whose = "" if name == "client" else f"client {client}: "
         try:
@@ -958,7 +964,7 @@ def _checked(client: Integer, draw: Integer, size: Integer, noise_scale: Number)
             number = -1
         if number < 0:
             raise ValueError(f"{whose}{name}: expected an integer >= 0, found {value}")
-        found.append(number)
+        numbers.append(number)
     if not 0.0 <= noise_scale < math.inf:
         raise ValueError(f"client {client}: noise_scale: expected a finite number >= 0, found {noise_scale}")
-    return found[0], found[1], found[2]
+    return numbers[0], numbers[1], numbers[2]

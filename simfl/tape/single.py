@@ -1,4 +1,4 @@
-"""One client's arithmetic, computed when it is asked for: what a real worker would do, on its own data alone."""
+"""One client's arithmetic on its own data, computed on request, as on a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Params = NDArray[np.float32]
 
 
 class SingleClient:
-    """Gradients and rounds of local steps of one client, with the mini-batches that a simulated run draws.
+    """One client's gradients and local rounds, with a simulated run's mini-batches.
 
     Args:
         problem: of all clients, without noise and clipping; the other clients' examples are let go.
@@ -45,7 +45,7 @@ class SingleClient:
         self._change: Any = jax.jit(change_of_round(operation)) if operation.local else None
 
     def gradient(self, params: Params, draw: int, size: int) -> Params:
-        """Return the sum of the gradients of mini-batch number `draw`, of `size` examples, f32 [d]."""
+        """Return the sum of gradients of mini-batch `draw`, f32 [d]."""
         total = np.zeros_like(params)
         for first in range(0, size, self._lanes):
             ints = np.array([self._client, draw, first, min(size - first, self._lanes)], dtype=np.int32)
@@ -53,7 +53,7 @@ class SingleClient:
         return total
 
     def change(self, params: Params, draw: int, steps: int, step_size: float) -> Params:
-        """Return what the next `steps` local steps from `draw` on change, f32 [d]."""
+        """Return the change by the `steps` local steps from `draw` on, f32 [d]."""
         ints = np.array([self._client, draw, steps, self._size], dtype=np.int32)
         floats = np.array([0.0, step_size, 0.0, 0.0, 0.0], dtype=np.float32)
         return np.asarray(self._change(params, self._data, ints, floats, np.int32(steps))[0])

@@ -1,4 +1,4 @@
-"""Availability of clients: late joins, offline intervals (churn) and crashes, scripted or random.
+"""Availability of clients: late joins, offline intervals (churn) and crashes.
 
 Work in progress is suspended while a client is offline, and continues afterwards. A crash loses the work in progress,
 and the client returns with its last model. A client that has not joined yet is offline.
@@ -33,7 +33,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Outage:
-    """An interval [start_s, end_s) in which a client is offline; with `crash` it loses its work."""
+    """An interval [start_s, end_s) offline; with `crash` the client loses its work."""
 
     start_s: float
     end_s: float
@@ -62,7 +62,7 @@ class Repeated:
 
 
 class _Timeline:
-    """A client's outages in order of time; random and repeated ones are extended on demand."""
+    """A client's outages in order; random and repeated ones are extended on demand."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Timeline:
         return self.outages
 
     def _repeat(self, time: float) -> None:
-        """Extend repeated outages up to `time`, and at least double them: merging stays cheap in long runs."""
+        """Extend repeated outages to `time`, or to twice their length."""
         known = sum(self._rounds)
         for index, rule in enumerate(self._repeated):
             before, first_s = self._rounds[index], rule.outages[0].start_s
@@ -130,7 +130,7 @@ class _Timeline:
 
 
 def _merged(outages: Sequence[Outage]) -> list[Outage]:
-    """Sort outages and join those that touch or overlap; a join with a crash in it is a crash."""
+    """Sort outages and join those that touch; a crash in one makes the join a crash."""
     result: list[Outage] = []
     for outage in sorted(outages, key=lambda o: (o.start_s, o.end_s)):
         if result and outage.start_s <= result[-1].end_s:
@@ -193,7 +193,7 @@ class Availability:
         return outage is not None and math.isinf(outage.end_s)
 
     def back_s(self, client: int, time: float) -> float:
-        """Return the first time from `time` on at which the client is online; infinite if it never returns."""
+        """Return when the client is next online, from `time` on; inf for never."""
         while not math.isinf(time) and (outage := self.outage(client, time)) is not None:
             time = outage.end_s
         return time
@@ -210,7 +210,7 @@ class Availability:
         return next((o.start_s for o in timeline.until(0.0) if math.isinf(o.end_s)), math.inf)
 
     def finish(self, client: int, start: float, work: float) -> tuple[float, Outcome]:
-        """Return when, and how, a computation of `work` seconds that begins at `start` ends.
+        """Return the end and outcome of `work` seconds of computation from `start`.
 
         DONE: it is done at that time. CRASHED: the work was lost and the client returns at that time. GONE: the client
         left forever at that time.
@@ -242,7 +242,7 @@ class Availability:
         return outages[: bisect.bisect_left(outages, end, key=lambda o: o.start_s)]
 
     def present(self, client: int, start: float, end: float) -> list[tuple[float, float]]:
-        """Return the intervals of [start, end) in which the client is online, in order of time."""
+        """Return the intervals of [start, end) in which the client is online."""
         pieces = []
         timeline = self._timelines.get(client)
         if timeline is not None:

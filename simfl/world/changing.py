@@ -46,7 +46,7 @@ class Changing(ABC):
 
     @abstractmethod
     def meets_s(self, client: int, time: float) -> float:
-        """Return the first time from `time` on at which the client has a neighbor; infinite if never."""
+        """Return when the client next has a neighbor, from `time` on; inf for never."""
 
     @abstractmethod
     def acquaintances(self, client: int) -> Sequence[int]:
@@ -54,7 +54,7 @@ class Changing(ABC):
 
     @abstractmethod
     def known(self) -> Topology:
-        """Return all links that are known before the run; of random graphs, those of the first."""
+        """Return all links known before the run; of random graphs, the first ones."""
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
         """Return the sorted ids of the client's neighbors at a time."""
@@ -169,7 +169,7 @@ class Contacts(Changing):
         return begun, time - begun
 
     def contact(self, one: int, other: int, time: float) -> tuple[float, float]:
-        """Return the interval of two clients' contact at a time, or of their next one; infinite without any."""
+        """Return the interval of two clients' current or next contact."""
         mine = self._spans.get((min(one, other), max(one, other)))
         if not mine:
             return math.inf, math.inf
@@ -185,7 +185,7 @@ class Contacts(Changing):
         return again + mine[0][0], again + mine[0][1]
 
     def linked_s(self, one: int, other: int, time: float) -> float:
-        """Return the first time from `time` on at which two clients are in contact; infinite if never."""
+        """Return when two clients are next in contact, from `time` on; inf for never."""
         return max(time, self.contact(one, other, time)[0])
 
     def neighbors(self, client: int, time: float) -> Sequence[int]:
@@ -217,7 +217,7 @@ class Contacts(Changing):
 
 
 class ContactCuts(Cuts):
-    """Partitions, and clients that reach each other only in contacts. Other nodes can always be reached."""
+    """Partitions, and clients that reach each other only in contacts."""
 
     def __init__(self, cuts: Cuts, contacts: Contacts) -> None:
         super().__init__(cuts._cuts)
@@ -233,14 +233,14 @@ class ContactCuts(Cuts):
         return self._contacts.linked_s(one, other, time)
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
-        """Return the first time from `time` on at which two nodes can reach each other; infinite if never."""
+        """Return when two nodes next reach each other, from `time` on; inf for never."""
         joined_s = super().joined_s(nodes, time)
         while joined_s < (linked_s := self._linked_s(nodes, joined_s)) < math.inf:
             joined_s = super().joined_s(nodes, linked_s)
         return max(joined_s, linked_s)
 
     def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
-        """Return what first separates two nodes between `begin` and `end`: a partition or the end of a contact."""
+        """Return the first partition or end of contact between `begin` and `end`."""
         cut, now = super().hit(nodes, begin, end), begin
         while now <= end and (cut is None or now < cut.start_s):
             linked_s = self._linked_s(nodes, now)
@@ -253,7 +253,7 @@ class ContactCuts(Cuts):
 
 
 def one_peer(num_clients: int, number: int) -> Topology:
-    """Return graph `number` of the sequence that links client i with i ± 2^h, one h after the other."""
+    """Return graph `number` of the sequence of links from i to i ± 2^h."""
     hop = 2 ** (number % max(1, (num_clients - 1).bit_length()))
     return Topology(
         "one_peer",
@@ -262,7 +262,7 @@ def one_peer(num_clients: int, number: int) -> Topology:
 
 
 def sampled_peers(num_clients: int, peers: int, generator: np.random.Generator) -> Topology:
-    """Return a graph in which each client links with `peers` others, drawn without replacement."""
+    """Return a graph in which each client draws `peers` others to link with."""
     neighbors: list[set[int]] = [set() for _ in range(num_clients)]
     for client in range(num_clients):
         for drawn in generator.choice(num_clients - 1, peers, replace=False).tolist():

@@ -1,4 +1,4 @@
-"""All-reduce: the messages of each step until all K nodes have the sum of all vectors.
+"""All-reduce: the messages of each step until all K nodes have the total.
 
 A node begins the next step when its messages of this step have arrived. With M bytes in a vector, equal links of
 latency L and bandwidth B, and K a power of two:
@@ -66,13 +66,13 @@ def doubling(count: int, size: int) -> Plan:
 
 
 def ideal(count: int, size: int) -> Plan:
-    """Return one step in which every node sends all bytes that it would send in a ring."""
+    """Return one step in which each node sends all its bytes of a ring."""
     nodes = np.arange(count)
     return (Step(nodes, (nodes + 1) % count, round(2 * (count - 1) / count * size)),)
 
 
 def _exchange(count: int, distance: int, size: int) -> Step:
-    """Return the step in which all nodes swap parts with a partner; `count` and `distance` are powers of two."""
+    """Return the step in which nodes swap parts at `distance`, a power of two."""
     nodes = np.arange(count)
     return Step(nodes, nodes ^ distance, size)
 
@@ -93,7 +93,7 @@ ALL_REDUCES: dict[str, Callable[[int, int], Plan]] = {
 
 
 def seconds(plan: Plan, count: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> float:
-    """Return when the last of `count` nodes has the sum; `travel_s` returns the time of each message of a step, [m].
+    """Return when the last of `count` nodes has the sum.
 
     t_j <- max(t_j, t_i + travel_ij) for all messages i -> j of a step at once.
     """
@@ -116,7 +116,7 @@ def messages(plan: Plan) -> int:
 
 
 def sent(plan: Plan) -> list[tuple[int, int, int]]:
-    """Return what each node sends, as (node, bytes of a message, number of messages)."""
+    """Return each node's messages as (node, bytes of a message, number)."""
     counts: Counter[tuple[int, int]] = Counter()
     for step in plan:
         for source in step.sources.tolist():
@@ -125,7 +125,7 @@ def sent(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def fastest(count: int, size: int, travel_s: Callable[[Step], NDArray[np.float64]]) -> str:
-    """Return the fastest algorithm that libraries have; of equals, that with the fewest bytes and messages.
+    """Return the fastest all-reduce; of equals, with the fewest bytes and messages.
 
     Args:
         count: K > 1.

@@ -1,4 +1,4 @@
-"""Compute times of clients: device, speed, jitter, scripted slowdowns (stragglers) and a trace of factors.
+"""Compute times of clients: device, speed, jitter, stragglers and traces.
 
 compute time of a mini-batch of b examples begun at t
     = (seconds_per_batch_k + b * seconds_per_example_k) * speed_k * slowdown_k(t, i) * trace_k(t) * jitter_{k,i}
@@ -195,7 +195,7 @@ class Compute:
         self._iteration = [0] * self._num_clients
 
     def duration(self, client: Integer, examples: Number, now: Number) -> float:
-        """Return the seconds that the client's next `examples`, of one or more mini-batches, take from now on."""
+        """Return the seconds that the client's next `examples` take from now on."""
         seconds = examples * self._base[client]
         if self._overhead is not None:
             seconds += math.ceil(examples / self._batch_size) * self._overhead[client]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cut:
-    """From `start_s` until `end_s` (may be infinite), nodes of different groups cannot reach each other.
+    """Nodes of different groups cannot reach each other from `start_s` to `end_s`.
 
     Nodes that are in none of the groups form one more.
     """
@@ -37,13 +37,13 @@ class Cuts:
         return bool(self._cuts)
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
-        """Return the first time from `time` on at which all nodes reach each other; infinite if never."""
+        """Return when all nodes next reach each other, from `time` on; inf for never."""
         for cut in self._cuts:  # in order of their start: none that was passed can hold later
             if cut.start_s <= time < cut.end_s and cut.separates(nodes):
                 return self.joined_s(nodes, cut.end_s) if cut.end_s < math.inf else math.inf
         return time
 
     def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
-        """Return the first cut between `begin` and `end` that separates the nodes, or None."""
+        """Return the first cut from `begin` to `end` that separates the nodes."""
         cuts = (cut for cut in self._cuts if cut.start_s <= end and begin < cut.end_s and cut.separates(nodes))
         return next(cuts, None)

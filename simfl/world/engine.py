@@ -1,4 +1,4 @@
-"""The clock of the world: a SimPy environment that names the client whose process fails, and calls functions cheaply.
+"""The clock: a SimPy environment with cheap calls and errors by client.
 
 `Clock` is a `simpy.Environment`, and `Clock.start` makes a `simpy.Process`: timeouts, conditions, interrupts, resources
 and stores are SimPy's own. Added are three things:
@@ -75,7 +75,7 @@ class ClientProcess(simpy.Process):  # type: ignore[misc]
         super().__init__(env, generator)
 
     def describe(self) -> tuple[str, str]:
-        """Return its client as "client 3, " or "", and the function, file and line where it waits."""
+        """Return the client, "client 3, " or "", and where its process waits."""
         client = "" if self.client is None else f"client {self.client}, "
         inner: Any = self.generator
         while hasattr(inner, "gi_code") and hasattr(inner.gi_yieldfrom, "gi_code"):
@@ -91,7 +91,7 @@ def _perform(call: Call) -> None:
 
 
 class Call:
-    """A function to be called at a time, in the place of an event that no process waits for.
+    """A function to call at a time, an event that no process waits for.
 
     It has what `simpy.Environment.step` asks of an event, so that SimPy's own step can handle it, too.
     """
@@ -114,7 +114,7 @@ def _call(function: Callable[[], None]) -> None:
 
 
 class Clock(simpy.Environment):  # type: ignore[misc]
-    """Virtual time: starts processes, calls functions at a time, runs until it is stopped.
+    """Virtual time: starts processes, calls functions, runs until it is stopped.
 
     Attributes:
         now: virtual time in seconds.
@@ -145,7 +145,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         return len(self._queue)
 
     def start(self, process: Process, client: Integer | None = None) -> simpy.Process:
-        """Start a process. What it raises ends the run, unless another process waits for it.
+        """Start a process; its error ends the run, unless another process waits for it.
 
         Args:
             process: a generator that yields events.
@@ -159,7 +159,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         return ClientProcess(self, process, client)
 
     def fail(self, error: BaseException, client: Integer | None) -> None:
-        """End the run with what a process, or a call, has raised."""
+        """End the run with the error of a process or a call."""
         if isinstance(error, SimflError | KeyboardInterrupt):
             self._failure = error
         else:
@@ -184,7 +184,9 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.stopped = True
 
     def interrupt(self, patience_s: float = PATIENCE_S) -> None:
-        """End the run before its next event, for a signal handler; an event that does not end is broken off.
+        """End the run before its next event, from a signal handler.
+
+        An event that does not end is interrupted.
 
         Args:
             patience_s: wall time after which the main thread gets another Ctrl-C if the event is still under way.
@@ -201,7 +203,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             self._insisting.cancel()
 
     def run(self, until: float | None = None, events: int | None = None) -> None:
-        """Run until `stop`, until the time `until`, until nothing is left to happen, or until `paused` is set.
+        """Run until `stop`, until `until`, until no event is left, or until `paused`.
 
         After a pause it may be called again, without `until`.
 
@@ -261,7 +263,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             raise event._value
 
     def _broken(self, error: BaseException) -> None:
-        """End the run with what a callback raised, or with what SimPy says of a process."""
+        """End the run with the error of a callback or a process."""
         process: Any = self.active_process
         self._active_proc = None
         if process is None:
@@ -273,7 +275,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         self.fail(error, getattr(process, "client", None))
 
     def _check_progress(self, events: int) -> None:
-        """Reject a run with too many events at one moment, and name the process whose turn is next."""
+        """Reject a run with too many events at one time; name the next process."""
         self._next_check = events + MOST_AT_ONCE // CHECKS
         if self.now != self._moment:
             self._moment, self._moment_began = self.now, events
@@ -286,7 +288,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
             )
 
     def _whose_turn(self) -> tuple[str, str]:
-        """Return the client, and the place in its code, that wait for the next event; "" without a process."""
+        """Return the client and its code line that wait for the next event, or ""."""
         event = self._queue[0][3] if self._queue else None
         for callback in getattr(event, "callbacks", None) or ():
             process = getattr(callback, "__self__", None)

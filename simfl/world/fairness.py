@@ -1,4 +1,4 @@
-"""Max-min fair sharing: the rates of flows over resources of limited capacity, and the end of each flow.
+"""Max-min fair sharing: rates of flows over limited resources, and their ends.
 
 Rates are max-min fair if no flow can be faster except at the cost of a flow that is not faster than it: the fluid model
 of TCP flows with equal round trips. They follow from progressive filling (Bertsekas and Gallager 1992, Data Networks,
@@ -79,7 +79,7 @@ class Flow:
 
 
 class _Class:
-    """Flows that cross the same contended resources; the first `bound` in order of cap / weight are at their cap.
+    """Flows over the same resources; the first `bound` are at their cap.
 
     `rate` and `virtual` bytes are those of a flow of weight 1; `bound_rate` is the sum over bound flows.
     """
@@ -114,7 +114,7 @@ class _Class:
 
 
 class FairShare:
-    """Flows over resources, in virtual time; the caller's times never go back, nor past the end of a flow."""
+    """Flows over resources in virtual time."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -202,7 +202,7 @@ class FairShare:
         return math.inf
 
     def advance(self, now: float) -> list[Flow]:
-        """Advance to a time, at most `next_s`, and return the flows that ended, in the order they began."""
+        """Advance to `now`, at most `next_s`, and return the flows that ended, in order."""
         self._at(now)
         ended: list[Flow] = []
         while self.next_s <= now:
@@ -381,7 +381,7 @@ class FairShare:
                 self._enter(flow, key)
 
     def _connected(self, start: Resource) -> tuple[list[_Class], list[Resource]]:
-        """Return the classes and resources that are connected with a resource, directly or over others."""
+        """Return the classes and resources connected with a resource."""
         resources: dict[Resource, None] = {start: None}
         classes: dict[_Class, None] = {}
         waiting = [start]
@@ -396,7 +396,7 @@ class FairShare:
         return list(classes), list(resources)
 
     def _move_level(self, klass: _Class) -> None:
-        """Share the resources of a single class, the scarcest of which decides, from its last level."""
+        """Share a single class's resources, from its last level on."""
         capacity = min(resource.capacity for resource in klass.resources)
         order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
         count = len(order)

@@ -1,4 +1,4 @@
-"""Messages as flows: messages in flight share uplinks, links, edges and downlinks max-min fairly.
+"""Messages as flows that share uplinks, links, edges and downlinks fairly.
 
 A message first waits for its latency: that of its link and of the edges beneath. Then its bytes flow at one rate
 through everything on its way: the source's uplink, the link, each edge of the underlay in its direction, the target's
@@ -76,7 +76,7 @@ class Flows(Carrier):
             self._begin(trip)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return how long `size` bytes take from now on at the smallest capacity of each time."""
+        """Return the seconds of `size` bytes at the smallest capacity of each time."""
         capacities = [capacity for _, capacity in self._way(source, target)]
         begin = 0.0 if all(isinstance(capacity, float) for capacity in capacities) else self.clock.now
         return finish_s(size, begin, *capacities) - begin
@@ -88,7 +88,7 @@ class Flows(Carrier):
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
-        """Return how long messages take that flow through an idle network, with the present capacities."""
+        """Return the seconds of simultaneous messages on an idle network."""
         share, resources = FairShare(), dict[_Place, Resource]()
         waits = [latency + self.beneath_s(*pair) for pair, latency in zip(pairs, latency_s, strict=True)]
         starts = [lost + wait for lost, wait in zip(lost_s, waits, strict=True)]
@@ -118,7 +118,7 @@ class Flows(Carrier):
         return 1.0 / max(latency_s, _SHORTEST_S) if self._by_latency else 1.0
 
     def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float | Changing]]:
-        """Yield the capacities that a message crosses, in bytes per second, except those that are always infinite."""
+        """Yield the finite capacities that a message crosses, bytes per second."""
         values = self.network.values
         ends: tuple[tuple[_Place, Capacity], ...] = (
             (("up", source), values.uplink(source)),
@@ -147,7 +147,7 @@ class Flows(Carrier):
         self._look()
 
     def _resource(self, place: _Place, capacity: float | Changing) -> Resource:
-        """Return the resource that messages share; one with a bandwidth drawn for it alone shares with none."""
+        """Return the shared resource of a place."""
         resource = self._resources.get(place)
         if isinstance(capacity, float):
             if resource is None or resource.capacity != capacity:
@@ -176,7 +176,7 @@ class Flows(Carrier):
         self._look()
 
     def _look(self) -> None:
-        """Set the alarm for the end of the next flow, after all other events of this moment."""
+        """Set the alarm for the end of the next flow."""
         if not self._looking:
             self._looking = True
             self.clock.call_at(self.clock.now, self._set_alarm)
@@ -189,7 +189,7 @@ class Flows(Carrier):
             self.clock.call_at(next_s, self._wake)
 
     def _wake(self) -> None:
-        """Deliver the flows that have ended: none, if flows became slower after the alarm was set."""
+        """Deliver the flows that have ended."""
         now = self.clock.now
         if now + 4.0 * math.ulp(now) >= self._wake_s:  # the clock adds durations: it may be off by a bit
             now, self._wake_s = max(now, self._wake_s), math.inf
@@ -210,7 +210,7 @@ class Flows(Carrier):
             del self._resources[link]
 
     def _expect_cut(self, trip: _Trip) -> None:
-        """Register the next partition that separates the two ends: it destroys the message if still in flight."""
+        """Register the next partition between a message's ends, which destroys it."""
         cut = self.network.hit((trip.message.source, trip.message.target), trip.begin_s, math.inf)
         if cut is None:
             return

@@ -1,4 +1,4 @@
-"""The values of links that differ: rules in order, each with values for the links and nodes that it selects.
+"""Values of links that differ: ordered rules with values for selected links.
 
 The latency, bandwidth or loss of a link, or the uplink or downlink of a node, is that of the last rule that selects it
 at the time and has a value. A value is a constant, a distribution (drawn per message, once per link or once per
@@ -41,7 +41,7 @@ Capacity = Part
 
 
 def finish_s(size: int, begin: float, *capacities: Capacity) -> float:
-    """Return when `size` bytes that start at `begin` have passed the smallest capacity.
+    """Return when `size` bytes from `begin` have passed the smallest capacity.
 
     The t with  int_begin^t min_i c_i(s) ds = size.
     """
@@ -130,7 +130,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class TwoState:
-    """Losses in bursts: a Markov chain in continuous time between a good and a bad state.
+    """Losses in bursts: a two-state Markov chain in continuous time.
 
     Gilbert 1960, "Capacity of a burst-noise channel", https://doi.org/10.1002/j.1538-7305.1960.tb03959.x; Elliott 1963,
     "Estimates of error rates for codes on burst-noise channels". The state after a time s follows from that before:
@@ -161,7 +161,7 @@ class TwoState:
         return self.share * self.loss_bad + (1.0 - self.share) * self.loss_good
 
     def bad(self, before: bool | None, seconds: float, uniform: float) -> bool:
-        """Return the state `seconds` after the state `before` (None: unknown), given a uniform draw."""
+        """Return the state `seconds` after `before` (None: unknown), from a uniform."""
         chance = self.share
         if before is not None:
             chance += (before - chance) * math.exp(-max(0.0, seconds) * (1.0 / self.good_s + 1.0 / self.bad_s))
@@ -189,7 +189,7 @@ class Rule:
     window: Window | None = None
 
     def selects(self, quantity: Quantity, source: int, target: int) -> bool:
-        """Return whether the link from source to target, or the node `source`, is selected at some time."""
+        """Return whether the link or node is selected at some time."""
         if quantity in ("uplink", "downlink"):
             return self.concerns(source)
         return any(
@@ -229,7 +229,7 @@ class _Each(Changing):
 
 @dataclass(eq=False)
 class _Chain(Changing):
-    """The losses of one two-state chain. Its past does not follow from the seed alone, so it is always kept."""
+    """The losses of one two-state chain, kept because they depend on past draws."""
 
     law: TwoState
     draws: Draws
@@ -238,7 +238,7 @@ class _Chain(Changing):
     time: float = 0.0
 
     def at(self, time: float) -> float:
-        """Return the loss at a time; times are in order, except for clients whose messages queue."""
+        """Return the loss at a time; times are in order, except in queues."""
         self.bad = self.law.bad(self.bad, time - self.time, self.draws.next(self.number))
         self.time = max(self.time, time)
         return self.law.loss_bad if self.bad else self.law.loss_good
@@ -315,12 +315,12 @@ class _Stack(Changing):
 
 
 def mean_of(part: Part, time: float) -> float | None:
-    """Return the mean over draws of a value at a time; None where there is none."""
+    """Return the mean over draws of a value at a time; None for no value."""
     return part if part is None or isinstance(part, float) else part.mean(time)
 
 
 def ever(part: Part, until: float = math.inf) -> set[float | None]:
-    """Return all values that a part may have before a time; the mean of draws; None where it has none."""
+    """Return all values of a part before a time; the mean of draws."""
     return {part} if part is None or isinstance(part, float) else part.ever(until)
 
 
@@ -341,7 +341,7 @@ class Lookup:
         self._seat = streams.generator("links")
 
     def of_link(self, quantity: Quantity, source: int, target: int) -> Part:
-        """Return the value of a link: a constant, or one that depends on the time; None without any."""
+        """Return the value of a link: a constant, or one that depends on time, or None."""
         layers: list[tuple[Window | None, float | Changing]] = []
         for rule in self._rules:
             if (value := rule.values.get(quantity)) is None or not rule.selects(quantity, source, target):

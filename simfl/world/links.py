@@ -42,7 +42,7 @@ KEPT_LINKS = 2**19
 @mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True)
 class LinkModel:
-    """The behavior of every link. Another kind of link is a subclass that overrides `losses` or `latencies`.
+    """The behavior of every link; subclasses override `losses` or `latencies`.
 
     `simfl.world.varied.VariedLinks` are links that differ from one another.
 
@@ -70,14 +70,14 @@ class LinkModel:
     cuts: Cuts = field(default_factory=Cuts)
 
     def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
-        """Return a function (source, target, time) that draws whether an attempt is lost; None: never."""
+        """Return (source, target, time) -> whether an attempt is lost; None: never."""
         if not self.loss:
             return None
         chance, draws = self.loss, Draws(streams, "loss", lambda g, n: g.random(n))
         return lambda source, target, time: draws.next(source) < chance
 
     def latencies(self, streams: Streams) -> Callable[[int, int, float], float] | None:
-        """Return a function (source, target, time) that draws the latency in seconds; None: always 0."""
+        """Return (source, target, time) -> latency in seconds; None: always 0."""
         if self.latency is None:
             return None
         draws = Draws(streams, "latency", self.latency)
@@ -95,7 +95,7 @@ class LinkModel:
 
 @dataclass(frozen=True)
 class TcpStartup:
-    """The cost of TCP's slow start: after a pause, a connection is opened anew and starts slowly.
+    """TCP's slow start: after a pause a connection starts slowly again.
 
     A message that is sent after a pause waits for the round trips of the connection. Then a window of w bytes is sent,
     and its acknowledgement awaited, before the next window of twice the size. While w is less than the link carries in
@@ -119,7 +119,7 @@ class TcpStartup:
     round_trips: float = 1.0
 
     def wait_s(self, size: Integer, round_trip_s: float, bandwidth: float | None, window: float) -> float:
-        """Return how long a message of `size` bytes waits for acknowledgements before its last window is sent.
+        """Return how long a message waits for acknowledgements before its last window.
 
         Args:
             size: bytes.
@@ -200,7 +200,7 @@ class Message:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Carrier(ABC):
-    """Moves the bytes of messages from source to target, and decides which of them wait for others.
+    """Moves the bytes of messages, and decides which messages wait for others.
 
     The network calls `carry` when an attempt may begin. The carrier calls `Network.launch` once per attempt, when its
     first byte leaves, to draw its loss and latency; `Network.sent` with the time at which its last byte leaves; and
@@ -231,13 +231,13 @@ class Carrier(ABC):
         """Return how long `size` bytes take on an idle network, without latency."""
 
     def beneath_s(self, source: Integer, target: Integer) -> float:
-        """Return the latency beneath the link, in addition to its own."""
+        """Return the latency beneath the link, added to its own."""
         return 0.0
 
     def together_s(
         self, pairs: Sequence[tuple[int, int]], size: Integer, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
-        """Return how long messages of `size` bytes take that are sent side by side on an idle network.
+        """Return the seconds of simultaneous messages on an idle network.
 
         Args:
             pairs: source and target of each message; no node is the source, or the target, of two.
@@ -255,7 +255,7 @@ class Carrier(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queues(Carrier):
-    """Queues of messages: each waits for its link, the source's uplink, and at the end for the downlink."""
+    """Queues: a message waits for its link, the uplink, and then the downlink."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -268,7 +268,7 @@ class Queues(Carrier):
         self._most_links = KEPT_LINKS
 
     def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
-        """Send when the link and the uplink are free next; `paces`: their bytes per second, if not the default."""
+        """Send when link and uplink are free; `paces`: their bytes per second."""
         source, network = message.source, self.network
         if paces is None:
             bandwidth, uplink = self._bandwidth, self._uplinks.get(source, self._uplink)
@@ -302,7 +302,7 @@ class Queues(Carrier):
         network.sent(message, begin, end, network.launch(message, begin))
 
     def _forget_idle(self, now: float) -> None:
-        """Forget idle links once there are too many."""
+        """Forget idle links when there are many."""
         if len(self._link_free) >= self._most_links:
             self._link_free = {link: free for link, free in self._link_free.items() if free > now}
             self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
@@ -335,7 +335,7 @@ class Queues(Carrier):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Values:
-    """The values of each link in one run: here identical, except for nodes that are not clients."""
+    """The values of the links of one run; here identical."""
 
     def __init__(self, links: LinkModel, streams: Streams) -> None:
         self._links = links
@@ -374,11 +374,11 @@ class Values:
         return self._links.bandwidth
 
     def uplink(self, node: int) -> Capacity:
-        """Return the bytes per second that all messages out of a node share; None is infinite."""
+        """Return a node's total bytes per second out; None is infinite."""
         return self.uplinks.get(node, self._links.uplink)
 
     def downlink(self, node: int) -> Capacity:
-        """Return the bytes per second that all messages into a node share; None is infinite."""
+        """Return a node's total bytes per second in; None is infinite."""
         return self.downlinks.get(node, self._links.downlink)
 
     def next_change(self, time: float) -> float:
@@ -388,7 +388,7 @@ class Values:
     def ever(
         self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
     ) -> Collection[float | None]:
-        """Return all values that a link has in a run: several if they change, the mean of draws.
+        """Return all values that a link has in a run; the mean of draws.
 
         Args:
             quantity: of the link, of its source's uplink, or of its target's downlink.
@@ -418,16 +418,16 @@ MessageRow = tuple[float, float, int, int, int, int]
 
 
 class Witness(Protocol):
-    """Observes the content of messages, in a form that algorithms and their witness agree on."""
+    """Observes the content of messages."""
 
     def sent(self, source: Integer, target: Integer, content: Any, deliver: Callable[[], None]) -> Callable[[], None]:
-        """Observe a message that is sent, and return the function to call instead of `deliver` when it arrives."""
+        """Observe a message sent; return the function to call on arrival."""
 
     def shown(self, source: Integer, target: Integer, content: Any) -> None:
         """Observe a message that arrives at once."""
 
     def merged(self, node: int, content: Any) -> None:
-        """Observe that a node holds the sum of a round: its content and that of all messages to it."""
+        """Observe that a node holds the sum of a round's messages and its content."""
 
 
 class Network:
@@ -486,7 +486,7 @@ class Network:
         self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
     def add_node(self, uplink: float | None = None, downlink: float | None = None) -> int:
-        """Add a node that is not a client, such as a server, with links to all nodes, and return its number.
+        """Add a node that is not a client, linked to all nodes; return its number.
 
         Args:
             uplink, downlink: bytes per second that its messages share, or None; those of clients do not apply to it.
@@ -511,18 +511,18 @@ class Network:
         return self._now(self.values.bandwidth(source, target))
 
     def uplink(self, node: int) -> float | None:
-        """Return the bytes per second that all messages out of a node share now, None for infinite."""
+        """Return a node's total bytes per second out now; None for infinite."""
         return self._now(self.values.uplink(node))
 
     def downlink(self, node: int) -> float | None:
-        """Return the bytes per second that all messages into a node share now, None for infinite."""
+        """Return a node's total bytes per second in now; None for infinite."""
         return self._now(self.values.downlink(node))
 
     def _now(self, capacity: Capacity) -> float | None:
         return capacity if capacity is None or isinstance(capacity, float | int) else capacity.at(self.clock.now)
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
-        """Draw how long messages take that are sent side by side on an idle network; count them, with resends.
+        """Draw the seconds of simultaneous messages on an idle network; count them.
 
         Args:
             pairs: source and target of each message; no node is the source, or the target, of two.
@@ -543,22 +543,22 @@ class Network:
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return the mean of `transfers_s` without drawing or counting."""
-        none, values, now, found = [0.0] * len(pairs), self.values, self.clock.now, []
+        none, values, now, times = [0.0] * len(pairs), self.values, self.clock.now, []
         paced = self.carrier.together_s(pairs, size + self.links.overhead, none, none)
         for (source, target), seconds in zip(pairs, paced, strict=True):
             loss = values.mean_loss(source, target, now)
             resends = loss / (1.0 - loss) if loss < 1.0 else math.inf
             resends_s = resends * (seconds + self.links.resend_timeout_s) if loss else 0.0
-            found.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
-        return found
+            times.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
+        return times
 
     @property
     def repeats(self) -> bool:
-        """Whether every message of one size takes equally long on an idle link: that of `expected_s`."""
+        """Whether all messages of one size take the same time on an idle link."""
         return self.values.repeats
 
     def _ready_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return when a message that is sent now has its connection and its last acknowledgement."""
+        """Return when a message sent now has its connection and last acknowledgement."""
         startup, now = self.links.startup, self.clock.now
         if startup is None:
             return now
@@ -584,17 +584,17 @@ class Network:
 
     @property
     def in_flight(self) -> int:
-        """Number of send attempts that are not yet delivered, lost or given up, without stuck messages."""
+        """Number of attempts that are not yet delivered, lost, abandoned or stuck."""
         return self.messages - self.delivered - self.lost
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
-        """Return the first time from `time` on at which no partition separates the nodes; infinite if never."""
+        """Return when the nodes next reach each other, from `time` on; inf for never."""
         if not self.links.cuts:
             return time
         return self.links.cuts.joined_s([min(node, self._clients) for node in nodes], time)
 
     def hit(self, nodes: Sequence[int], begin: float, end: float) -> Cut | None:
-        """Return the first partition between `begin` and `end` that separates the nodes, or None."""
+        """Return the first partition from `begin` to `end` between the nodes, or None."""
         if not self.links.cuts:
             return None
         return self.links.cuts.hit([min(node, self._clients) for node in nodes], begin, end)
@@ -670,7 +670,7 @@ class Network:
         self.on_stuck(message.source, message.target)
 
     def lose(self, message: Message, at: float, until: float = 0.0) -> None:
-        """Handle an attempt that a partition has destroyed: send it again, or tell the sender.
+        """Send an attempt that a partition destroyed again, or tell the sender.
 
         Args:
             message: the message.
@@ -734,7 +734,7 @@ class Network:
             self.clock.tell_at(end + latency_s, self._land, message)
 
     def _in_order(self, message: Message) -> None:
-        """Hold a message back until all earlier messages on its link, also those lost at first, have arrived."""
+        """Hold a message until all earlier ones on its link have arrived."""
         link = message.source, message.target
         self._held[*link, message.number] = message
         while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:

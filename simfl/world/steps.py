@@ -1,4 +1,4 @@
-"""Values that change over time, and those that are measured: each holds from its time on until the next."""
+"""Values that change over time; each holds until the next."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Changing(ABC):
 
     @abstractmethod
     def at(self, time: float) -> float | None:
-        """Return the value at a time, drawn if it is random; None where there is none."""
+        """Return the value at a time, drawn if it is random; None for no value."""
 
     @abstractmethod
     def next_change(self, time: float) -> float:
-        """Return a time after `time` until which the value stays the same; infinite if it always does."""
+        """Return a time until which the value stays the same; inf for always."""
 
     def mean(self, time: float) -> float | None:
         """Return the mean over draws of the value at a time, without drawing."""
@@ -25,23 +25,23 @@ class Changing(ABC):
 
     @abstractmethod
     def ever(self, until: float) -> set[float | None]:
-        """Return all values before a time, perhaps some more; the mean of draws; None where it has none."""
+        """Return all values before a time, perhaps more; the mean of draws; or None."""
 
     def settled(self) -> float | Changing:
-        """Return the value for one message: drawn now if each message has its own draw."""
+        """Return the value of one message, drawn now if each message draws."""
         return self
 
 
 @dataclass(frozen=True)
 class Steps(Changing):
-    """A trace: a value from each time on, until the next; repeated every `every_s`. Before the first time: None."""
+    """A trace of values, repeated every `every_s`; None before its first time."""
 
     times: tuple[float, ...]
     values: tuple[float, ...]
     every_s: float | None = None
 
     def _place(self, time: float) -> tuple[float, int]:
-        """Return when the repetition of a time began, and the number of steps in it until then."""
+        """Return when the current repetition began, and its steps until `time`."""
         begun = 0.0 if self.every_s is None else math.floor(time / self.every_s) * self.every_s
         return begun, bisect_right(self.times, time - begun)
 

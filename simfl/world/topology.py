@@ -81,7 +81,7 @@ class Others(Sequence[int]):
 
 
 class _Complete(Sequence[Sequence[int]]):
-    """The adjacency of a complete graph, computed on demand: 10,000 clients have 5e7 edges."""
+    """The adjacency of a complete graph, computed on demand."""
 
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
@@ -197,7 +197,7 @@ class Topology:
         return self._colors is not None
 
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Split the clients into (senders, receivers) with every link between the two; client 0 sends.
+        """Split the clients into (senders, receivers); client 0 sends.
 
         On a ring, even ids send and odd ids receive (Xu, Zhang, Wang, A(DP)²SGD, appendix A).
 
@@ -214,7 +214,7 @@ class Topology:
         return senders, receivers
 
     def mixing_matrix(self, rule: str = "metropolis") -> scipy.sparse.csr_array:
-        """Return W, float64 [K, K], symmetric, non-negative, every row and column summing to 1.
+        """Return W, float64 [K, K], symmetric, non-negative, rows summing to 1.
 
         Args:
             rule: a key of `MIXING_RULES`.
@@ -305,7 +305,7 @@ def _second_eigenvalue(matrix: scipy.sparse.csr_array) -> float:
 
 
 def _bipartite(num_clients: int) -> nx.Graph[int]:
-    """Link even with odd ids: the sender may pick any receiver (Xu et al., A(DP)²SGD, appendix A)."""
+    """Link even with odd ids (Xu et al., A(DP)²SGD, appendix A)."""
     even, odd = range(0, num_clients, 2), range(1, num_clients, 2)
     _check_edges(len(even) * len(odd), "use fewer clients or another topology")
     graph: nx.Graph[int] = nx.empty_graph(num_clients)
@@ -407,7 +407,7 @@ def read_graphml(path: str | Path, where: str = "topology.path") -> nx.Graph[Any
 
 
 def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
-    """Read GraphML; nodes named 0..K-1 keep their number, others are numbered in the order of the file."""
+    """Read GraphML; nodes named 0..K-1 keep their numbers, others are numbered."""
     graph = read_graphml(path)
     _check_size(path, graph.number_of_nodes(), num_clients)
     graph.graph[_UNREAD] = tuple(_unread(graph))
@@ -415,7 +415,7 @@ def _graphml(num_clients: int, path: str | Path) -> nx.Graph[int]:
 
 
 def _of_links(graph: nx.Graph[Any]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return the values of links in a graph; an undirected edge has them in both directions."""
+    """Return the values of links, in both directions for undirected edges."""
     of_links: dict[tuple[int, int], dict[str, Any]] = {}
     defaults = {name: value for name, value in graph.graph.get("edge_default", {}).items() if name in OF_LINKS}
     for one, other, values in graph.edges(data=True):
@@ -428,7 +428,7 @@ def _of_links(graph: nx.Graph[Any]) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def _unread(graph: nx.Graph[Any]) -> Iterator[str]:
-    """Yield the attributes of a graph from a file that are not read: all but those in `OF_LINKS`."""
+    """Yield the attributes of a file's graph other than those in `OF_LINKS`."""
     own = dict(graph.graph)
     defaults = {what: own.pop(f"{what}_default", {}) for what in ("node", "edge")}
     links = {name for _, _, values in graph.edges(data=True) for name in values} - {"id"}
@@ -470,7 +470,7 @@ def _edge_list(num_clients: int, path: str | Path) -> nx.Graph[int]:
             graph.add_edge(words[0], words[1], **dict(zip(named, words[2:], strict=False)))
             columns = max(columns, len(words) - sum(name in OF_LINKS for name in named))
     _check_size(path, graph.number_of_nodes(), num_clients)
-    graph.graph[_UNREAD] = ("what is behind the first two columns",) if columns > 2 else ()
+    graph.graph[_UNREAD] = ("the columns after the first two",) if columns > 2 else ()
     return _numbered(graph)
 
 

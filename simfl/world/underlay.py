@@ -1,4 +1,4 @@
-"""The network beneath the links: routers, the edges between them, and the paths of messages.
+"""The network beneath the links: routers, edges, and paths of messages.
 
 Clients and servers are attached to nodes of a graph. A message follows a shortest path, by latency (of equally long
 paths, one with fewer edges) or by the number of edges, and crosses each edge in one of its two directions, which share
@@ -34,7 +34,7 @@ _KEPT_DISTANCES, _KEPT_PATHS = 2**23, 2**17
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The path from a node to another: the numbers of its directed edges, in order, and their latency."""
+    """A path between nodes: its directed edges in order, and its latency."""
 
     edges: tuple[int, ...]
     latency_s: float
@@ -94,12 +94,12 @@ class Underlay:
         return [self._ends, np.array(self.latencies_s), np.array(self.bandwidths), places]
 
     def node(self, member: int) -> int:
-        """Return the number of the node to which a client, or a server (from K on), is attached."""
+        """Return the node to which a client, or a server (from K on), is attached."""
         clients = len(self._attached)
         return self._attached[member] if member < clients else self._servers[(member - clients) % len(self._servers)]
 
     def path(self, source: int, target: int) -> Path:
-        """Return the path between clients or servers; without edges if both are attached to one node."""
+        """Return the path between clients or servers; no edges within one node."""
         return self._path(self.node(source), self.node(target))
 
     def _number(self, who: str, node: Any) -> int:
@@ -132,7 +132,7 @@ class Underlay:
 
 
 def _mixed(*numbers: int) -> int:
-    """Return a hash of node numbers that is the same on every machine (SplitMix64's mixing)."""
+    """Return hashes of node numbers, the same on every machine (SplitMix64)."""
     mixed = 0
     for number in numbers:
         mixed = (mixed + (number + 1) * 0x9E3779B97F4A7C15) % 2**64
@@ -174,7 +174,7 @@ def two_level_tree(branches: int, racks: int, trunk: float | None = None) -> nx.
 
 
 def fat_tree(ports: int) -> nx.Graph[str]:
-    """Return the switches of a fat tree: (k/2)² cores, k pods of k/2 aggregation and k/2 edge switches, k even."""
+    """Return a fat tree of k ports: (k/2)² cores and k pods of k switches, k even."""
     half = ports // 2
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(f"core{i}" for i in range(half**2))
@@ -197,7 +197,7 @@ def single_edges(graph: nx.Graph[Any]) -> nx.Graph[Any]:
 
 
 def leaves(graph: nx.Graph[Any]) -> list[Any]:
-    """Return the nodes for clients by default: switches that were built for them, else ends, else all nodes."""
+    """Return the default nodes of clients: edge switches, else ends, else all nodes."""
     built = graph.graph.get("leaves")
     return built or [node for node in graph if len(set(graph.to_undirected()[node]) - {node}) == 1] or list(graph)
 

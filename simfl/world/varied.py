@@ -1,4 +1,4 @@
-"""Links that differ from one another: by client, pair, region or direction, drawn or measured, and in time."""
+"""Links that differ by client, pair, region or direction, and in time."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class VariedQueues(Queues):
         network.sent(message, begin, end, network.launch(message, begin))
 
     def reach(self, message: Message) -> None:
-        """Queue for the target's downlink; bytes that came at a slower pace have already passed it."""
+        """Queue for the downlink, which slower bytes have already passed."""
         downlink = self._values.downlink(message.target)
         if downlink.__class__ is float:
             self._pass(message, downlink)
@@ -220,7 +220,7 @@ class VariedQueues(Queues):
         self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: int, target: int, size: int) -> float:
-        """Return how long `size` bytes take from now on at the smallest capacity of each time."""
+        """Return the seconds of `size` bytes at the smallest capacity of each time."""
         values = self.network.values
         capacities = values.bandwidth(source, target), values.uplink(source), values.downlink(target)
         begin = 0.0 if all(isinstance(capacity, float | None) for capacity in capacities) else self.clock.now

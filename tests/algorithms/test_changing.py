@@ -90,7 +90,7 @@ def test_a_run_ends_when_nobody_meets_anybody_any_more():
     algorithm, rows = run_without_numbers("gossip_learning", world)
     assert rows
     assert world.clock.now < 0.5
-    assert why_over(algorithm) == "every client hears from nobody: it has no neighbor any more"
+    assert why_over(algorithm) == "every client waits for a model, and will have no neighbor again"
     stuck, _ = run_without_numbers("decentralized_sgd", world_of(Contacts(2, [(0.0, 0.05, 0, 1)]), 0.04), until=9.0)
     assert math.isinf(stuck.world.changing.meets_s(0, 0.06))
 

@@ -122,7 +122,7 @@ class Watching(Tape):
 
     def gradient_in_pieces(self, model, client, draw, size, noise_scale=0.0, start=None):
         promise = super().gradient_in_pieces(model, client, draw, size, noise_scale, start)
-        parts = [(piece.draw, piece.first, piece.size) for piece in promise.pieces if piece.size]
+        parts = [(piece.draw, piece.first_or_steps, piece.size) for piece in promise.pieces if piece.size]
         self._take(Made(promise, parts, noise_scale, size, None), promise, *promise.pieces)
         return promise
 

@@ -1,10 +1,10 @@
-"""`simfl bench peers`: other simulators beside simfl, on the same work, in one sitting.
+"""`simfl bench peers`: other simulators beside simfl on the same work.
 
 Each peer is installed, in the versions that are written here, into an environment of its own (below the user's cache
 folder), and its script beside this module is run there: it imports the peer, never simfl. Peers and simfl take turns,
 several times; the best of each counts. Work is counted in updates, a mini-batch of one client each, with the messages
 that the peer's own way of running sends; starting, loading and the first round, in which things are compiled, do not
-count. Data are random numbers of the stated shape: nobody learns anything, everybody computes the same.
+count. Data are random numbers of the stated shape: nothing is learned, and all peers compute the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_S = 1200.0
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured.
+    """The work to measure.
 
     Attributes:
         name: how it is called.
@@ -84,7 +84,7 @@ WORKS = (
 
 
 def environment(peer: str, echo: Callable[[str], None]) -> Path:
-    """Return the Python of a peer's environment, made if it is not there.
+    """Return the Python of a peer's environment, created if missing.
 
     Raises:
         RunError: it cannot be installed; one line says why.
@@ -136,7 +136,7 @@ def measure_simfl(work: Work, device: str | None = None) -> float:
 
 
 def run_peers(device: str | None = None, echo: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
-    """Measure all works, and return for each its name, the peer with its version, both rates and their ratio.
+    """Measure all works; return name, peer, version, rates and ratio.
 
     Raises:
         RunError: a peer cannot be installed, or fails.

@@ -1,4 +1,4 @@
-"""Run by the Python of FedJAX's environment: FEATURES CLASSES CLIENTS; prints updates per second.
+"""Runs in FedJAX's environment: FEATURES CLASSES CLIENTS; prints updates/s.
 
 Synchronous rounds of federated averaging in which every client makes ten mini-batches of 32, by FedJAX's own algorithm
 and its jitted backend, to which fewer would be unfair; the first round, which compiles, does not count.

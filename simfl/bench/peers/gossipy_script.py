@@ -1,4 +1,4 @@
-"""Run by the Python of gossipy's environment: FEATURES CLASSES NODES HIDDEN; prints updates per second.
+"""Runs in gossipy's environment: FEATURES CLASSES NODES HIDDEN.
 
 Asynchronous push gossip on a complete graph, as in gossipy's examples: a node merges what comes, then makes one epoch,
 here a single mini-batch of 32. Rounds of 100 ticks, in each of which every node sends once. Models are evaluated on

@@ -1,4 +1,4 @@
-"""What is special about each family of algorithms, one file a family, and the way to it from a scenario.
+"""The kinds of algorithms, one file for each family.
 
 The files are the catalogue: a `Kind` here serves the algorithms that its `kinds` names, and `Kind` itself all others.
 """
@@ -22,12 +22,12 @@ KINDS: Mapping[str, type[Kind[Any]]] = Catalogue(
 
 
 def find_kind(scenario: Scenario) -> Kind[Any]:
-    """Return what is special about the algorithm of a scenario."""
+    """Return the `Kind` of a scenario's algorithm."""
     return KINDS.get(scenario.algorithm.kind, Kind)(scenario)
 
 
 def find_algorithm(kind: str) -> type[Algorithm]:
-    """Return the class of an algorithm by name, or by `module:Class` for a user's own."""
+    """Return an algorithm's class by name, or by `module:Class`."""
     if kind in ALGORITHMS:
         return ALGORITHMS[kind]
     if ":" not in kind:

@@ -21,12 +21,12 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
 
     They are the arguments of `set_up`, and those that an `__init__` adds to that of `Algorithm`. Where a class hands
     arguments on (`**options`), those of the class above count as well; what a user's own class does with what it
-    hands on nobody can know.
+    passes on is unknown.
 
     Returns:
         By name whether an option has to be given; and whether any other name may be an option.
     """
-    found: dict[str, bool] = {}
+    options: dict[str, bool] = {}
     others = builds_itself = False
     above = algorithm.__mro__[: algorithm.__mro__.index(Algorithm)]
     for method in ("__init__", "set_up"):
@@ -37,18 +37,18 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
             for one in parameters:
                 if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
                     asked = method == "set_up" and depth == 0 and not builds_itself
-                    found.setdefault(one.name, asked and one.default is one.empty)
+                    options.setdefault(one.name, asked and one.default is one.empty)
             if not any(one.kind is one.VAR_KEYWORD for one in parameters):
                 break
             others |= own
     taken = {
         one.name for one in inspect.signature(Algorithm.__init__).parameters.values() if one.kind != one.VAR_KEYWORD
     }
-    return {name: needed for name, needed in found.items() if name not in taken}, others
+    return {name: needed for name, needed in options.items() if name not in taken}, others
 
 
 def check_options(algorithm: type[Algorithm], options: Mapping[str, Any]) -> None:
-    """Refuse options that an algorithm does not take, and the lack of those that it needs.
+    """Reject options that an algorithm does not take, and missing ones.
 
     Raises:
         ScenarioError: with one line.

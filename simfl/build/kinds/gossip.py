@@ -1,4 +1,4 @@
-"""Algorithms without a server: what they take from other sections of a scenario."""
+"""Kinds of algorithms without a server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         return {**super().options(setup), "period_s": self.period_s(setup)}
 
     def _check_under_way(self, setup: Setup) -> None:
-        """Refuse what fills the memory with messages: nobody holds back until one has arrived."""
+        """Reject periods that fill the memory with messages."""
         graph, end_s = setup.topology, self.scenario.stop.time
         values = setup.links.values(setup.streams, graph.num_clients)
         talking = [(k, peers) for k in range(graph.num_clients) if (peers := graph.neighbors(k))]
@@ -51,7 +51,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
         return usual_batch_s(self.scenario, setup.devices) if period is None else period
 
     def warnings(self, setup: Setup) -> Iterator[str]:
-        """Yield that messages are sent faster than they travel: they queue, and nobody holds back."""
+        """Warn if messages are sent faster than links carry them."""
         period_s = self.period_s(setup)
         for name, needed_s in overloads(setup, period_s):
             yield (

@@ -1,4 +1,4 @@
-"""Clients that train for many steps and send what that changed: how long rounds are, and what pulls them back."""
+"""Kinds of algorithms with local training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LocalRoundsKind(BoundedKind[LocalRoundsConfig]):
         return [max(1, math.ceil(passes * n / config.batch_size - 1e-9)) for n in sizes]
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return that operations are rounds of local steps, which are pulled back to where they began."""
+        """Return the fields for rounds of local steps with a proximal term."""
         return {"rounds": LocalRounds(proximal=self.config.proximal)}
 
     def options(self, setup: Setup) -> dict[str, Any]:

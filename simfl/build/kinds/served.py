@@ -1,4 +1,4 @@
-"""Step sizes of SGD on one machine, and of SGD with a server, that a scenario leaves to the theory.
+"""Theoretical step sizes of SGD on one machine and with a server.
 
 Agarwal and Duchi 2011, "Distributed delayed stochastic optimization", https://arxiv.org/abs/1104.5525, in the form of
 Table 2 of Li, Yang, Ren and Zhao 2019, https://arxiv.org/abs/1912.07902:
@@ -43,7 +43,7 @@ class RadiusSteps(Schedule):
 
 
 class TheoryStepsKind(Kind[P]):
-    """Base of the kinds whose step sizes follow from theory where the scenario has none."""
+    """Base of kinds whose step sizes follow from theory if the scenario has none."""
 
     @property
     def staleness(self) -> int:

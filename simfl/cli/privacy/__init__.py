@@ -1,4 +1,4 @@
-"""`simfl privacy`: the papers' calculators and the accountants on the command line.
+"""`simfl privacy`: the papers' calculators and the accountants.
 
 One file per command, with a function `command`, named below in the order in which the help lists them; the commands of
 plugins follow. The modules import nothing heavy at their top, and options that are read

@@ -1,4 +1,4 @@
-"""`simfl privacy account`: what noisy releases cost together, by several accountants side by side."""
+"""`simfl privacy account`: composition by several accountants side by side."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def command(
     rows: list[Row | str] = [f"All releases together, at delta = {show(delta)}"]
     exact = sampling_rate == 1.0 or sampling in ("none", "one_pass")
     by_renyi = epsilon_of(composition, delta, neighbors=neighbors, accountant="renyi")
-    rows += [(_BY[by], found, _how(by, found, exact, found == by_renyi)) for by, found in epsilons.items()]
+    rows += [
+        (_BY[by], epsilon_by, _how(by, epsilon_by, exact, epsilon_by == by_renyi))
+        for by, epsilon_by in epsilons.items()
+    ]
     if epsilon is not None:
         result["delta_at_epsilon"] = delta_of(composition, epsilon, neighbors=neighbors)
         rows.append((f"delta at epsilon = {show(epsilon)}", result["delta_at_epsilon"], "certified"))
@@ -84,7 +87,7 @@ def command(
             rows.append(("epsilon by central limit", limit, "not certified: an approximation, no bound"))
     notes = [
         f"{IN_WORDS[neighbors][:1].upper()}{IN_WORDS[neighbors][1:]}; {IN_WORDS[sampling]}.",
-        "An epsilon holds for whoever sees every release, and no better than gradients are really clipped to C.",
+        "An epsilon holds for an observer of every release, if gradients are really clipped to C.",
     ]
     title = (
         f"{steps:,} Gaussian releases, z = {show(noise_multiplier)}, q = {show(sampling_rate)}, sampling: {sampling}"

@@ -1,4 +1,4 @@
-"""`simfl privacy attack`: what an observer on the network can make of what it receives in a run."""
+"""`simfl privacy attack`: attacks by observers on the network."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_ROWS = 12
 
 
 class Attack(enum.StrEnum):
-    """What is tried."""
+    """The kind of attack."""
 
     membership = "membership"
     inversion = "inversion"
 
 
 class HeldOut(enum.StrEnum):
-    """Where examples come from that nobody trained on."""
+    """The source of examples that were not trained on."""
 
     test = "test"
     coins = "coins"
@@ -93,7 +93,7 @@ def command(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario with observers on its network, and attack the clients from what these receive.
+    """Run a scenario with observers on its network, and attack the clients.
 
     A run is made again as it was. Exits with code 1 when what the ledger certifies is refuted.
     """
@@ -109,7 +109,7 @@ def command(
         return
     from simfl.attacks.membership import infer_membership
 
-    found = infer_membership(
+    membership = infer_membership(
         scenario,
         observers=named,
         clients=clients,
@@ -120,8 +120,8 @@ def command(
         run=run,
         device=device,
     )
-    _show_membership(found, folder, as_json)
-    if found.refuting:
+    _show_membership(membership, folder, as_json)
+    if membership.refuting:
         raise typer.Exit(1)
 
 
@@ -135,16 +135,20 @@ def _make(folder: Path) -> None:
         raise ScenarioError(f"--out: {folder}: cannot make the folder: {error.strerror}") from error
 
 
-def _show_membership(found: Membership, folder: Path, as_json: bool) -> None:
+def _show_membership(membership: Membership, folder: Path, as_json: bool) -> None:
     from simfl import plots
     from simfl.records.attacks import write_tables
 
-    written = write_tables(folder, {"membership": found.frame, "roc": found.roc})
-    written.append(plots.save(plots.plot_membership(found), folder / "membership.png"))
-    title = f"{found.subject}: membership inference at delta = {show(found.delta)}"
-    result: dict[str, Any] = {"inferences": list(found.inferences), "ceiling": found.ceiling}
-    result |= {"held_out": found.held_out, "reproduced": found.reproduced, "files": [str(file) for file in written]}
-    present(title, _rows(found), notes=_notes(found), result=result, as_json=as_json)
+    written = write_tables(folder, {"membership": membership.frame, "roc": membership.roc})
+    written.append(plots.save(plots.plot_membership(membership), folder / "membership.png"))
+    title = f"{membership.subject}: membership inference at delta = {show(membership.delta)}"
+    result: dict[str, Any] = {"inferences": list(membership.inferences), "ceiling": membership.ceiling}
+    result |= {
+        "held_out": membership.held_out,
+        "reproduced": membership.reproduced,
+        "files": [str(file) for file in written],
+    }
+    present(title, _rows(membership), notes=_notes(membership), result=result, as_json=as_json)
     _say_written(written, as_json)
 
 
@@ -155,18 +159,18 @@ def _invert(
     from simfl.attacks.inversion import MOST_EXAMPLES, invert_run
     from simfl.records.attacks import write_tables
 
-    found = invert_run(scenario, observer=observer, client=client, count=batches, device=device)
+    inversion = invert_run(scenario, observer=observer, client=client, count=batches, device=device)
     written = []
-    if found.batches:
-        written = write_tables(folder, {"inversion": found.frame})
-        written.append(plots.save(plots.plot_inversion(found), folder / "inversion.png"))
+    if inversion.batches:
+        written = write_tables(folder, {"inversion": inversion.frame})
+        written.append(plots.save(plots.plot_inversion(inversion), folder / "inversion.png"))
     rows: list[Row | str] = [
-        ("gradients of the client", found.gradients, "that went into what somebody sent"),
-        ("solved for", found.solved, f"by {found.observer}, from the messages that came to it"),
-        ("small enough", found.small, f"of {MOST_EXAMPLES} examples or fewer"),
+        ("gradients of the client", inversion.gradients, "that are in some message"),
+        ("solved for", inversion.solved, f"by {inversion.observer}, from the messages that came to it"),
+        ("small enough", inversion.small, f"of {MOST_EXAMPLES} examples or fewer"),
     ]
-    rows += ["Examples reconstructed: mean correlation with the originals"] if found.batches else []
-    for batch in found.batches:
+    rows += ["Examples reconstructed: mean correlation with the originals"] if inversion.batches else []
+    for batch in inversion.batches:
         count, mean = len(batch.correlations), sum(batch.correlations) / len(batch.correlations)
         ratio = min(batch.ratios)
         note = f"{count} example{'s' * (count > 1)}, {batch.method}; signal to noise {ratio:.0f} dB or more"
@@ -176,9 +180,9 @@ def _invert(
         "received; it is taken to know the model that the gradient was computed at.",
         "That nothing is reconstructed does not mean that nothing could be.",
     ]
-    title = f"{found.subject}: examples of client {client} from gradients, by {found.observer}"
-    table = found.frame.to_dict("records")
-    result = {"gradients": found.gradients, "solved": found.solved, "small": found.small, "examples": table}
+    title = f"{inversion.subject}: examples of client {client} from gradients, by {inversion.observer}"
+    table = inversion.frame.to_dict("records")
+    result = {"gradients": inversion.gradients, "solved": inversion.solved, "small": inversion.small, "examples": table}
     present(title, rows, notes=notes, result=result | {"files": [str(file) for file in written]}, as_json=as_json)
     _say_written(written, as_json)
 
@@ -192,8 +196,8 @@ def _one(option: str, given: list[Any] | None) -> Any:
     from simfl.errors import ScenarioError
 
     if given is None or len(given) != 1:
-        found = "none" if given is None else str(len(given))
-        raise ScenarioError(f"{option}: expected one with --attack inversion, found {found}")
+        count = "none" if given is None else str(len(given))
+        raise ScenarioError(f"{option}: expected one with --attack inversion, found {count}")
     return given[0]
 
 
@@ -217,9 +221,9 @@ def _observer(word: str) -> int | str:
     return int(word) if word.isdecimal() else word
 
 
-def _rows(found: Membership) -> list[Row | str]:
+def _rows(membership: Membership) -> list[Row | str]:
     """The best of each distance, or every pair if they are few."""
-    entries = sorted(found.inferences, key=lambda one: (one.score, one.distance, -one.auc))
+    entries = sorted(membership.inferences, key=lambda one: (one.score, one.distance, -one.auc))
     several = len({(one.observer, one.client) for one in entries}) > _MOST_ROWS
     rows: list[Row | str] = []
     for score in dict.fromkeys(one.score for one in entries):
@@ -257,39 +261,42 @@ def _epsilon(one: Inference) -> str:
     return f"epsilon at least {one.lower_bound:.3g}, {account}{published}"
 
 
-def _notes(found: Membership) -> list[str]:
+def _notes(membership: Membership) -> list[str]:
     from simfl.records.display import show_count, show_range
 
-    members = [one.members for one in found.inferences]
-    sure = f"{100 * found.confidence:g} %"
+    members = [one.members for one in membership.inferences]
+    sure = f"{100 * membership.confidence:g} %"
     notes = []
-    if found.held_out == "test":
+    if membership.held_out == "test":
         notes.append(
             "Assumed: a client's examples and those of the test set with the same labels come from one distribution. "
             "Where they do not (writers, years), areas and bounds say nothing of privacy: use --held-out coins."
         )
     notes += [
         f"{show_range(min(members), max(members), show_count)} examples of a client, and as many others. Intervals and "
-        f"bounds hold at {sure}, each by itself; with all guesses right no bound would exceed {found.ceiling:.3g}.",
-        "Local is what the ledger certifies of all that a client releases, whoever sees it. A bound far below does not "
+        f"bounds hold at {sure}, each by itself; with all guesses right no bound would exceed "
+        f"{membership.ceiling:.3g}.",
+        "Local is what the ledger certifies of all releases of a client, for any observer. A bound far below does not "
         "mean that less noise would do: it is one attack on one run.",
-        found.statement,
+        membership.statement,
     ]
-    if found.deaf:
-        shown = ", ".join(f"{observer} on {client}" for observer, client in found.deaf[:4])
+    if membership.deaf:
+        shown = ", ".join(f"{observer} on {client}" for observer, client in membership.deaf[:4])
         notes.append(
-            f"Nothing was received in {len(found.deaf)} cases: {shown}{' ...' if len(found.deaf) > 4 else ''}."
+            f"Nothing was received in {len(membership.deaf)} cases: "
+            f"{shown}{' ...' if len(membership.deaf) > 4 else ''}."
         )
-    if found.reproduced is False:
+    if membership.reproduced is False:
         notes.append(
             "The run's numbers came out different this time (another device, version or width): what is attacked is "
             "this time's."
         )
-    if found.refuting:
-        worst = max(found.refuting, key=lambda one: one.lower_bound - one.account)
+    if membership.refuting:
+        worst = max(membership.refuting, key=lambda one: one.lower_bound - one.account)
         notes.append(
             f"Refuted: {worst.observer} on client {worst.client} shows an epsilon of {worst.lower_bound:.3g} or more, "
-            f"and {worst.account:.3g} is certified. One attack in {1 / (1 - found.confidence):.3g} may say so of a "
+            f"and {worst.account:.3g} is certified. One attack in {1 / (1 - membership.confidence):.3g} may say so "
+            "of a "
             "correct mechanism; another seed repeats it."
         )
     return notes

@@ -1,4 +1,4 @@
-"""`simfl privacy audit`: run a scenario with canaries and hold what leaks against what is certified."""
+"""`simfl privacy audit`: canaries in a run, compared with the account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.StrEnum):
-    """What canaries are made of."""
+    """The kind of canaries."""
 
     gradient = "gradient"
     input = "input"
@@ -66,7 +66,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario with canaries among one client's examples and guess from its releases which were there.
+    """Run a scenario with canaries in one client's data and try to detect them.
 
     Refused are mechanisms that protect whole clients, noise on a grid or correlated noise, noise of a server, local
     training, masked updates, models whose tasks move on their own, and algorithms that keep gradients to themselves.
@@ -195,7 +195,7 @@ def _notes(report: AuditReport) -> list[str]:
         )
     if report.view == "global_hidden":
         notes.append(
-            "The scenario counts on nobody knowing whose update is whose; the auditor knows, and what is certified "
+            "The scenario assumes that the senders of updates are hidden; the auditor knows, and what is certified "
             "here is for that view: local_transcript."
         )
     if report.claim_refuted:

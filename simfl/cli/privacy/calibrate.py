@@ -40,7 +40,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The noise multiplier for a given epsilon: by accountants, and in closed form without sampling.
+    """Print the noise multiplier for an epsilon, by several accountants.
 
     z is the standard deviation of the noise on a sum of clipped gradients, over the clipping norm C.
     """

@@ -1,4 +1,4 @@
-"""`simfl privacy check`: what is claimed about a scenario's or a run's privacy, against what is certified."""
+"""`simfl privacy check`: privacy claims compared with certified accounts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is claimed and what the accountant certifies, for clients that are alike and under each view.
+    """Print the claimed and the certified epsilon of groups of clients.
 
     Exits with code 1 when a claim is smaller than what can be certified.
     """
@@ -55,26 +55,26 @@ def command(
         )
     if run is None:
         look_beside([path])
-        found = claims.check(runner.prepare(load(path, changes)))
+        checked = claims.check(runner.prepare(load(path, changes)))
     else:
         with nothing_loaded():  # results are data
-            found = claims.check(runner.prepare(load(path / "scenario.yaml", changes)), run)
+            checked = claims.check(runner.prepare(load(path / "scenario.yaml", changes)), run)
     if figure is not None:
         from simfl import plots
 
         plots.without_a_screen()
-        plots.save(plots.plot_claims(found), figure)
-    rows = [row for finding in found.findings[:_MOST_GROUPS] for row in _rows(finding)]
-    present(_title(found), rows, notes=_notes(found), result=_result(found), as_json=as_json)
+        plots.save(plots.plot_claims(checked), figure)
+    rows = [row for finding in checked.findings[:_MOST_GROUPS] for row in _rows(finding)]
+    present(_title(checked), rows, notes=_notes(checked), result=_result(checked), as_json=as_json)
     if figure is not None and not as_json:
         print(f"figure: {figure}")
-    if found.understated:
+    if checked.understated:
         raise typer.Exit(1)
 
 
-def _title(found: Check) -> str:
-    what = "as planned, every client taking part equally often" if found.planned else "as recorded"
-    return f"{found.subject}: claim against account at delta = {show(found.delta)}, {what}"
+def _title(checked: Check) -> str:
+    what = "as planned, every client taking part equally often" if checked.planned else "as recorded"
+    return f"{checked.subject}: claim against account at delta = {show(checked.delta)}, {what}"
 
 
 def _rows(finding: Finding) -> list[Row | str]:
@@ -111,24 +111,24 @@ def _name(clients: tuple[int, ...]) -> str:
     return f"{len(clients)} clients ({listed})"
 
 
-def _notes(found: Check) -> list[str]:
-    notes = [found.statement]
-    objections = {f.claimed.objection for f in found.findings if f.claimed is not None and f.claimed.objection}
+def _notes(checked: Check) -> list[str]:
+    notes = [checked.statement]
+    objections = {f.claimed.objection for f in checked.findings if f.claimed is not None and f.claimed.objection}
     notes += [f"the theorem does not cover this: {objection}" for objection in sorted(objections)]
-    hidden = len(found.findings) - _MOST_GROUPS
+    hidden = len(checked.findings) - _MOST_GROUPS
     if hidden > 0:
         notes.append(f"{hidden} more groups of clients, all with a smaller epsilon; --json prints them")
-    if all(finding.claimed is None for finding in found.findings):
+    if all(finding.claimed is None for finding in checked.findings):
         notes.append("no claim: set privacy.claim in the scenario, or say --claimed-epsilon")
     return notes
 
 
-def _result(found: Check) -> dict[str, Any]:
+def _result(checked: Check) -> dict[str, Any]:
     return {
-        "subject": found.subject,
-        "planned": found.planned,
-        "delta": found.delta,
-        "understated": found.understated,
+        "subject": checked.subject,
+        "planned": checked.planned,
+        "delta": checked.delta,
+        "understated": checked.understated,
         "groups": [
             {
                 "clients": finding.clients,
@@ -141,6 +141,6 @@ def _result(found: Check) -> dict[str, Any]:
                 "ratio": finding.ratio,
                 "understated": finding.understated,
             }
-            for finding in found.findings
+            for finding in checked.findings
         ],
     }

@@ -1,4 +1,4 @@
-"""`simfl privacy network`: who learned how much about whom."""
+"""`simfl privacy network`: what nodes learn about each client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Account for what each node of a network learns about each client, from the messages that reached it.
+    """Account for what each node learns about each client from its messages.
 
     The world of the scenario, or of the run, is played again without arithmetic on models. Certified is the smaller of
     the ledger's epsilon and that of the Gaussian view; what papers publish for gossip takes gradients as fixed.
@@ -91,13 +91,13 @@ def command(
     exported = [f"messages: {path}" for path in played.write(out)] if messages and out is not None else []
     nodes = [node.strip() for node in coalition.split(",")] if coalition is not None else ()
     if reconstruct:
-        found = accounts.reconstruct(played, observers=observer, coalition=nodes, sees=view)
+        solved = accounts.reconstruct(played, observers=observer, coalition=nodes, sees=view)
         title = (
-            f"{found.scenario}: whose gradients {found.pairs['observer'].nunique():,} observers can solve for, of "
-            f"{found.gradients:,} in {found.messages:,} messages"
+            f"{solved.scenario}: whose gradients {solved.pairs['observer'].nunique():,} observers can solve for, of "
+            f"{solved.gradients:,} in {solved.messages:,} messages"
         )
-        notes = [*SOLVED, *_table(found.pairs, out, "reconstruction.csv"), *exported]
-        present(title, _solved(found.pairs), notes=notes, result=found, as_json=as_json)
+        notes = [*SOLVED, *_table(solved.pairs, out, "reconstruction.csv"), *exported]
+        present(title, _solved(solved.pairs), notes=notes, result=solved, as_json=as_json)
         return
     report = accounts.network(played, observers=observer, coalition=nodes, sees=view, times=times)
     written = _written(report, out)
@@ -130,7 +130,7 @@ def _rows(report: NetworkReport, last: pd.DataFrame) -> list[Row | str]:
 
 
 def _seen(one: dict[Any, Any]) -> str:
-    """Say by which account an epsilon is, and what the literature would say."""
+    """Return the account of an epsilon in words, and the published value."""
     return f"{one['account']}; as published {show(_short(one['published']))}"
 
 

@@ -1,4 +1,4 @@
-"""What the privacy commands share: how a result is shown, as a table or as JSON, and the options they have in common.
+"""Output and options that the privacy commands share.
 
 A command module imports nothing heavy at its top, only what is here: `simfl privacy --help` reads all of them. It has
 one function `command`, which calls the library and ends with `present`. What is wrong with an argument is a
@@ -70,7 +70,7 @@ IN_WORDS = {
 
 
 def one_line_errors(name: str, function: Command) -> Command:
-    """Return the command, with a wrong argument turned into bad input: one line, exit code 2.
+    """Return the command with errors of arguments as bad input: one line, code 2.
 
     Args:
         name: how the command is called, for the message.
@@ -100,7 +100,7 @@ def one_line_errors(name: str, function: Command) -> Command:
 
 @dataclasses.dataclass(frozen=True)
 class OptionsOf:
-    """Stands in a command's signature for the options that a function of the library takes.
+    """Stands in a command's signature for the options of a library function.
 
     `claim: Annotated[Arguments, OptionsOf("simfl.papers.adp2sgd.theory:theorem2")]` gives the command an option for
     each argument of `theorem2`, with its type, its default and the help of its docstring, and `claim` their values.
@@ -127,7 +127,7 @@ class OptionsOf:
         function = pkgutil.resolve_name(self.function)
         helps = {**argument_helps(inspect.getdoc(function) or ""), **self.helps}
         types = get_type_hints(function)
-        found = {}
+        options = {}
         for argument, parameter in inspect.signature(function).parameters.items():
             if argument == "self" or argument in self.leave_out:
                 continue
@@ -139,17 +139,17 @@ class OptionsOf:
                 show_default=default is not None and default is not parameter.empty,
                 rich_help_panel=self.panel,
             )
-            found[argument] = inspect.Parameter(
+            options[argument] = inspect.Parameter(
                 self.rename.get(argument, argument),
                 inspect.Parameter.KEYWORD_ONLY,
                 default=default,
                 annotation=Annotated[kind, option],
             )
-        return found
+        return options
 
 
 def argument_helps(docstring: str) -> dict[str, str]:
-    """Return what the section Args or Attributes of a Google-style docstring says of each argument."""
+    """Return the descriptions in a docstring's Args or Attributes."""
     section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", docstring, re.MULTILINE)
     entries = re.findall(r"^    (\w[\w, ]*): ((?:.*)(?:\n {5,}.*)*)", section[1] if section else "", re.MULTILINE)
     texts = {names: re.sub(r"\s+", " ", text).replace("`", "") for names, text in entries}
@@ -209,8 +209,8 @@ def present(
     if as_json:
         if result is None:
             result = {row[0]: row[1] for row in rows if not isinstance(row, str)}
-        found = {"title": title, "result": to_json(result), "notes": list(notes)}
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        content = {"title": title, "result": to_json(result), "notes": list(notes)}
+        print(json.dumps(content, indent=2, ensure_ascii=False))
         return
     from rich.cells import cell_len
     from rich.padding import Padding
@@ -258,7 +258,7 @@ def present(
 
 
 def show(value: Any) -> str:
-    """Write a value with six digits at most: 58,594; 0.0174464; 1e-5; yes; ∞ for what has no bound."""
+    """Write a value with at most six digits: 58,594; 0.0174464; 1e-5; yes; ∞."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A(DP)²SGD: asynchronous decentralized parallel SGD with differential privacy (Xu, Zhang, Wang)."""
+"""A(DP)²SGD: private asynchronous decentralized parallel SGD (Xu, Zhang, Wang)."""
 
 from simfl.plugins import Plugin
 

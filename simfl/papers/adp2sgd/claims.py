@@ -1,4 +1,4 @@
-"""What Theorem 2 claims for the noise and the mini-batches of a run."""
+"""The claim of Theorem 2 for the noise and the mini-batches of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfl.scenario.privacy import MechanismConfig
 
 
 def claimed(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """The smallest epsilon for which Theorem 2 asks for no more noise than there is."""
+    """Return the smallest epsilon for which Theorem 2 accepts the noise."""
     check_gaussian(privacy, ledger)
     count = len(ledger.sizes)
     setting = {
@@ -44,7 +44,7 @@ def claimed(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> lis
 
 
 def _smallest(enough: Callable[[float], bool], least: float) -> float:
-    """Return the smallest number >= least that is enough, within 1e-6 of itself, inf if there is none that is near."""
+    """Return the smallest sufficient number >= least, within 1e-6; inf for none."""
 
     def covered(epsilon: float) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""`simfl privacy adp2sgd`: the noise of Theorem 2 of the A(DP)²SGD paper, and what it is worth."""
+"""`simfl privacy adp2sgd`: the noise of Theorem 2, and its certified epsilon."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def command(
     accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
-    """A(DP)²SGD: the noise that Theorem 2 asks for, and what an accountant certifies for it.
+    """A(DP)²SGD: the noise of Theorem 2, and its certified epsilon.
 
-    Xu, Zhang and Wang 2020. Theorem 2 counts on nobody knowing which worker was active.
+    Xu, Zhang and Wang 2020. Theorem 2 assumes that the active worker is unknown.
     """
     from simfl.papers.adp2sgd.theory import DecentralizedProblem, smallest_admissible_epsilon, spectral_rho, theorem2
 
@@ -62,17 +62,17 @@ def command(
     smallest = smallest_admissible_epsilon(
         **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound", "mu")}
     )
-    found = claim.accounted(accountant)
-    rows = [*_claim_rows(claim, smallest), *_accounted_rows(found)]
+    views = claim.accounted(accountant)
+    rows = [*_claim_rows(claim, smallest), *_accounted_rows(views)]
     result: dict[str, Any] = {
         "theorem2": claim,
         "smallest_admissible_epsilon": smallest,
         "remark1_from_step": claim.remark1_from_step(),
-        "accounted": found,
+        "accounted": views,
         "convergence": None,
         "proposition2": None,
     }
-    notes = _notes(claim, found)
+    notes = _notes(claim, views)
     if problem["dimension"] is not None:
         if problem["staleness"] is None:
             problem["staleness"] = claim.num_workers
@@ -96,8 +96,8 @@ def _steps(noise: Arguments, epochs: float | None) -> int:
     if epochs is None:
         return int(noise["steps"])
     checks.positive(epochs=epochs)
-    found: int = math.ceil(epochs * noise["num_workers"] * noise["examples"] / max(1, noise["batch_size"]))
-    return found
+    steps: int = math.ceil(epochs * noise["num_workers"] * noise["examples"] / max(1, noise["batch_size"]))
+    return steps
 
 
 def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
@@ -115,10 +115,10 @@ def _claim_rows(claim: Theorem2, smallest: float) -> list[Row | str]:
     ]
 
 
-def _accounted_rows(found: tuple[AccountedView, ...]) -> list[Row | str]:
-    seen: list[Row | str] = ["Certified: everybody sees every update with its sender"]
-    hidden: list[Row | str] = ["Not certified: if nobody knew which worker was active"]
-    for row in found:
+def _accounted_rows(views: tuple[AccountedView, ...]) -> list[Row | str]:
+    seen: list[Row | str] = ["Certified: every update is seen with its sender"]
+    hidden: list[Row | str] = ["Not certified: if the active worker were unknown"]
+    for row in views:
         verdict = "within the claim" if row.claim_holds else "above the claim"
         drawn = "Poisson" if row.sampling == "poisson" else "batches of fixed size"
         note = f"{verdict}; {drawn}, q = {show(row.sampling_rate)}, {row.steps:,} releases"
@@ -126,8 +126,8 @@ def _accounted_rows(found: tuple[AccountedView, ...]) -> list[Row | str]:
     return seen + hidden
 
 
-def _notes(claim: Theorem2, found: tuple[AccountedView, ...]) -> list[str]:
-    worst = next(row for row in found if row.certified and row.neighbors == claim.neighbors)
+def _notes(claim: Theorem2, views: tuple[AccountedView, ...]) -> list[str]:
+    worst = next(row for row in views if row.certified and row.neighbors == claim.neighbors)
     verdict = (
         "The claim holds even for an adversary who sees every update with its sender."
         if worst.claim_holds
@@ -150,18 +150,26 @@ def _as_long_as_worth(problem: Any, claim: Theorem2, mu: float | None) -> tuple[
         return [], None
     rows: list[Row | str] = ["Proposition 2: a run as long as its privacy is worth"]
     try:
-        found = proposition2(
+        proposition = proposition2(
             problem, claim.epsilon, claim.delta, examples=claim.examples, gradient_bound=claim.gradient_bound, mu=mu
         )
     except ConditionError as error:
         return [*rows, ("steps, T of (8)", None, str(error))], None
     rows += [
-        ("steps, T of (8)", found.steps, "of all workers together"),
-        ("bound", found.bound, f"claim, for a random iterate; {show(found.exact_bound)} with Theorem 2's own noise"),
-        ("noise multiplier, z", found.theorem2.noise_multiplier, f"for these steps, mu = {show(found.theorem2.mu)}"),
-        ("long enough", found.long_enough, f"Proposition 1 asks for {found.minimal_steps:.4g} steps"),
+        ("steps, T of (8)", proposition.steps, "of all workers together"),
+        (
+            "bound",
+            proposition.bound,
+            f"claim, for a random iterate; {show(proposition.exact_bound)} with Theorem 2's own noise",
+        ),
+        (
+            "noise multiplier, z",
+            proposition.theorem2.noise_multiplier,
+            f"for these steps, mu = {show(proposition.theorem2.mu)}",
+        ),
+        ("long enough", proposition.long_enough, f"Proposition 1 asks for {proposition.minimal_steps:.4g} steps"),
     ]
-    return rows, found
+    return rows, proposition
 
 
 def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[str, Any]]:
@@ -171,7 +179,7 @@ def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[s
     bound = theorem1(problem, step_size=largest, steps=claim.steps, noise_std=claim.noise_std_for_sum)
     quiet = theorem1(problem, step_size=largest, steps=claim.steps)
     needed = minimal_steps(problem) if problem.num_workers > 1 else math.nan
-    found = {
+    values = {
         "rho": problem.rho,
         "rhobar": problem.rhobar,
         "largest_step_size": largest,
@@ -192,4 +200,4 @@ def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[s
             "a condition, no run length" if claim.steps < needed else "this run is as long",
         ),
     ]
-    return rows, found
+    return rows, values

@@ -1,4 +1,4 @@
-"""A(DP)²SGD against SYNC: accuracy at equal epochs, time to equal accuracy, slow learners, large steps, privacy."""
+"""A(DP)²SGD against SYNC: accuracy, time, slow learners, large steps, privacy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ COLLAPSE = {EDGE: 80.0, SOFTMAX: 80.0, LSTM: 20.0}
 """Accuracy in percent below which a run has collapsed: less than a linear model, or a guess, reaches."""
 CAREFUL = 8
 """Seeds at the edge of stability, where runs end in one of two ways; twice as many in the middle of the map, and of an
-LSTM with slow learners, whose accuracies differ from seed to seed by more than what is asked."""
+LSTM with slow learners, whose accuracies differ from seed to seed by more than the bar."""
 MIDDLE = (128, 0.8, 1.0)
 """Twice the batch and step size of the other cases, with small noise."""
 
@@ -100,7 +100,10 @@ TABLE1 = {
 
 
 def _scheduled(epochs: int) -> tuple[str, str]:
-    """Return overrides for a run of so many epochs with the paper's schedule: a tenth at 160 and 240 of 300 epochs."""
+    """Return overrides for a run with the paper's schedule in `epochs` epochs.
+
+    The step size falls to a tenth at 160 and 240 of 300 epochs.
+    """
     ends = f"{round(epochs * 160 / 300, 2):g}, {round(epochs * 240 / 300, 2):g}"
     steps = f"algorithm.step_size={{kind: by_epochs, values: [0.4, 0.04, 0.004], boundaries: [{ends}]}}"
     return steps, f"stop={{epochs: {epochs}}}"
@@ -139,7 +142,7 @@ Pair = tuple[Section, str, str, tuple[str, ...], int]
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return pairs of SYNC and AD-PSGD; in quick form those of the headline, and the middle of the map of case III."""
+    """Return pairs of SYNC and AD-PSGD; the quick form has the headline's."""
     pairs: list[Pair]
     if quick:
         pairs = [(MLP, case, base, (*_SHORT, _noise(2.0)), SEEDS) for case, base in SLOW.items() if base == "case2"]
@@ -168,7 +171,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def _noise(std: float) -> str:
-    """Return the override for noise as the paper gives it: a standard deviation on sums that are not clipped."""
+    """Return the override for the paper's noise: a std on unclipped sums."""
     return f"privacy={{mechanism: gaussian_unclipped, noise_std: {std:g}}}" if std else "privacy=null"
 
 
@@ -210,14 +213,14 @@ def lead(runs: Runs, section: Section, case: str, own: bool = False) -> tuple[fl
 
 
 def own_accuracy(run: Run) -> float:
-    """Return the accuracy of a worker's own model at the end in percent, the mean over workers."""
+    """Return the final accuracy of workers' own models in percent, the mean."""
     table = run.client_metrics
     last = table[table["time_s"] == table["time_s"].max()]
     return math.nan if run.status == "diverged" else 100 * float(last["test_accuracy"].mean())
 
 
 def speed_up(sync: Run, adpsgd: Run) -> float:
-    """Return how many times less virtual time A(DP)²SGD needs to an accuracy that both reach."""
+    """Return SYNC's virtual time to a common accuracy, over A(DP)²SGD's."""
     # A quarter of a point below the plateau: the time should not hang on the plateau's last digit.
     target = common_accuracy([sync, adpsgd]) - 0.0025
     slow, fast = (run.metrics["time_s"].iloc[evaluations_until(run, target) or 0] for run in (sync, adpsgd))
@@ -236,7 +239,7 @@ def loss(run: Run) -> float:
 
 
 def smallest_loss(run: Run) -> float:
-    """Return the smallest expected loss that any model can have on the text of a run, in nats per character."""
+    """Return the smallest expected loss on a run's text, nats per character."""
     text = load_data(from_mapping(run.scenario), Streams(run.manifest.seed))
     assert text.optimal_loss is not None, "generated"
     return text.optimal_loss
@@ -246,7 +249,7 @@ def smallest_loss(run: Run) -> float:
 
 
 def accuracies(runs: Runs) -> Iterator[Number]:
-    """Yield accuracy at equal epochs, and what the accountant certifies."""
+    """Yield accuracy at equal epochs, and the certified epsilon."""
     for section in NETWORKS:
         title = f"Accuracy at the end ({section})"
         for case in cases_of(runs, section):
@@ -262,7 +265,7 @@ def accuracies(runs: Runs) -> Iterator[Number]:
 
 
 def costs(runs: Runs) -> Iterator[Number]:
-    """Yield what clipping costs, and what noise costs beside it, in points of accuracy."""
+    """Yield the cost of clipping, and of noise beside it, in points of accuracy."""
     title = f"What clipping costs, and what noise ({SOFTMAX}), points"
     steps = {"clipping": ("no noise", CLIPPED)}
     steps |= {f"{case} beside clipping": (CLIPPED, case) for case in NOISE if case != "no noise"}
@@ -271,7 +274,7 @@ def costs(runs: Runs) -> Iterator[Number]:
 
 
 def table1(runs: Runs) -> Iterator[Number]:
-    """Yield A(DP)²SGD's lead over SYNC for every network beside the mean of the paper's networks."""
+    """Yield A(DP)²SGD's lead over SYNC per network, beside the paper's mean."""
     title = "A(DP)²SGD's lead over SYNC, points, beside the mean lead in Table 1"
     for section in (LENET5, RESNET, MLP):
         for case in SIGMA:
@@ -279,7 +282,7 @@ def table1(runs: Runs) -> Iterator[Number]:
 
 
 def lead_in_table1(case: str) -> float:
-    """Return by how many points A(DP)²SGD is ahead in the paper, the mean over networks."""
+    """Return A(DP)²SGD's lead in the paper in points, the mean over networks."""
     return mean([other - one for one, other in TABLE1[case]])
 
 
@@ -299,7 +302,7 @@ def times(runs: Runs) -> Iterator[Number]:
 
 
 def edges(runs: Runs) -> Iterator[Number]:
-    """Yield in how many runs the last accuracy is below the bar, on the map of batches and step sizes."""
+    """Yield the number of runs below the bar, by batch and step size."""
     title = f"Runs that collapse, % of seeds ({EDGE})"
     for cell in runs.cells(EDGE):
         row, name = EDGE.label(*cell[:3]), f"A(DP)²SGD, {EXCHANGES[cell[3]]}" if cell[3] in EXCHANGES else SYNC
@@ -309,7 +312,7 @@ def edges(runs: Runs) -> Iterator[Number]:
 
 
 def sequences(runs: Runs) -> Iterator[Number]:
-    """Yield what became of the LSTM: its loss beside the smallest that any model can have, accuracy, and times."""
+    """Yield the LSTM's loss beside the best possible, accuracy, and times."""
     title, ratio = f"An LSTM after 30 epochs ({LSTM})", "SYNC over A(DP)²SGD"
     for case in cases_of(runs, LSTM):
         pair = LSTM, (case, "sync"), (case, "adpsgd")
@@ -326,7 +329,7 @@ def sequences(runs: Runs) -> Iterator[Number]:
 
 
 def equal_accuracy(runs: Runs) -> Iterator[Reading]:
-    """Judge whether A(DP)²SGD is as accurate as SYNC at every noise level, on every network."""
+    """Judge whether A(DP)²SGD is as accurate as SYNC at every noise level."""
     for section, network in NETWORKS.items():
         for case in (case for case in cases_of(runs, section) if case in NOISE):
             values = lead(runs, section, case)
@@ -351,7 +354,7 @@ def lead_is_lost(runs: Runs) -> Iterator[Reading]:
 
 
 def noise_costs(runs: Runs) -> Iterator[Reading]:
-    """Judge whether every step to more noise costs both methods accuracy, clipping apart."""
+    """Judge whether every increase of noise costs both methods accuracy."""
     for section, network in NETWORKS.items():
         levels = [case for case in NOISE if case in cases_of(runs, section)]
         if len(levels) < len(NOISE):
@@ -368,20 +371,20 @@ def noise_costs(runs: Runs) -> Iterator[Reading]:
 
 
 def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> Iterator[Reading]:
-    """Judge whether A(DP)²SGD is much faster to the same accuracy where learners are slow."""
+    """Judge whether A(DP)²SGD is much faster with slow learners."""
     for section, (case, short) in itertools.product(sections, zip(SLOW, ("case I", "case II"), strict=True)):
         if case not in cases_of(runs, section):
             continue
         ratios = runs.pairs(section, (case, "sync"), (case, "adpsgd"), speed_up)
-        found, gap = ratio_of(ratios), lead(runs, section, case)
-        text = f"{found.mean:.2f} times faster ({found.low:.2f} to {found.high:.2f}; bar: {FASTER:g})"
+        speed, gap = ratio_of(ratios), lead(runs, section, case)
+        text = f"{speed.mean:.2f} times faster ({speed.low:.2f} to {speed.high:.2f}; bar: {FASTER:g})"
         parts = [above([math.log(ratio) for ratio in ratios], math.log(FASTER), text),
                  within(gap, BAR, f"{show(gap, sign=True)} points (bar: {BAR} either way)")]  # fmt: skip
         yield Reading({"network": NETWORKS.get(section, "LSTM"), "": short}, parts)
 
 
 def collapses(sync: Sequence[float], adpsgd: Sequence[float], bar: float) -> Part:
-    """Return whether SYNC's runs collapse and A(DP)²SGD's converge: counts, held against each other.
+    """Return whether SYNC's runs collapse and A(DP)²SGD's converge.
 
     It is so if more than half of SYNC's and less than half of A(DP)²SGD's runs end below the bar, and Fisher's exact
     test says that the counts differ (p <= 0.05, one-sided). It is not so if an exact binomial test says that SYNC
@@ -410,7 +413,7 @@ def collapses(sync: Sequence[float], adpsgd: Sequence[float], bar: float) -> Par
 
 
 def large_batches(runs: Runs) -> Iterator[Reading]:
-    """Judge whether SYNC collapses at large batches and step sizes, and A(DP)²SGD does not."""
+    """Judge whether only SYNC collapses at large batches and step sizes."""
     for batch, step, sigma, kind in runs.cells(EDGE):
         if kind in EXCHANGES:
             pair = [runs.accuracy(EDGE, (batch, step, sigma, own)) for own in (SYNC, kind)]
@@ -434,7 +437,7 @@ def _case3(network: str, gradients: str, exchange: str, batch: int, step: float,
 
 
 def large_batches_of_sequences(runs: Runs) -> Iterator[Reading]:
-    """Judge whether an LSTM collapses at twice the batch and step size under SYNC alone."""
+    """Judge whether an LSTM at twice batch and step collapses under SYNC alone."""
     for case, words in ((LARGE, "clipped"), (UNCLIPPED, "not clipped")):
         if case in cases_of(runs, LSTM):
             sync, adpsgd = (runs.accuracy(LSTM, (case, kind)) for kind in METHODS)
@@ -461,10 +464,10 @@ def claimed(examples: int, batch_size: int, steps: int, epsilons: tuple[float, .
 
 @functools.cache
 def accounted(theorem: Theorem2, printed: bool, seen: bool) -> float:
-    """Return the epsilon of Theorem 2's noise, one example being replaced as in the paper's Definition 1.
+    """Return the epsilon of Theorem 2's noise when replacing one example.
 
     Batches drawn without replacement, where one example is replaced, are dominated by Poisson sampled ones with twice
-    the sensitivity, and data whose other gradients all point the other way attains that: so the number is no bound
+    the sensitivity, and data whose other gradients all point the other way attains that: so the number is not a bound
     that is loose, and one above the claim refutes it. Who does not see whose an update is learns no more than who does,
     which is the smaller account where there is next to no noise.
 
@@ -488,19 +491,19 @@ def theorem_holds(runs: Runs) -> Iterator[Reading]:
     for printed, seen in itertools.product((False, True), (True, False)):
         parts = []
         for setting, numbers in PRIVACY.items():
-            found = {own.epsilon: accounted(own, printed, seen) for own in claimed(*numbers)}
-            said = ", ".join(f"{epsilon:.3g} for {own:g}" for own, epsilon in found.items())
-            held = all(epsilon <= own for own, epsilon in found.items())
+            certified = {own.epsilon: accounted(own, printed, seen) for own in claimed(*numbers)}
+            said = ", ".join(f"{epsilon:.3g} for {own:g}" for own, epsilon in certified.items())
+            held = all(epsilon <= own for own, epsilon in certified.items())
             parts.append(exactly(held, f"{setting}: ε is {said} claimed"))
         choices = {
             "noise": "σ on the sum (as Algorithm 1 prints it)" if printed else "σ on the mean (as the proof has it)",
-            "whose an update is": "seen by neighbours" if seen else "hidden from everybody",
+            "whose an update is": "seen by neighbours" if seen else "hidden from all",
         }
         yield Reading(choices, parts)
 
 
 def runs_are_private(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the runs are differentially private, and both methods' runs equally so."""
+    """Judge whether both methods' runs are differentially private, and equally so."""
     for section, words in ((SOFTMAX, "clipped to norm 1"), (MLP, "not clipped, as the paper reports")):
         cases = [case for case in cases_of(runs, section) if SIGMA.get(case)]
         if not cases:
@@ -519,11 +522,11 @@ def runs_are_private(runs: Runs) -> Iterator[Reading]:
 
 
 def draw_slow(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> Figure:
-    """Draw accuracy over virtual time with one slow worker, in the first section that has runs."""
-    found = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
-    if not found:
+    """Draw accuracy over time with one slow worker, in the first section with runs."""
+    drawn = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
+    if not drawn:
         raise NotMeasuredError("slow learners: no finished run")
-    section, cases = found[0][0], [case for section, case in found if section == found[0][0]]
+    section, cases = drawn[0][0], [case for section, case in drawn if section == drawn[0][0]]
     figure, ((*axes,),) = panels(1, len(cases), (4.2 * len(cases) + 0.6, 3.6), sharey=True)
     for axis, case in zip(axes, cases, strict=True):
         groups = [runs.group(section, (case, kind), METHODS[kind]) for kind in ("adpsgd", "sync")]
@@ -594,7 +597,7 @@ PAPER = Paper(
     deviations=(
         "Softmax regression and an MLP on MNIST, LeNet-5 and a residual network of eight layers on 8x8 digits take the "
         "place of nine networks on CIFAR-10, 60 epochs or less that of 300.",
-        "The paper gives noise of standard deviation 1, 2 and 4 without a clipping norm, which protects nobody. On "
+        "The paper gives noise of standard deviation 1, 2 and 4 without a clipping norm, which gives no protection. On "
         "softmax regression they are noise multipliers at clipping norm 1. The MLP has them as they are, on the sum of "
         "64 gradients that are not clipped; the networks on digits, whose batches are a sixteenth of the paper's, have "
         "a sixteenth, so that the noise on the mean is the paper's.",

@@ -1,4 +1,4 @@
-"""A(DP)²SGD: convergence and privacy as the paper states them, and what an accountant says about the same run.
+"""A(DP)²SGD: the paper's convergence and privacy, and the accountant's.
 
 Xu, Zhang and Wang 2020, "A(DP)²SGD: Asynchronous Decentralized Parallel Stochastic Gradient Descent with Differential
 Privacy", https://arxiv.org/abs/2008.09246. Names: K workers with n examples each (the smallest, n_(1), counts), batches
@@ -9,7 +9,7 @@ What one has to know before using a number from here:
 
 - Theorem 2's sigma is for the mean of a batch (sensitivity 2G/B). Algorithm 1 adds it to the sum, which is B times too
   little noise. The results below say both, and in the convergence bounds `noise_std` is the noise on the sum.
-- Theorem 2 counts on nobody knowing which worker was active, with sampling rate B / (K n). The exchange protocol shows
+- Theorem 2 assumes that the active worker is unknown, with sampling rate B / (K n). The exchange protocol shows
   it. `Theorem2.accounted` says what is certified for an adversary who sees every update with its sender.
 - Proposition 1 prints 64 tau²/K² where its proof needs 64 tau⁴/K²; its number of steps is astronomical either way.
 - Remark 1 lacks a condition on the order, which `Theorem2.remark1_from_step` adds.
@@ -39,7 +39,9 @@ _LEAST_ZETA_SQUARED = 1.5
 
 
 def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
-    """Return rho of Assumption 2, the second largest eigenvalue of E[A^T A], for one pair that averages per step.
+    """Return rho of Assumption 2 for one averaging pair per step.
+
+    It is the second largest eigenvalue of E[A^T A].
 
     Averaging a pair is a projection, so E[A^T A] = E[A] = I - E[(e_i - e_j)(e_i - e_j)^T] / 2:
 
@@ -82,7 +84,7 @@ def rhobar(num_workers: int, rho: float) -> float:
 
 @dataclass(frozen=True)
 class DecentralizedProblem:
-    """What the convergence bounds need to know about the problem and the network.
+    """The constants of the convergence bounds.
 
     Attributes:
         num_workers: K.
@@ -126,7 +128,7 @@ class DecentralizedProblem:
 
 @dataclass(frozen=True)
 class Constants:
-    """C1, C2 and C3 of Theorem 1 at one step size; they are conditions on it and not choices.
+    """C1, C2 and C3 of Theorem 1 at one step size.
 
     Attributes:
         c1: must be > 0.
@@ -140,7 +142,7 @@ class Constants:
 
     @property
     def violated(self) -> str | None:
-        """The first condition that fails, with what was found; None if all hold."""
+        """The first condition that fails, with its value; None if all hold."""
         if not self.c1 > 0.0:
             return f"condition C1 > 0: C1 is {self.c1:.4g}"
         if not self.c2 >= 0.0:
@@ -178,7 +180,7 @@ def constants(problem: DecentralizedProblem, step_size: float) -> Constants:
 
 
 def largest_step_size(problem: DecentralizedProblem) -> float:
-    """Return the largest step size eta with which Theorem 1 holds, to 1e-12 of itself; smaller ones will do, too."""
+    """Return the largest step size of Theorem 1, to 1e-12 of itself."""
     low, high = 0.0, 1.0 / (problem.batch_size * problem.smoothness)
     while constants(problem, high).violated is None:
         low, high = high, 2.0 * high
@@ -190,7 +192,9 @@ def largest_step_size(problem: DecentralizedProblem) -> float:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A bound on the mean of E||grad F(theta^t)||² over the steps, theta^t being the mean of all workers' models.
+    """A bound on the mean over steps of E.
+
+    grad F(theta^t)||². || theta^t is the mean of all workers' models.
 
     Attributes:
         bound: the sum of the parts below.
@@ -245,12 +249,14 @@ def _bound(problem: DecentralizedProblem, step_size: float, steps: int, noise_st
 
 
 def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) -> float:
-    """Return T_min of Proposition 1, from which on eta = K / (B sqrt(T)) meets Theorem 1's conditions.
+    """Return T_min of Proposition 1.
+
+    From it on, eta = K / (B sqrt(T)) meets Theorem 1's conditions.
 
     T_min = L² K² max{ 192 (tau (K-1)/K + rho-bar), 1024 K² rho-bar², 64 tau⁴/K²,
                        (K-1)^(1/2) K^(-1/6) (8 sqrt(6) tau^(2/3) + 8)² (tau + rho-bar K/(K-1))^(2/3) }
 
-    It is no run length: 2.2e14 for 16 workers, tau = 16 and L = 1. `largest_step_size` asks for much less.
+    It is not a practical run length: 2.2e14 for 16 workers, tau = 16 and L = 1. `largest_step_size` asks for much less.
 
     Args:
         problem: the problem and the network, of two workers at least: all terms but one vanish for K = 1.
@@ -274,10 +280,10 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
 
 @dataclass(frozen=True)
 class AccountedView:
-    """What an accountant says about Theorem 2's noise, under one view and one neighboring relation.
+    """The account of Theorem 2's noise in one view and neighboring relation.
 
     Attributes:
-        view: `local_transcript`, every update is seen with its sender; `global_hidden`, nobody knows who was active.
+        view: `local_transcript`, every update is seen with its sender; `global_hidden`, the active worker is unknown.
         neighbors: what neighboring data sets are.
         sampling: how batches are drawn: without replacement as in the paper, Poisson where that has no epsilon.
         sampling_rate: q of one release.
@@ -299,7 +305,7 @@ class AccountedView:
 
 @dataclass(frozen=True)
 class Theorem2:
-    """What Theorem 2 claims: with this noise A(DP)²SGD is (epsilon, delta)-private, one example being replaced.
+    """Theorem 2: with this noise A(DP)²SGD is (epsilon, delta)-DP, by replacement.
 
     Attributes:
         epsilon: claimed.
@@ -338,7 +344,7 @@ class Theorem2:
     view: View = "global_hidden"
 
     def remark1_from_step(self) -> int:
-        """Return the first step t to which Remark 1 applies: w^t is (sqrt(t/T) epsilon, delta)-private.
+        """Return the first step t of Remark 1: w^t is (sqrt(t/T) epsilon, delta)-DP.
 
         The order alpha_t = 1 + (alpha - 1) sqrt(T/t), at which it is proven, must satisfy (7); the paper omits that.
         """
@@ -346,7 +352,7 @@ class Theorem2:
         return max(1, math.ceil(self.steps * share * (1.0 - 1e-12)))
 
     def accounted(self, accountant: Accountant = "tightest") -> tuple[AccountedView, ...]:
-        """Return what an accountant says about this noise, for both views and both neighboring relations.
+        """Return the accounts of this noise in both views and relations.
 
         - `local_transcript`: one worker's releases, rate B/n, T/K of them (rounded). Certified.
         - `global_hidden`: all releases, rate B/(K n), T of them, as in the theorem's proof. Not certified: it would
@@ -355,7 +361,7 @@ class Theorem2:
         Batches are drawn without replacement, as in the proof, under replace_one; add_or_remove has an epsilon under
         Poisson sampling only.
         """
-        found = []
+        views = []
         neighbors: Neighbors
         sampling: Sampling
         for neighbors, sampling in (("replace_one", "without_replacement"), ("add_or_remove", "poisson")):
@@ -367,13 +373,13 @@ class Theorem2:
                 epsilon = epsilon_of([(release, steps)], self.delta, neighbors=neighbors, accountant=accountant)
                 certified = view == "local_transcript"
                 holds = epsilon <= self.epsilon
-                found.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
-        return tuple(found)
+                views.append(AccountedView(view, neighbors, sampling, rate, steps, epsilon, certified, holds))
+        return tuple(views)
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """What Theorem 2 depends on, apart from epsilon: k = 5 B² T / (K n)² and the rate gamma = B / (K n)."""
+    """The inputs of Theorem 2: k = 5 B² T / (K n)², rate gamma = B / (K n)."""
 
     log_delta: float
     strength: float
@@ -495,11 +501,11 @@ def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
     checks.open_unit(mu=mu)
     at = np.array([mu])
     zeta_squared = setting.zeta_squared(at, epsilon)
-    found, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
+    zeta, alpha = float(zeta_squared[0]), float(setting.alpha(at, epsilon)[0])
     largest = float(setting.largest_alpha(zeta_squared)[0])
-    if found < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
+    if zeta < _LEAST_ZETA_SQUARED * (1.0 - 1e-9):
         raise ConditionError(
-            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {found:.4g} at mu = {mu:g}; take a smaller mu"
+            f"Theorem 2: condition (B sigma / 2G)² >= 1.5: it is {zeta:.4g} at mu = {mu:g}; take a smaller mu"
         )
     if alpha > largest:
         raise ConditionError(
@@ -509,7 +515,7 @@ def _check_mu(setting: _Setting, epsilon: float, mu: float) -> None:
 
 
 def _best_mu(setting: _Setting, epsilon: float) -> float | None:
-    """Return the mu of the least noise among those that satisfy both conditions; None if there is none."""
+    """Return the mu of the least noise under both conditions; None without one."""
 
     def best(grid: NDArray[np.float64]) -> int | None:
         zeta_squared = setting.zeta_squared(grid, epsilon)
@@ -519,20 +525,20 @@ def _best_mu(setting: _Setting, epsilon: float) -> float | None:
         return int(np.argmin(np.where(fits, zeta_squared, np.inf))) if fits.any() else None
 
     grid = _GRID
-    found = best(grid)
-    if found is None:  # at the edge of what is admissible the feasible mu may lie between two points
+    best_mu = best(grid)
+    if best_mu is None:  # at the edge of what is admissible the feasible mu may lie between two points
         near = _closest(setting, epsilon)
         grid = np.linspace(_GRID[max(0, near - 1)], _GRID[min(len(_GRID) - 1, near + 1)], 4001)
-        found = best(grid)
-        if found is None:
+        best_mu = best(grid)
+        if best_mu is None:
             return None
-    refined = np.linspace(grid[max(0, found - 1)], grid[min(len(grid) - 1, found + 1)], 4001)
+    refined = np.linspace(grid[max(0, best_mu - 1)], grid[min(len(grid) - 1, best_mu + 1)], 4001)
     again = best(refined)
-    return float(grid[found] if again is None else refined[again])
+    return float(grid[best_mu] if again is None else refined[again])
 
 
 def _closest(setting: _Setting, epsilon: float) -> int:
-    """Return where on the grid condition (7) is nearest to holding, among those with noise enough."""
+    """Return the grid point with enough noise that nearly meets condition (7)."""
     zeta_squared = setting.zeta_squared(_GRID, epsilon)
     excess = setting.alpha(_GRID, epsilon) - setting.largest_alpha(zeta_squared)
     return int(np.argmin(np.where(zeta_squared >= _LEAST_ZETA_SQUARED, excess, np.inf)))
@@ -550,7 +556,7 @@ def _violated(setting: _Setting, epsilon: float) -> str:
 
 def _smallest_epsilon(setting: _Setting) -> float:
     def smallest(grid: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each mu the smallest epsilon with condition (7), inf where there is none or too little noise at it."""
+        """Return the smallest epsilon of condition (7) for each mu, inf for none."""
         low, high = np.full_like(grid, 1e-9), np.full_like(grid, 1e9)
 
         def holds(epsilon: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -568,14 +574,14 @@ def _smallest_epsilon(setting: _Setting) -> float:
         return np.where(possible & noisy, high, np.inf)
 
     grid = _GRID
-    found = smallest(grid)
+    epsilons = smallest(grid)
     for _ in range(2):
-        near = int(np.argmin(found))
-        if math.isinf(float(found[near])):
+        near = int(np.argmin(epsilons))
+        if math.isinf(float(epsilons[near])):
             return math.inf
         grid = np.linspace(grid[max(0, near - 1)], grid[min(len(grid) - 1, near + 1)], 1001)
-        found = smallest(grid)
-    return float(found.min())
+        epsilons = smallest(grid)
+    return float(epsilons.min())
 
 
 # -- privacy and convergence together --------------------------------------------------------
@@ -583,7 +589,7 @@ def _smallest_epsilon(setting: _Setting) -> float:
 
 @dataclass(frozen=True)
 class Proposition2:
-    """What Proposition 2 claims about a run as long as its privacy is worth.
+    """Proposition 2's claim about a run of the longest useful length.
 
     Attributes:
         steps: T of equation (8).
@@ -635,7 +641,7 @@ def proposition2(
 
     Raises:
         ConditionError: Theorem 2 cannot claim this epsilon for a run of that length, or there is no step to take.
-            That T is below Proposition 1's (it always is, in practice) is no error but `long_enough`.
+            That T is below Proposition 1's (it always is, in practice) is not an error; see `long_enough`.
     """
     K, B, L, d = problem.num_workers, problem.batch_size, problem.smoothness, problem.dimension
     checks.positive(epsilon=epsilon, gradient_bound=gradient_bound)

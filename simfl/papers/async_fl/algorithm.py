@@ -1,4 +1,4 @@
-"""Asynchronous FL with reduced numbers of rounds; with privacy, the asynchronous DP-SGD of Proactive DP.
+"""Asynchronous FL with growing rounds; with privacy, Proactive DP's DP-SGD.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Algorithms 1 to 4; Van Dijk et al., "Proactive DP: A
@@ -58,7 +58,7 @@ HEADER_BYTES = 8
 
 
 class AsyncFL(ServerAlgorithm):
-    """A server that broadcasts when a round is complete, and clients that may run ahead of it."""
+    """A server that broadcasts complete rounds, and clients that may run ahead."""
 
     kind: ClassVar[str] = "async_fl"
     summary: ClassVar[str] = (
@@ -173,7 +173,7 @@ class AsyncFL(ServerAlgorithm):
         return float(self.num_clients * self.sizes.rounds_for(epochs * self._total))
 
     def step_at(self, i: int) -> float:
-        """Return eta_i, the step size of round i: the schedule's at t = S_i gradients, or a client's share."""
+        """Return eta_i of round i: the schedule's at t = S_i gradients, or its share."""
         if not callable(self._schedule):
             return self._schedule
         before = self.sizes.total(i)
@@ -200,7 +200,7 @@ class AsyncFL(ServerAlgorithm):
     # -- server --------------------------------------------------------------------------------
 
     def apply(self, bundle: Bundle) -> None:
-        """Apply one round's updates of one client, or of several that an aggregator added up."""
+        """Apply one round's updates of one client, or a sum of several."""
         self.server_model = self.tape.apply((1.0, self.server_model), (1.0, bundle.change))
         step_size = self.step_at(bundle.round_num)
         with self.together():
@@ -310,7 +310,7 @@ class AsyncFL(ServerAlgorithm):
             news.succeed()
 
     def _permission(self, me: int, i: int, least: int) -> Generator[simpy.Event, Any, int]:
-        """Wait until the gate allows `least` gradients of round i; return how many it allows then."""
+        """Wait until the gate allows `least` gradients; return how many it allows."""
         while (allowed := self.gate.gradients(self.sizes, i, me, self.known[me])) < least:
             if self.known[me] >= i:
                 check_gate(self.gate, self.sizes, i, me, least)
@@ -325,7 +325,7 @@ class AsyncFL(ServerAlgorithm):
         return size
 
     def _batch_round(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Run a round whose gradients are all taken at one model; return False if the client has left."""
+        """Run a round of gradients at one model; return False if the client left."""
         i = self.at_round[me]
         size = self._size(me, i)
         yield from self._permission(me, i, size)
@@ -357,7 +357,7 @@ class AsyncFL(ServerAlgorithm):
         return self.tape.gradient_in_pieces(model, me, draw, size, self._noise_scale[me], start)
 
     def lost(self, promise: Gradient) -> bool:
-        """Return whether the batch is drawn again; shuffled data then steps back by its examples."""
+        """Return whether the batch is drawn again; shuffled data then steps back."""
         again = super().lost(promise)
         if again:
             self._consumed[promise.client] -= promise.examples
@@ -374,7 +374,7 @@ class AsyncFL(ServerAlgorithm):
     # -- local steps ---------------------------------------------------------------------------
 
     def _local_round(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Run a round of local steps, one operation between two arriving models; return False if it has left."""
+        """Run a round of local steps; return False if the client left."""
         i = self.at_round[me]
         steps = -(-self._size(me, i) // self._nominal)
         under_way = self._rounds[me] = _LocalRound(i, steps, self.model[me])
@@ -410,7 +410,7 @@ class AsyncFL(ServerAlgorithm):
             self._run_steps(me, under_way, min(under_way.first + steps, under_way.until - 1))
 
     def _run_steps(self, me: int, under_way: _LocalRound, until: int) -> None:
-        """Record the local steps up to number `until` as one operation, with the round's noise after its last."""
+        """Record local steps up to `until` as one operation; noise after the last."""
         steps = until - under_way.done
         if steps <= 0:
             return

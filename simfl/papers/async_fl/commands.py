@@ -1,4 +1,4 @@
-"""`simfl privacy async-fl`: sizes that grow from round to round, the paper's claims for them, the certified epsilon."""
+"""`simfl privacy async-fl`: growing sizes, their claims and certified epsilon."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(
 
 
 class _Evidence:
-    """The claims of Theorem 3 and the moments for a plan's sizes, and the certified epsilon."""
+    """The claims of Theorem 3, the moments, and the certified epsilon of sizes."""
 
     def __init__(
         self, plan: Selection, delta: float, neighbors: Neighbors, accountant: Accountant, compare: bool
@@ -182,7 +182,7 @@ def _epsilon_rows(plan: Selection, evidence: _Evidence, neighbors: Neighbors) ->
         ("asked for", plan.setting.epsilon, ""),
         ("claim of the moments", evidence.moments, "best integer lambda of Lemma 4"),
         ("certified", evidence.certified, f"{part}; {_RELATION[neighbors]}"),
-        ("sigma by Theorem 3", evidence.noise, "claim, for what is asked for"),
+        ("sigma by Theorem 3", evidence.noise, "claim, for the requested epsilon"),
     ]
 
 
@@ -219,7 +219,7 @@ def _noise_rows(plan: Selection, evidence: _Evidence) -> list[Row | str]:
 
 
 def _gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
-    """Check condition (3) with the largest delay that strongly convex problems allow, equation (14)."""
+    """Check condition (3) with the largest delay of equation (14)."""
     from simfl.papers.async_fl import sizes as sequences
     from simfl.privacy import checks
 

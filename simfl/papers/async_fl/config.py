@@ -23,7 +23,10 @@ from simfl.scenario.schedules import StepSize
 
 
 class AsyncFl(AlgorithmConfig):
-    """Asynchronous FL: rounds that grow, broadcast when complete; with privacy, Proactive DP's asynchronous DP-SGD."""
+    """Asynchronous FL: growing rounds, broadcast when complete.
+
+    With privacy, this is Proactive DP's asynchronous DP-SGD.
+    """
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
@@ -119,7 +122,7 @@ class AsyncFl(AlgorithmConfig):
         return sum(self.aggregators)
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield what contradicts other sections: rounds of changing sizes need a given noise multiplier."""
+        """Yield conflicts: rounds of changing sizes need a given noise multiplier."""
         privacy, count = scenario.privacy, scenario.clients.count
         if isinstance(self.weights, tuple):
             yield from one_each(len(self.weights), count, ("algorithm", "weights"))

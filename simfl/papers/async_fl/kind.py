@@ -1,4 +1,4 @@
-"""From the options of async_fl to the objects of a run: sizes, gates, step sizes, and releases within a budget."""
+"""Builds sizes, gates, step sizes and budgets of async_fl."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class RecipeSteps(Schedule):
 
 
 def steps_of(scenario: Scenario) -> Schedule:
-    """Return the step sizes of rounds: called with the round, the gradients before it, and the same in epochs.
+    """Return the step sizes by round, gradients before it, and epochs before it.
 
     By default Theorem 5's with its sizes, and else the paper's Table 1: 0.1 / (1 + 0.001 t) with a penalty, and
     0.1 / (1 + 0.01 sqrt(t)) without, t counting gradients.
@@ -227,7 +227,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         return steps_of(self.scenario)
 
     def problem(self, setup: Setup) -> dict[str, Any]:
-        """Return the power by which steps fall within local rounds, and the blocks of masked updates."""
+        """Return the power of steps in local rounds, and the blocks of masked updates."""
         rounds = LocalRounds(power_of(self.scenario)) if self.local else None
         return {"rounds": rounds, "blocks": self.config.mask}
 
@@ -297,7 +297,7 @@ class AsyncFlKind(Kind[AsyncFl]):
             yield f"{error}; a run that is not over by then fails there"
 
     def releases_within(self, ledger: Ledger, budgets: Sequence[float], most: int = 100_000) -> list[int]:
-        """Return how many releases each client may make within its budget, at most `most` or one per round."""
+        """Return each client's releases within its budget, at most one per round."""
         sizes = round_sizes(self.scenario, ledger.sizes)
         end = last_round(self.scenario, sizes)
         most = most if end is None else end
@@ -344,7 +344,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         return releases_within(spent, budget, enough, enough)
 
     def planned(self, setup: Setup) -> Releases:
-        """Return the releases of every client in the planned rounds: up to the run's end or T."""
+        """Return every client's releases in the planned rounds."""
         ledger = setup.ledger
         assert ledger is not None, "without privacy nothing is counted"
         sizes = round_sizes(self.scenario, ledger.sizes)

@@ -1,4 +1,4 @@
-"""Privacy of async_fl: the noise that sample sizes growing from round to round need.
+"""Privacy of async_fl: the noise for growing sample sizes.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Theorems 3, 4, 6 and appendix D.3.2.
@@ -51,7 +51,9 @@ _MOST_ITERATIONS = 1000
 
 
 def c_of(x: float, r: float, rho: float, rho_hat: float) -> float:
-    """Return c(x) = min( (sqrt(2 r rho x + 1) - 1) / (r rho x), 2 / (rhoh x) ), x > 0, of Theorem 3.
+    """Return c(x) of Theorem 3.
+
+    c(x) = min( (sqrt(2 r rho x + 1) - 1) / (r rho x), 2 / (rhoh x) ), x > 0.
 
     The second branch is active from x = 2 / rhoh + 2 r rho / rhoh^2 on, see `switch_point`.
     """
@@ -66,7 +68,7 @@ def switch_point(r: float, rho: float, rho_hat: float) -> float:
 
 @dataclass(frozen=True)
 class Theorem3:
-    """What Theorem 3 claims for given sizes, noise and epsilon."""
+    """Theorem 3's claim for sizes, noise and epsilon."""
 
     rounds: int  # T
     largest_rate: float  # max s_i / N
@@ -85,7 +87,9 @@ class Theorem3:
 
 
 def theorem_3(sizes: Sizes, num_examples: int, epsilon: float, sigma: float, *, r0: float | None = None) -> Theorem3:
-    """Return the delta that Theorem 3 claims at epsilon: sigma >= (2 / sqrt(c0)) sqrt(Sh_2 T ln(1/delta)) / epsilon.
+    """Return the delta that Theorem 3 claims at epsilon.
+
+    The condition is sigma >= (2 / sqrt(c0)) sqrt(Sh_2 T ln(1/delta)) / epsilon.
 
     `sizes` are s_i, each in [0, N); sigma is the same in all rounds; r0 is in [sigma max s_i / N, 1/e], by default the
     smallest.
@@ -145,7 +149,7 @@ def theorem_3_noise(
     r0: float | None = None,
     as_printed: bool = False,
 ) -> float:
-    """Return the smallest sigma for which Theorem 3 claims (epsilon, delta), within 1e-12 of itself.
+    """Return the smallest sigma of Theorem 3 for (epsilon, delta), within 1e-12.
 
     r depends on sigma, so this searches for Lam >= ceil(2 ln(1/delta) / epsilon) + 1, or Lam >= 2 ln(1/delta) / epsilon
     as printed. Bisection finds it, because Lam grows with sigma: R falls, so sigma R, and with it c0^-2, grows at most
@@ -213,7 +217,9 @@ def budget_delta(budget: float, epsilon: float, *, as_printed: bool = False) -> 
 
 
 def least_r(p: float, alpha: float = 0.0, gamma: float = 0.0) -> float:
-    """Return ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p), equation (26).
+    """Return equation (26).
+
+    It is ((sqrt(3) - 1) / 2) (3p + 1) / ((p + 1)(2p + 1)) (1 - alpha)^2 / (1 + gamma)^(2p).
 
     r0(sigma) has this r; it is also the smallest r for which case 2 of Theorem 6 is proved. alpha = r0 / sigma.
     """
@@ -222,7 +228,9 @@ def least_r(p: float, alpha: float = 0.0, gamma: float = 0.0) -> float:
 
 
 def r0_iterates(sigma: float, p: float, *, gamma: float = 0.0) -> tuple[float, ...]:
-    """Return 0 and every iterate of r0_new = least_r(p, r0_old / sigma, gamma) / R(r0_old, sigma), up to convergence.
+    """Return 0 and all iterates of r0 up to convergence.
+
+    r0_new = least_r(p, r0_old / sigma, gamma) / R(r0_old, sigma).
 
     Appendix D.3.1. The paper prints 0.0110, 0.0202 and 0.0247 for sigma = 3, 5, 8 and p = 1; the limits are 0.01099,
     0.02033 and 0.02480.
@@ -249,7 +257,9 @@ def r0_of(sigma: float, p: float, *, gamma: float = 0.0) -> float:
 
 
 def coefficient_b(p: float) -> float:
-    """Return B(p) = ( ((sqrt(3) - 1) / 2) (2p + 1) )^((1+p)/(1+2p)) / (1 + p) of Theorem 4, for r0 = r0(sigma).
+    """Return B(p) of Theorem 4, for r0 = r0(sigma).
+
+    B(p) = ( ((sqrt(3) - 1) / 2) (2p + 1) )^((1+p)/(1+2p)) / (1 + p).
 
     Theorem 6 prints it without the factor 2p + 1.
     """
@@ -280,7 +290,7 @@ def general_b(p: float, r0: float, sigma: float, gamma: float = 0.0) -> float:
 
 
 def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_over_k_plus: float = 1.0) -> float:
-    """Return the factor of the noise condition sigma >= factor sqrt(2 ln(1/delta) / epsilon).
+    """Return the factor in sigma >= factor sqrt(2 ln(1/delta) / epsilon).
 
     Case 1: (1+gamma)^(2+3p) / sqrt(1-alpha). Case 2, equation (18):
     (K/K^+)^((1+2p)/(2+2p)) 2 / (1-alpha)^(3/2) sqrt( r (p+1)(2p+1) / (3p+1) ) (1+gamma)^(2(1+2p)), which at r0(sigma)
@@ -305,12 +315,14 @@ def noise_factor(case: int, p: float, r0: float, sigma: float, gamma: float, k_o
 
 
 def rounds_bound(p: float, q: float, epochs: float) -> float:
-    """Return ( (p+1) (K/N) / q )^(1/(1+p)), the paper's T: an upper bound that ignores m."""
+    """Return the paper's T = ((p+1) (K/N) / q)^(1/(1+p)), which ignores m."""
     return float(((p + 1.0) * epochs / q) ** (1.0 / (1.0 + p)))
 
 
 def rounds_of(p: float, q: float, m: float, epochs: float) -> float:
-    """Return the T at which the integral of q x^p from m to T + m is K/N: ( (p+1) K/(N q) + m^(p+1) )^(1/(1+p)) - m.
+    """Return T with the integral of q x^p from m to T + m equal to K/N.
+
+    T = ( (p+1) K/(N q) + m^(p+1) )^(1/(1+p)) - m.
 
     Sums of q (i + m)^p over i = 0, ..., T - 1 are at most this integral, so that T is a little below the number of
     rounds, and m/T a little above its m/T.
@@ -345,7 +357,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class GrowthClaim:
-    """What Theorem 4 or 6 claims for rates q (i + m)^p."""
+    """The claim of Theorem 4 or 6 for rates q (i + m)^p."""
 
     q: float  # how fast rates grow
     m: float  # shift
@@ -407,7 +419,7 @@ class GrowthSetting:
         return rounds_bound(self.p, q, self.epochs)
 
     def thresholds(self, q: float, gamma: float = 0.0) -> Thresholds:
-        """Return K^-, K^+ and K* with their constants, for q > 0 and gamma of at least m/T.
+        """Return K^-, K^+ and K* with constants, for q > 0 and gamma >= m/T.
 
         D = (r0/sigma)^((1+p)/p) / (p+1) (1+gamma)^e with e = -(1+p) corrected, 0 worked, 1+p printed.
 
@@ -431,7 +443,7 @@ class GrowthSetting:
         return Thresholds(r0, r, b, a, d, b * scale, a * scale, k_star)
 
     def claim(self, q: float, m: float, *, rounds: float | None = None, case: int | None = None) -> GrowthClaim:
-        """Return the claim for rates q (i + m)^p if the conditions hold, which `selection` lists.
+        """Return the claim for rates q (i + m)^p; `selection` lists its conditions.
 
         By default T is that of the form, and the case (1 or 2) the one that K is in.
         """

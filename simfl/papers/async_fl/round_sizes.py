@@ -1,4 +1,4 @@
-"""The gradients of each client and round, and the gate: how far a client may run ahead of the others.
+"""Gradients of each client and round, and the gate between clients.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208, Algorithms 1 and 2. The sequences s_i themselves, and
@@ -22,7 +22,7 @@ from simfl.streams import Streams
 
 
 class RoundSizes:
-    """s_i and s_{i,c}: the gradients of round i, of all clients together and of each one (SETUP, Algorithm 2).
+    """s_i and s_{i,c}: the gradients of round i, of all and of each client.
 
     - `random`: each of the s_i gradients goes to client c with probability p_c.
     - `proportional`: s_{i,c} ~ p_c s_i, rounded so that they add up to s_i in every round. Clients that earlier rounds
@@ -89,11 +89,11 @@ class RoundSizes:
 
 
 class Gate(ABC):
-    """How far a client may run ahead of the rounds that its model contains (the wait loop)."""
+    """The limit on how far a client runs ahead of its model (the wait loop)."""
 
     @abstractmethod
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
-        """Return how many gradients of round i a client may compute if its model contains all rounds < `known`.
+        """Return the gradients allowed given a model with all rounds < `known`.
 
         From 0 to s_{i,c}, or -1 where it may not even begin; it does not decrease in `known`.
         """
@@ -105,7 +105,10 @@ class Gate(ABC):
 
 @dataclass(frozen=True)
 class RoundsGate(Gate):
-    """Wait while i > k + d. (The paper prints i = k + d, which would make d = 1 what d = 0 is here.)"""
+    """Wait while i > k + d.
+
+    The paper prints i = k + d, for which d = 1 would mean what d = 0 means here.
+    """
 
     ahead: int = 1  # d >= 0; 0 is synchronous
 
@@ -116,7 +119,7 @@ class RoundsGate(Gate):
 
 @dataclass(frozen=True)
 class DelayGate(Gate):
-    """Wait while tau(t_glob) < t_delay: the gradient h of round i may be computed if t_delay <= tau(t_glob).
+    """Wait while tau(t_glob) < t_delay: gradient h needs t_delay <= tau(t_glob).
 
     t_glob = s_0 + ... + s_i - (s_{i,c} - h) - 1 and t_delay = s_k + ... + s_i - (s_{i,c} - h), which is
     t_glob + 1 - S_k. (Algorithm 1 waits while the two are equal: then no client would wait one step later.)
@@ -125,7 +128,7 @@ class DelayGate(Gate):
     delay: Callable[[float], float]  # tau, with t - tau(t) increasing
 
     def gradients(self, sizes: RoundSizes, i: int, client: int, known: int) -> int:
-        """Return how many gradients keep the bound; later ones do not, because t - tau(t) increases."""
+        """Return the number of gradients that keep the bound; t - tau(t) increases."""
         size = sizes.of(i, client)
         first = sizes.total(i + 1) - size - 1
         contained = sizes.total(known)
@@ -134,7 +137,7 @@ class DelayGate(Gate):
         return bisect.bisect_left(range(size), True, key=lambda h: self._lacks_too_many(first + h, contained))
 
     def allows(self, sizes: RoundSizes, i: int, client: int, known: int, least: int) -> bool:
-        """Return whether the last of `least` gradients keeps the bound; those before it then keep it, too."""
+        """Return whether the last of `least` gradients, and so all, keep the bound."""
         last = sizes.total(i + 1) - sizes.of(i, client) + least - 2
         return not self._lacks_too_many(last, sizes.total(known))
 
@@ -143,7 +146,7 @@ class DelayGate(Gate):
 
 
 def check_size(i: int, client: int, size: int, examples: int) -> None:
-    """Raise a ConditionError if a round draws more examples than the client has, where none may be drawn twice."""
+    """Reject rounds with more examples than the client has, if drawn once."""
     if size > examples:
         raise ConditionError(
             f"condition s_i <= N: in round {i} client {client} is to draw {size} of its {examples} examples; take "
@@ -152,7 +155,7 @@ def check_size(i: int, client: int, size: int, examples: int) -> None:
 
 
 def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -> None:
-    """Raise a ConditionError if the gate blocks a client whose model contains all rounds before i.
+    """Reject a gate that blocks a client whose model is complete.
 
     `least` is the number of gradients that the client has to compute at once.
     """
@@ -160,5 +163,5 @@ def check_gate(gate: Gate, sizes: RoundSizes, i: int, client: int, least: int) -
         allowed = gate.gradients(sizes, i, client, i)
         raise ConditionError(
             f"gate: tau allows client {client} {allowed} gradients of round {i} although its model contains all rounds "
-            f"before, and it needs {least}: nobody could go on; take a larger tau or smaller sizes"
+            f"before, and it needs {least}: no client could go on; take a larger tau or smaller sizes"
         )

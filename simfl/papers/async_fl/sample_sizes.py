@@ -1,4 +1,4 @@
-"""The options of async_fl for the gradients of each round, and for how far a client may run ahead of the others."""
+"""Options of async_fl: gradients of each round, and gates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class OverLogSize(Config):
 
 
 class ShiftedPowerSize(Config):
-    """Round i has slope (i + shift)^power gradients, rounded up, i counting from 0: the sizes of the DP theorems."""
+    """Round i, from 0, has slope (i + shift)^power gradients, rounded up.
+
+    These are the sizes of the DP theorems.
+    """
 
     kind: Literal["shifted_power"] = variant("shifted_power")
     slope: Positive = Field(description="N q, gradients")
@@ -58,7 +61,10 @@ class Lemma1Size(Config):
 
 
 class Theorem5Size(Config):
-    """Sizes of order i / ln i, and step sizes where step_size is null: optimal for strongly convex problems."""
+    """Sizes of order i / ln i, optimal for strongly convex problems.
+
+    The step sizes are Theorem 5's where step_size is null.
+    """
 
     kind: Literal["theorem5"] = variant("theorem5")
     smoothness: Positive = Field(description="L, of the loss of each example, the penalty included")
@@ -74,14 +80,14 @@ Sizes = Annotated[
 
 
 class RoundsAhead(Config):
-    """A client may be this many rounds ahead of the rounds of all clients that its model contains."""
+    """A client may run this many rounds ahead of the rounds in its model."""
 
     kind: Literal["rounds"] = variant("rounds")
     ahead: Index = Field(default=1, description="d; 0 is synchronous")
 
 
 class WithinDelay(Config):
-    """The model of the t-th gradient may lack offset + scale t^power of the gradients before it."""
+    """The model of gradient t may lack offset + scale t^power earlier gradients."""
 
     kind: Literal["delay"] = variant("delay")
     scale: NonNegative = Field(default=1.0, description="gradients")

@@ -1,4 +1,4 @@
-"""The parameter selection of async_fl: sizes, rounds and their claim for given noise and number of gradients.
+"""Parameter selection of async_fl: sizes, rounds and claims for given noise.
 
 Van Dijk et al. 2020, https://arxiv.org/abs/2007.09208, "Parameter selection" of section 3 and appendix D.3.2, on the
 theorems of `simfl.papers.async_fl.privacy`. Given the power p of the sizes, the first size s_0, N, epsilon,
@@ -71,7 +71,7 @@ def select_parameters(
     iterations: int | None = None,
     whole_rounds: bool = False,
 ) -> Selection:
-    """Choose q and m for given noise and number of gradients: the paper's parameter selection, appendix D.3.2.
+    """Choose q and m by the paper's parameter selection, appendix D.3.2.
 
     Repeats, from gamma = 0: the largest q with K <= K^- and with q (T + m)^p <= r0 / sigma (K <= K* in the worked and
     printed forms); m from s_0 = N q m^p; T; gamma = m/T. The budget is sigma over the factor of case 1.
@@ -219,7 +219,7 @@ def epsilon_of_sizes(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> float:
-    """Return the certified epsilon of rounds with sizes s_i; the adversary sees all that the client sends.
+    """Return the certified epsilon of rounds of sizes s_i; all is visible.
 
     Batches are Poisson for add_or_remove, and of fixed size without replacement for replace_one. Privacy-loss
     distributions take some 30 ms for each different size.
@@ -232,7 +232,7 @@ def epsilon_of_sizes(
 
 
 def certified_epsilon(plan: Selection, delta: float, **options: Any) -> float:
-    """Return the certified epsilon of a plan's rounds at delta; see `epsilon_of_sizes` for the options."""
+    """Return a plan's certified epsilon at delta; options of `epsilon_of_sizes`."""
     setting, sizes = plan.setting, plan.sizes().first(plan.rounds)
     return epsilon_of_sizes(sizes, setting.num_examples, setting.sigma, delta, **options)
 
@@ -256,7 +256,7 @@ def constant_alternative(
     neighbors: accounting.Neighbors = "add_or_remove",
     accountant: accounting.Accountant = "tightest",
 ) -> Alternative:
-    """Return the noise that a constant size of 1 to N needs for (epsilon, delta) over as many gradients as the plan."""
+    """Return the noise of a constant size over as many gradients as the plan."""
     num_examples = plan.setting.num_examples
     checks.whole(1, num_examples, size=size)
     rounds = math.ceil(plan.setting.gradients / size)
@@ -276,5 +276,5 @@ def constant_alternative(
 
 
 def aggregated_noise(sigma: float, rounds: float) -> float:
-    """Return sqrt(T) sigma, the standard deviation of the noise of T rounds together, over C."""
+    """Return sqrt(T) sigma, the std over C of the noise of T rounds together."""
     return math.sqrt(rounds) * sigma

@@ -1,4 +1,4 @@
-"""Sample sizes that grow and step sizes that fall from round to round: plain sequences and functions of integers.
+"""Sequences of growing sample sizes and falling step sizes.
 
 Van Dijk et al. 2020, "Asynchronous Federated Learning with Reduced Number of Rounds and with Differential Privacy from
 Less Aggregated Gaussian Noise", https://arxiv.org/abs/2007.09208; "equation", "Lemma" and "Theorem" below are theirs.
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 
 def ceiling(value: float) -> int:
-    """Return the smallest integer >= value, where a value within 1e-12 of an integer (relative) counts as that integer.
+    """Return the smallest integer >= value, within a relative 1e-12.
 
     N q m^p, the first size of the paper's recipe, is an integer that floating point misses by the last bit.
     """
@@ -106,7 +106,7 @@ class ConstantSizes(AbstractSizes):
 
 @dataclass(frozen=True)
 class PolynomialSizes(AbstractSizes):
-    """Size of round r is ceil(a i^c + b) with i = r + start. Appendix E.2.2, "O(i) method", and Table 1.
+    """Sizes ceil(a i^c + b), i = r + start; "O(i) method" of App. E.2.2, Table 1.
 
     The paper does not say where i begins. With b = 0 it cannot be 0, which would be an empty round, so rounds start at
     i = 1 here; `start=0` makes b the size of the first round.
@@ -128,7 +128,7 @@ class PolynomialSizes(AbstractSizes):
 
 @dataclass(frozen=True)
 class OverLogSizes(AbstractSizes):
-    """Size of round r is ceil(a i / ln i + b) with i = r + start. Appendix E.2.2, "O(i / ln i) method".
+    """Sizes ceil(a i / ln i + b), i = r + start; "O(i / ln i)" of App. E.2.2.
 
     The logarithm is 0 at i = 1 and undefined at i = 0, so rounds start at i = 2, which reproduces the number of rounds
     of Figure 3. The sequence falls once, from i = 2 (2.885 a) to i = 3 (2.731 a), and grows from there.
@@ -206,7 +206,7 @@ class DelaySizes(AbstractSizes):
         return 0.0 if self.m == 0 else self._integral_argument(self.m + 1.0)
 
     def _integral_argument(self, x: float) -> float:
-        """Return (x (g - 1) / g)^(g / (g - 1)), of the order of the integral of z^(1/(g-1)) from 0 to x."""
+        """Return (x (g - 1) / g)^(g / (g - 1)), like an integral of z^(1/(g-1))."""
         return float((x * (self.g - 1.0) / self.g) ** (self.g / (self.g - 1.0)))
 
     @property
@@ -238,7 +238,7 @@ class DelaySizes(AbstractSizes):
 
 
 def largest_delay(t: float) -> float:
-    """Return sqrt( (t / ln t) (1 - 1 / ln t) ), equation (14), and 0 where that does not exist (t <= e).
+    """Return sqrt((t / ln t) (1 - 1 / ln t)), equation (14); 0 for t <= e.
 
     The largest delay for large t that keeps the leading term of the convergence rate of strongly convex problems. Sizes
     of order i / ln i can stay below it, those of order i cannot.
@@ -250,7 +250,7 @@ def largest_delay(t: float) -> float:
 
 
 def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
-    """Return s_(i-d) + ... + s_i, the most gradients that a client at round i >= d may lack under gate d."""
+    """Return s_(i-d) + ... + s_i, the largest lack of gradients under gate d."""
     checks.whole(0, d=d)
     checks.whole(d, i=i)
     return sizes.total(i + 1) - sizes.total(i - d)
@@ -261,7 +261,7 @@ def gate_delay(sizes: AbstractSizes, d: int, i: int) -> int:
 
 @dataclass(frozen=True)
 class RoundSteps:
-    """Lemma 2: one step size per round that does what eta_t = alpha_t / (t + E_t)^q does per iteration.
+    """Lemma 2: the step size of a round for eta_t = alpha_t / (t + E_t)^q.
 
     etabar_i = a0 / (S_i + Ebar_(i-1))^q with Ebar_(i-1) = E at t = S_i. It is eta_t with a0 <= alpha_t <= a1 if
     E_t >= 1 does not decrease, s_0 - 1 <= E_0, and Ebar_i <= 2 Ebar_(i-1). The last is checked round by round.
@@ -310,13 +310,13 @@ ALPHA = 36.0
 
 @dataclass(frozen=True)
 class StronglyConvexRecipe:
-    """Theorem 5: sizes of order i / ln i and step sizes of order ln i / i^2 whose rate is optimal up to a constant.
+    """Theorem 5: sizes ~ i / ln i, steps ~ ln i / i^2, optimal to a constant.
 
     Lemmas 1 and 2 with g = 2, gam(z) = 4 ln z, M0 = (m + 1)^2 / 4, E_t = 2 tau(t), a0 = 12 / mu, q = 1:
         s_i = ceil( (m + i + 1) / (16 (d + 1)^2 ln((m + i + 1) / (2 (d + 1)))) ),
         etabar_i = (12 / mu) / ( S_i + 2 M1 + sqrt(x_i / ln x_i) ),  x_i = (m + 1)^2 / 4 + S_i,
         M1 = max(d + 1, 2 L alpha / mu, s_0 / 2).
-    4 ln z is no gam of Lemma 1 below z = e^2, where it grows too fast and falls below 1. With m + 1 >= 2 e (d + 1) no
+    4 ln z is not a gam of Lemma 1 below z = e^2, where it grows too fast and is below 1. With m + 1 >= 2 e (d + 1) no
     smaller z occurs, and max(8, 4 ln z), which is one, gives the same sequence.
     Raises:
         ConditionError: m is too small.
@@ -365,7 +365,7 @@ def log_growth(z: float) -> float:
 
 
 def _check_gam(gam: Callable[[float], float], g: float) -> None:
-    """Check Lemma 1's assumptions on gam at points of [0, 1e16]; its derivative is not needed for them."""
+    """Check Lemma 1's assumptions on gam, its derivative aside, on [0, 1e16]."""
     z = np.concatenate(([0.0], np.logspace(-6, 16, 400)))
     values = np.array([gam(float(point)) for point in z])
     scaled = values[1:] / z[1:] ** ((g - 1.0) / g)

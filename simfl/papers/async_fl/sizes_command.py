@@ -1,4 +1,4 @@
-"""`simfl privacy sizes`: a sequence of sample sizes round by round, and the noise that Theorem 3 requires."""
+"""`simfl privacy sizes`: sample sizes by round, and Theorem 3's noise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def command(
     accountant: ChosenAccountant = "tightest",
     as_json: AsJson = False,
 ) -> None:
-    """Asynchronous FL: sample sizes of all rounds, and the least noise with which Theorem 3 claims an epsilon for them.
+    """Asynchronous FL: sample sizes of all rounds, and Theorem 3's least noise.
 
     Van Dijk et al. 2020, Lemmas 1 and 2, Theorems 3 to 5 and Table 2.
     """

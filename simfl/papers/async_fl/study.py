@@ -1,4 +1,4 @@
-"""Asynchronous FL with growing sample sizes: rounds and accuracy of constant and growing sizes, and with privacy."""
+"""Asynchronous FL with growing sample sizes: rounds, accuracy and privacy."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ _QUIET = ("record.updates=false", "record.epsilon=false")
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the experiments; the quick form has only the convex problems, under fewer readings."""
+    """Return the experiments; the quick form has only convex problems."""
     w8a, roles = (W8A_STRONGLY, W8A_PLAIN), (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
     even, plain_mean = [(SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)], (MEAN, EVEN, WITH)
     if quick:
@@ -260,7 +260,7 @@ def with_privacy(
 def over_bias(
     cases: Sequence[tuple[str, str]], aggregations: Sequence[str], seeds: int
 ) -> Iterator[Experiment]:  # fmt: skip
-    """Yield Figures 2, 10 and 11: two clients, each with its own digits, or with the same mixture."""
+    """Yield Figures 2, 10 and 11: two clients with their own or mixed digits."""
     for case, aggregation in itertools.product(cases, aggregations):
         for name, data in zip(BIASED_DATA_NAMES, BIASED_DATA[case[1]], strict=True):
             changes = (*([data] if data else []), *BIASED_CASES[case], *SETTINGS[aggregation], *_QUIET)
@@ -276,7 +276,7 @@ def _changes(*setting: str) -> tuple[str, ...]:
 
 
 def round_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the rounds of Table 3, and of the sizes of Figure 3, for which the paper prints no numbers."""
+    """Yield the rounds of Table 3, and of Figure 3's sizes."""
     part = "Rounds (Table 3): s of each of five clients, 20,000 gradients of all"
     for size, paper in TABLE3_ROUNDS.items():
         if runs.has(CONSTANT, cell := (STRONGLY, *LISTING, size)):
@@ -287,7 +287,7 @@ def round_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def size_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the accuracies of Table 3, the paper's beside the listing's setting and beside the nearest one."""
+    """Yield the accuracies of Table 3 beside the listing's and nearest settings."""
     part = "Table 3: constant sizes of each client, step size 0.0025"
     for problem in PROBLEMS:
         rows = {start[1:]: row for start, row in _table3(runs) if start[0] == problem}
@@ -304,7 +304,7 @@ def size_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def _distance(row: dict[int, tuple[float, ...]], papers: dict[int, float]) -> float:
-    """Return the mean distance of a row of medians from the paper's, infinite where sizes are missing."""
+    """Return the mean distance of medians from the paper's; inf if incomplete."""
     apart = [abs(statistics.median(typical(values)) - papers[size]) for size, values in row.items()]
     return statistics.fmean(apart) if len(apart) == len(papers) else math.inf
 
@@ -327,7 +327,7 @@ def step_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def private_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield accuracy, loss and certified epsilon of growing and constant sizes at the same noise."""
+    """Yield accuracy, loss and epsilon of growing and constant sizes, equal noise."""
     part = f"{PRIVATE}: σ = 8, sizes of a client growing as 16 + 1.322 i, or constant"
     for cell in runs.cells(PRIVATE):
         row = PRIVATE.label(cell[0], cell[1], cell[3], cell[4])
@@ -351,14 +351,14 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
-    """Return by how many points biased data are ahead, by problem, data and aggregation."""
+    """Return the lead of biased data in points, by problem, data, aggregation."""
     cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == BIASED_DATA_NAMES[0]]
     pairs = {case: [(*case, name) for name in BIASED_DATA_NAMES] for case in cases}
     return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
 
 
 def example_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the paper's examples of its parameter selection: sizes, rounds, budget and claimed delta."""
+    """Yield the paper's examples of parameter selection."""
     from simfl.papers.async_fl.privacy import GrowthSetting
     from simfl.papers.async_fl.selection import select_parameters
 
@@ -390,7 +390,7 @@ def example_numbers(runs: Runs) -> Iterator[Number]:
 
 @functools.cache
 def aggregated() -> dict[str, float]:
-    """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3's growing sizes and constant ones."""
+    """Return sqrt(T) sigma at a certified epsilon of 1, for Example 3."""
     from simfl.papers.async_fl.selection import epsilon_of_sizes
     from simfl.privacy.accounting import Accountant
     from simfl.privacy.calibration import least_noise, noise_multiplier_for
@@ -425,7 +425,9 @@ def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part) -> R
 
 
 def _typically(values: Sequence[float], bar: float, what: str, least: float = 0.0) -> Part:
-    """Return whether the median over at least six seeds is above a bar; a lead up to `least` does not count.
+    """Return whether the median of six or more seeds is above a bar.
+
+    A lead up to `least` does not count.
 
     The median, because single runs with rounds that overshoot end far from all others; diverged runs count as worst.
     """
@@ -446,7 +448,7 @@ def _fewer(few: int, many: int, share: float = 1.0) -> Part:
 
 
 def _of_a9a(runs: Runs, kind: str) -> Iterator[tuple[dict[str, str], Setting, Cell, Cell]]:
-    """Yield choices, setting and cells of one kind of sizes and of constant ones, for the convex problems."""
+    """Yield choices, setting and cells of two kinds of sizes, convex problems."""
     for cell in runs.cells(GROWING):
         first = (*cell[:-1], FIRST)
         if cell[-1] == kind and cell[0] != LENET5 and runs.has(GROWING, first):
@@ -454,7 +456,7 @@ def _of_a9a(runs: Runs, kind: str) -> Iterator[tuple[dict[str, str], Setting, Ce
 
 
 def fewer_rounds(runs: Runs) -> Iterator[Reading]:
-    """Judge whether growing sizes are as accurate as constant ones in a fraction of the rounds."""
+    """Judge whether growing sizes are as accurate in a fraction of the rounds."""
     for choices, setting, cell, first in _of_a9a(runs, LINEAR):
         fewer = _fewer(runs.rounds(GROWING, cell), runs.rounds(GROWING, first), 0.1)
         yield _reading(choices, setting, fewer, _no_worse(runs.ahead(GROWING, cell, first), "sizes of 50"))
@@ -467,7 +469,7 @@ def over_log(runs: Runs) -> Iterator[Reading]:
 
 
 def network(runs: Runs) -> Iterator[Reading]:
-    """Judge whether LeNet-5 loses nothing with growing sizes and falling steps, against each kind of constant ones."""
+    """Judge whether LeNet-5 loses nothing with growing sizes, falling steps."""
     for steps, aggregation in itertools.product((PAPERS_STEP, SMALL_STEP), (SUM, MEAN)):
         setting = (aggregation, EVEN, WITH)
         grown, fixed = (LENET5, steps, *setting, LINEAR), (LENET5, steps, *setting, FIRST)
@@ -488,7 +490,7 @@ def _best(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
 
 
 def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
-    """Judge whether 50 i and 50 i/ln i have the fewest rounds, by the formulas and the runs."""
+    """Judge whether 50 i and 50 i/ln i have the fewest rounds."""
     from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
 
     powers = {kind: power / 4 for power, kind in enumerate((FIRST, "50 i^0.25", "50 i^0.5", "50 i^0.75", LINEAR))}
@@ -505,7 +507,7 @@ def counts_of_rounds(runs: Runs) -> Iterator[Reading]:
 
 
 def better_with_privacy(runs: Runs) -> Iterator[Reading]:
-    """Judge whether growing sizes are more accurate than a constant 16, with the paper's steps or with the same."""
+    """Judge whether growing sizes are more accurate than a constant 16."""
     for task, sigma in itertools.product((W8A_STRONGLY, W8A_PLAIN), SIGMAS):
         for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, WITHOUT)):
             setting = (aggregation, EVEN, intercept)
@@ -517,7 +519,7 @@ def better_with_privacy(runs: Runs) -> Iterator[Reading]:
 
 
 def network_with_privacy(runs: Runs) -> Iterator[Reading]:
-    """Judge whether growing sizes are more accurate than a constant 16 with the paper's steps, for LeNet-5."""
+    """Judge whether growing sizes beat a constant 16 for LeNet-5, paper's steps."""
     for aggregation, (first, role) in itertools.product((SUM, MEAN), (("0.15", GROWN), ("0.01", FROM_SMALL))):
         parts = _leads(runs, (LENET5, aggregation, EVEN, WITH), role, list(SMALL_STEPS))
         if parts:
@@ -525,7 +527,7 @@ def network_with_privacy(runs: Runs) -> Iterator[Reading]:
 
 
 def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Part]:
-    """Return whether growing sizes lead each of some constant ones, nothing where one was not run."""
+    """Return whether growing sizes lead each constant size that was run."""
     if not runs.has(PRIVATE, (*start, grown), *((*start, role) for role in roles)):
         return []
     leads = {role: runs.ahead(PRIVATE, (*start, grown), (*start, role)) for role in roles}
@@ -536,7 +538,7 @@ def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Pa
 
 
 def growth_alone(runs: Runs) -> Iterator[Reading]:
-    """Judge whether growing sizes are more accurate than constant ones of as many rounds."""
+    """Judge whether growing sizes beat constant ones of as many rounds."""
     for cell in runs.cells(PRIVATE):
         grown = (*cell[:-1], FROM_SMALL if cell[0] == LENET5 else GROWN)
         if cell[-1] == AS_MANY and runs.has(PRIVATE, grown):
@@ -556,7 +558,7 @@ def certified(runs: Runs) -> Iterator[Reading]:
 
 
 def less_noise(runs: Runs) -> Iterator[Reading]:
-    """Judge whether growing sizes aggregate less noise than constant ones of the same certified epsilon."""
+    """Judge whether growing sizes aggregate less noise at the same epsilon."""
     noise = aggregated()
     for role, size in ((SIXTEEN, "16, the paper's"), (AS_MANY, "137, of as many rounds")):
         text = f"√T σ at a certified (1, 5.5e-8): {noise[GROWN]:.1f} growing, {noise[role]:.1f} constant"
@@ -571,7 +573,7 @@ def _table3(runs: Runs) -> Iterator[tuple[Cell, dict[int, tuple[float, ...]]]]:
 
 
 def best_sizes(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the best constant sizes are among 50 to 200: each of them above every larger one."""
+    """Judge whether the best constant sizes are among 50 to 200."""
     for start, row in _table3(runs):
         small, large = ([size for size in row if (size <= 200) == low] for low in (True, False))
         leads = [_apart(row[one], row[other]) for one in small for other in large]
@@ -607,7 +609,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
 
 
 def falling_steps(runs: Runs) -> Iterator[Reading]:
-    """Judge whether falling steps with growing sizes are no worse than constant ones of both, in fewer rounds."""
+    """Judge whether falling steps, growing sizes are no worse in fewer rounds."""
     tables = {"0.0025, Table 3's": ["0.0025, constant"], "the best": list(CONSTANT_STEPS)}
     for start, (name, cases) in itertools.product(_phishing(runs), tables.items()):
         cells = [(*start, case) for case in cases if runs.has(STEPS, (*start, case))]
@@ -618,7 +620,7 @@ def falling_steps(runs: Runs) -> Iterator[Reading]:
 
 
 def tuned_steps(runs: Runs) -> Iterator[Reading]:
-    """Judge whether falling steps are as accurate as the best constant step, with the same growing sizes."""
+    """Judge whether falling steps equal the best constant step, growing sizes."""
     papers = ["0.005, growing", "0.01, growing"]
     tables = {"0.005 and 0.01, the paper's": papers, "the best": list(GROWING_CONSTANT_STEPS)}
     for start, (name, cases) in itertools.product(_phishing(runs), tables.items()):
@@ -629,7 +631,7 @@ def tuned_steps(runs: Runs) -> Iterator[Reading]:
 
 
 def tuned_alone(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the best constant step is as accurate as falling ones, and the worst is not."""
+    """Judge whether the best constant step equals falling ones; the worst not."""
     for start in _phishing(runs):
         cells = {(*start, case): case for case in GROWING_CONSTANT_STEPS}
         if runs.has(STEPS, *cells):
@@ -682,7 +684,7 @@ def network_insensitive(runs: Runs) -> Iterator[Reading]:
 
 
 def draw_curves(axis: Axes, groups: Iterable[Group], column: str, from_first: bool = False) -> None:
-    """Draw the mean accuracy of groups over a column of the metrics, with bands, or with the runs if fewer than four.
+    """Draw the mean accuracy of groups over a column, with bands or as runs.
 
     `from_first` begins at the first evaluation after the start, for a logarithmic axis.
     """
@@ -738,7 +740,7 @@ def draw_sizes(runs: Runs) -> Figure:
 
 
 def draw_privacy(runs: Runs) -> Figure:
-    """Draw accuracy over epochs at the same noise, growing sizes against constant ones."""
+    """Draw accuracy over epochs at equal noise, growing and constant sizes."""
     labels = {GROWN: "growing: 16 + 1.322 i", AS_MANY: AS_MANY, "16, step 0.01": "constant 16, step 0.01"}
     problems = [problem for problem in PRIVATE_FILES if runs.has(PRIVATE, (problem, *LISTING, GROWN))]
     figure, axes = panels(1, len(problems), (3.5 * len(problems) + 0.6, 3.8))
@@ -799,7 +801,7 @@ PAPER = Paper(
         "sizes": ("accuracy over constant sizes, step size 0.0025, 20,000 gradients", draw_sizes),
     },
     untested=(
-        ("Table 3 and Figure 5 on covtype, Figures 7 and 9 on ijcnn1.", "the data sets were not at hand"),
+        ("Table 3 and Figure 5 on covtype, Figures 7 and 9 on ijcnn1.", "the data sets were not available"),
     ),
     deviations=(
         "Sum: the server takes every update whole, as the paper's listing has it. Mean: it takes it times p_c.",

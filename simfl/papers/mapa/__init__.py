@@ -1,4 +1,4 @@
-"""AUDP and MAPA: asynchronous learning at the edge with differential privacy (Li, Yang, Ren, Zhao)."""
+"""AUDP and MAPA: private asynchronous learning (Li, Yang, Ren, Zhao)."""
 
 from simfl.plugins import Plugin
 

@@ -1,4 +1,4 @@
-"""`simfl privacy mapa`: the stages of MAPA, and what its epsilon per iteration amounts to in a whole run."""
+"""`simfl privacy mapa`: the stages of MAPA, and the epsilon of a whole run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """MAPA and AUDP: stages, step sizes and bounds, and epsilon per iteration beside that of the whole run.
+    """MAPA and AUDP: stages, steps, bounds, and epsilon per iteration and run.
 
     Li, Yang, Ren and Zhao 2019. By default the values of the paper's Figure 9, and d of a linear model of MNIST.
     """
@@ -194,7 +194,7 @@ def _audp(
 
 def _notes(stages: tuple[Stage, ...], steps: int, second_moment: str) -> list[str]:
     notes = [
-        "Whoever sees one client's releases sees all of them: epsilon per iteration says nothing about a run.",
+        "An observer of a client's releases sees all of them: epsilon per iteration does not describe a run.",
         "Noise that gives epsilon has E||eta||² = d (d + 1) (dS/epsilon)². The paper takes 2 (dS/epsilon)², "
         + (
             "and so do these stages; --second-moment exact does not."

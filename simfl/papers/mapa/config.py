@@ -17,7 +17,10 @@ _PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optim
 
 
 class Audp(ServedSgd):
-    """AUDP: asynchronous SGD with noise; 1/gamma = L (tau+1) + sqrt(Delta_b + 1) sqrt(t) where step_size is null."""
+    """AUDP: asynchronous SGD with noise.
+
+    If step_size is null, 1/gamma = L (tau+1) + sqrt(Delta_b + 1) sqrt(t).
+    """
 
     no_optimizer: ClassVar[str] = _PLAIN
     no_server_optimizer: ClassVar[str] = _PLAIN
@@ -40,7 +43,10 @@ class Audp(ServedSgd):
 
 
 class Mapa(ServedSgd):
-    """MAPA: asynchronous SGD in stages of falling clipping norm, noise and step size; needs Laplace noise."""
+    """MAPA: AUDP in stages of falling clipping norm, noise and step size.
+
+    It needs Laplace noise.
+    """
 
     no_optimizer: ClassVar[str] = _PLAIN
     no_server_optimizer: ClassVar[str] = _PLAIN

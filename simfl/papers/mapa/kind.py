@@ -1,4 +1,4 @@
-"""From a scenario to the step sizes, and the stages, that Table 2 of the AUDP and MAPA paper states.
+"""Step sizes and stages of Table 2 of the AUDP and MAPA paper.
 
 The formulas are in `simfl.papers.mapa.theory`; here is what a run has for their symbols. The noise that counts in
 them is the one that the clients really add, unless the paper's second moment is asked for.
@@ -45,7 +45,7 @@ class AudpSteps(Schedule):
 def formulas(
     kind: ServedSgdKind[Audp] | ServedSgdKind[Mapa], dimension: int, initial_gap: float = 1.0
 ) -> mapa.AsynchronousProblem:
-    """Return what the paper's formulas need to know.
+    """Return the inputs of the paper's formulas.
 
     Args:
         kind: of AUDP or MAPA.
@@ -93,7 +93,7 @@ class MapaKind(ServedSgdKind[Mapa]):
         return {**super().options(setup), "stages": stage_rules(self.scenario, setup.dimension)}
 
     def warnings(self, setup: Setup) -> Iterator[str]:
-        """Say what the stages make of the scenario."""
+        """Warn about the stages of the scenario."""
         return stage_warnings(self.scenario, setup.dimension)
 
 
@@ -102,7 +102,7 @@ def _sections(scenario: Scenario) -> tuple[Mapa, LaplaceL2 | LaplaceL2RadiusOnly
 
 
 def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
-    """Return MAPA's stages, as many as a run can come to, or as many as the scenario allows.
+    """Return MAPA's stages, as many as a run can reach or the scenario allows.
 
     Args:
         scenario: valid, with algorithm mapa.
@@ -130,7 +130,7 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
 
 
 def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
-    """Return what the algorithm needs to know of each stage; arguments as for `plan`."""
+    """Return the rules of the stages; arguments of `plan`."""
     nominal = _sections(scenario)[1].clipping_norm
     return [
         StageRule(stage.first_step - 1, stage.clipping_norm, stage.clipping_norm / nominal, stage.step_size)
@@ -139,7 +139,7 @@ def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
 
 
 def stage_warnings(scenario: Scenario, dimension: int) -> Iterator[str]:
-    """Yield what the user should read before a run of MAPA; arguments as for `plan`."""
+    """Yield warnings before a run of MAPA; arguments of `plan`."""
     config, _ = _sections(scenario)
     stages = plan(scenario, dimension)
     first = stages[0]

@@ -1,4 +1,4 @@
-"""MAPA: asynchronous SGD in stages, in each of which clipping, noise and steps are smaller.
+"""MAPA: asynchronous SGD in stages of falling clipping, noise and steps.
 
 Li, Yang, Ren and Zhao 2019, "Asynchronous federated learning with differential privacy for edge intelligence",
 https://arxiv.org/abs/1912.07902, Algorithm 1.
@@ -29,7 +29,7 @@ from simfl.tape import Gradient
 
 @dataclass(frozen=True)
 class StageRule:
-    """What holds in a stage.
+    """The rule of a stage.
 
     Attributes:
         first: the version of the server's model at which it begins.
@@ -74,7 +74,7 @@ class MAPA(AsyncSGD):
         return super().gradient_at(me, content)
 
     def gradient(self, model: Any, client: int) -> Gradient:
-        """Read `model` and promise the client's next mini-batch gradient under the rule that it was sent."""
+        """Promise the client's next gradient at `model` under the rule it received."""
         rule = self._rules[client]
         draw = self._draws[client]
         self._draws[client] = draw + 1
@@ -87,7 +87,7 @@ class MAPA(AsyncSGD):
 
     @property
     def clipping_norm(self) -> float:
-        """The present stage's, which whoever reads the model next is sent; gradients under way may have an earlier."""
+        """The current stage's norm; gradients in progress may have an earlier one."""
         return self.stages[self.stage].clipping_norm
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:

@@ -1,4 +1,4 @@
-"""MAPA against AUDP, ASGD and CSGD: accuracy over epsilon, clipped gradients, iterations to converge, parameters."""
+"""MAPA against AUDP, ASGD and CSGD: accuracy, convergence, parameters."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Task:
 
     @property
     def choices(self) -> dict[str, str]:
-        """What a reading says of it."""
+        """The words of a reading."""
         names = {"LR": "classes", "SVM": "hinge of"}
         return {"data": self.data, **({names[self.model]: self.choice} if self.choice else {})}
 
     @property
     def bound(self) -> float:
-        """The norm that no example's gradient exceeds: AUDP's G, "determined by actual model"."""
+        """The largest norm of a gradient: AUDP's G, "determined by actual model"."""
         return STEEPEST[self.choice] * LARGEST[self.data] if self.choice else AT_START[self.data]
 
 
@@ -129,14 +129,14 @@ def _changes(algorithm: str, task: Task, updates: int, every: int, sigma: float 
 
 
 def _noise(task: Task, bound: str, epsilon: float) -> tuple[str, ...]:
-    """Return AUDP's clipping and noise: unclipped, a norm that is never reached has the noise of 4."""
+    """Return AUDP's clipping and noise; unclipped, the noise is that of norm 4."""
     norm = task.bound if bound == MEASURED else {FOUR: 4.0, UNCLIPPED: NO_CLIP}[bound]
     size = epsilon * norm / 4.0 if bound == UNCLIPPED else epsilon
     return f"privacy.clipping_norm={norm:g}", f"privacy.epsilon_per_release={size:g}"
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return what to run; in quick form logistic regression on USPS alone, with one σ."""
+    """Return the experiments; the quick form has USPS, one model and one σ."""
     if quick:
         return [*over_epsilon([TEN_WAY[0]], (5,), (0.1, 0.5)), *over_clips((30,))]
     return [
@@ -154,7 +154,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def over_epsilon(tasks: Sequence[Task], sigmas: Sequence[float], epsilons: Sequence[float]) -> Iterator[Experiment]:
-    """Yield figure 6 for linear models; AUDP at the smallest and the largest epsilon alone."""
+    """Yield Figure 6 for linear models; AUDP at extreme epsilons only."""
     ends = (epsilons[0], epsilons[-1])
     for task, sigma in itertools.product(tasks, sigmas):
         places: list[Cell] = [("ASGD", sigma), ("CSGD", sigma), *(("MAPA", sigma, epsilon) for epsilon in epsilons)]
@@ -163,7 +163,7 @@ def over_epsilon(tasks: Sequence[Task], sigmas: Sequence[float], epsilons: Seque
 
 
 def on_network() -> Iterator[Experiment]:
-    """Yield figure 6 for the network on the smaller set; on MNIST it is in figures 8 and 9."""
+    """Yield Figure 6 for the network on the smaller set."""
     places: list[Cell] = [("MAPA", 5, 0.1), ("MAPA", 5, 0.5), ("ASGD", 5), ("CSGD", 5)]
     places += [("AUDP", 5, bound, 0.1) for bound in BOUNDS]
     yield from (_at_end(Task("CNN", "", "USPS"), *place) for place in places)
@@ -240,7 +240,7 @@ def on_testbed() -> Iterator[Experiment]:
 
 
 def over_parameters() -> Iterator[Experiment]:
-    """Yield figure 9: MAPA with another value of one parameter; with all defaults it is in figure 8."""
+    """Yield Figure 9: MAPA with one changed parameter; defaults are in Figure 8."""
     changes = (*_changes("MAPA", NETWORK, BETWEEN[-1], BETWEEN[0], 30), *_WORLD, "clients.count=5")
     yield Experiment(PARAMETERS, ("default",), _file("MAPA"), changes, SEEDS)
     for name, (path, values) in TRIED.items():
@@ -269,8 +269,8 @@ def epsilon_numbers(runs: Runs) -> Iterator[Number]:
     part = f"{ACCURACY}: noise of the published code, which is private for no ε"
     for cell in runs.cells(ACCURACY):
         row, column = (cell[:-1], f"ε = {cell[-1]:g}") if cell[1] in CLIPS else (cell, "no noise")
-        found = runs.accuracy(ACCURACY, cell)
-        yield Number(part, ACCURACY.label(*row), column, found, digits=1, unit="test accuracy, %")
+        accuracies = runs.accuracy(ACCURACY, cell)
+        yield Number(part, ACCURACY.label(*row), column, accuracies, digits=1, unit="test accuracy, %")
 
 
 def norm_numbers(runs: Runs) -> Iterator[Number]:
@@ -293,7 +293,7 @@ def _at(run: Run, updates: int, column: str) -> float:
 
 
 def updates_until(run: Run, loss: float) -> float:
-    """Return the updates until the mean of five successive training losses is below the bar; infinity if never.
+    """Return the updates until five successive losses average below the bar; or inf.
 
     They are those of the middle one of the five, and between two such means on the line through both: how often losses
     are measured then has no part in it.
@@ -311,14 +311,14 @@ def updates_until(run: Run, loss: float) -> float:
 
 
 def updates_at_least(run: Run, loss: float) -> float:
-    """Return the updates until the loss is below the bar, or fewer where the run ends before.
+    """Return the updates until the loss is below the bar, or the run's number.
 
     Of ASGD these are as many as it takes at the mean rate of the run: its steps are so short and free of noise that it
     follows the gradient flow of a convex function, whose value falls ever more slowly.
     """
-    found, metrics = updates_until(run, loss), run.metrics
-    if math.isfinite(found):
-        return found
+    updates, metrics = updates_until(run, loss), run.metrics
+    if math.isfinite(updates):
+        return updates
     losses, last = metrics["train_loss"], float(metrics["updates"].iloc[-1])
     fallen = float(losses.iloc[0] - losses.iloc[-1])
     if run.algorithm == KINDS["ASGD"] and fallen > 0.0:
@@ -332,10 +332,10 @@ def convergence_numbers(runs: Runs) -> Iterator[Number]:
         part = f"{CONVERGENCE}: updates until the training loss is below {loss:g} (inf: not within the run), ε = 0.1"
         for cell in runs.cells(CONVERGENCE):
             task, count, algorithm, sigma, *bound = cell
-            found = runs.each(CONVERGENCE, cell, functools.partial(updates_until, loss=loss))
+            updates = runs.each(CONVERGENCE, cell, functools.partial(updates_until, loss=loss))
             row = ", ".join([task, algorithm, f"σ = {sigma:g}", *bound])
             column = "one machine" if algorithm == "CSGD" else f"K = {count:,}"
-            yield Number(part, row, column, found, digits=0)
+            yield Number(part, row, column, updates, digits=0)
 
 
 def testbed_numbers(runs: Runs) -> Iterator[Number]:
@@ -352,8 +352,8 @@ def parameter_numbers(runs: Runs) -> Iterator[Number]:
 
 def _over_updates(runs: Runs, section: Section, about: str) -> Iterator[Number]:
     for cell, updates in itertools.product(runs.cells(section), BETWEEN):
-        found = runs.each(section, cell, functools.partial(accuracy_after, updates=updates))
-        yield Number(f"{section}: {about}", section.label(*cell), f"after {updates:,} updates", found, digits=1,
+        accuracies = runs.each(section, cell, functools.partial(accuracy_after, updates=updates))
+        yield Number(f"{section}: {about}", section.label(*cell), f"after {updates:,} updates", accuracies, digits=1,
                      unit="test accuracy, %")  # fmt: skip
 
 
@@ -363,7 +363,7 @@ def accuracy_after(run: Run, updates: int) -> float:
 
 
 def private_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield what is left with noise that is private."""
+    """Yield the accuracy that remains with private noise."""
     part = "Noise of the right law (laplace_l2): LR on USPS"
     for cell in runs.cells(PRIVATE):
         row = PRIVATE.label(*cell)
@@ -382,7 +382,7 @@ def ran(runs: Runs, *models: str) -> Iterator[tuple[Task, int]]:
 
 
 def _choices(task: Task, sigma: int) -> dict[str, str]:
-    """Return what a reading over all models says of a task."""
+    """Return the words of a reading over all models."""
     return {"model": ", ".join(filter(None, (task.model, task.choice))), "data": task.data, "σ": f"{sigma}"}
 
 
@@ -409,7 +409,7 @@ def beats_audp(runs: Runs, model: str) -> Iterator[Reading]:
 
 
 def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
-    """Judge whether MAPA's lead over AUDP is larger at ε = 0.1 than at 0.5, with the code's σ."""
+    """Judge whether MAPA's lead over AUDP is larger at ε = 0.1 than at 0.5."""
     for (task, sigma), bound in itertools.product(ran(runs), BOUNDS):
         small, large = (_lead(runs, task, sigma, bound, epsilon) for epsilon in (0.1, 0.5))
         if sigma == SIGMAS[0] and small is not None and large is not None:
@@ -423,10 +423,10 @@ def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's accuracy grows with epsilon."""
     for task, sigma in ran(runs):
-        found = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
-        if len(found) > 1:
-            cells = [(str(task), "MAPA", sigma, epsilon) for epsilon in found]
-            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in found.items())
+        accuracies = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
+        if len(accuracies) > 1:
+            cells = [(str(task), "MAPA", sigma, epsilon) for epsilon in accuracies]
+            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
             parts = [above(runs.ahead(ACCURACY, cells[-1], cells[0]), 0.0, f"{curve} %")]
             for one, other in itertools.pairwise(cells):
                 step = runs.ahead(ACCURACY, other, one)
@@ -447,7 +447,7 @@ def audp_grows(runs: Runs) -> Iterator[Reading]:
 
 
 def _against(runs: Runs, name: str, lead: float, *models: str) -> Iterator[Reading]:
-    """Judge whether MAPA at the largest epsilon is ahead of an algorithm without noise by more than `lead` points."""
+    """Judge whether MAPA at the largest epsilon beats an algorithm without noise."""
     for task, sigma in ran(runs, *models):
         one, other = (str(task), "MAPA", sigma, 0.5), (str(task), name, sigma)
         if runs.has(ACCURACY, one, other):
@@ -496,8 +496,8 @@ def _sigmas(runs: Runs) -> list[int]:
 
 
 def _ends(runs: Runs, algorithm: str, sigma: int) -> str:
-    found = runs.accuracies(NORMS, algorithm, sigma)
-    return ", ".join(f"{show(values, 1)} % from C = {clip:g}" for clip, values in found.items())
+    accuracies = runs.accuracies(NORMS, algorithm, sigma)
+    return ", ".join(f"{show(values, 1)} % from C = {clip:g}" for clip, values in accuracies.items())
 
 
 def insensitive(runs: Runs) -> Iterator[Reading]:
@@ -520,7 +520,7 @@ def insensitive(runs: Runs) -> Iterator[Reading]:
 
 
 def as_good_as_audp(runs: Runs) -> Iterator[Reading]:
-    """Judge whether MAPA ends about as accurate as AUDP with the best of its clipping norms."""
+    """Judge whether MAPA ends about as accurate as AUDP at its best norm."""
     for sigma in _sigmas(runs):
         best = max(runs.cells(NORMS, "AUDP", sigma), key=lambda cell: mean(runs.accuracy(NORMS, cell)))
         said = f"AUDP with C = {best[2]:g} {show(runs.accuracy(NORMS, best), 1)} %, MAPA {_ends(runs, 'MAPA', sigma)}"
@@ -534,7 +534,7 @@ def as_good_as_audp(runs: Runs) -> Iterator[Reading]:
 
 
 def bad_bound(runs: Runs, bad: float, least: float) -> Iterator[Reading]:
-    """Judge whether AUDP loses more than `least` points with a bad clipping norm, against C = 3."""
+    """Judge whether AUDP loses more than `least` points with a bad norm."""
     for sigma in _sigmas(runs):
         lost = runs.ahead(NORMS, ("AUDP", sigma, 3), ("AUDP", sigma, bad))
         text = f"{_ends(runs, 'AUDP', sigma)}: C = 3 is {show(lost, 1, True)} points ahead (bar: {least:g})"
@@ -564,9 +564,9 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     def orders(one: Run, other: Run) -> float:
         return math.log10(updates_at_least(one, loss) / updates_at_least(other, loss))
 
-    found = above(runs.pairs(CONVERGENCE, many, few, orders), math.log10(times), text)
+    evidence = above(runs.pairs(CONVERGENCE, many, few, orders), math.log10(times), text)
     open_ = {False: not _all_there(runs, many, loss), True: not _all_there(runs, few, loss)}
-    return Part(None, found.text) if found.held is not None and open_[found.held] else found
+    return Part(None, evidence.text) if evidence.held is not None and open_[evidence.held] else evidence
 
 
 def _of(task: Task, count: int, algorithm: str, sigma: int, bound: str = "") -> Cell:
@@ -574,7 +574,7 @@ def _of(task: Task, count: int, algorithm: str, sigma: int, bound: str = "") -> 
 
 
 def more_servers(runs: Runs) -> Iterator[Reading]:
-    """Judge whether all asynchronous algorithms need more updates the more servers there are."""
+    """Judge whether asynchronous algorithms need more updates with more servers."""
     runs.require(CONVERGENCE)
     for (name, bound), loss in itertools.product(ASYNCHRONOUS.items(), LOSSES[:2]):
         fewer, more = (_of(TEN_WAY[0], count, name, 5, bound) for count in COUNTS)
@@ -607,7 +607,7 @@ def saves_against_audp(runs: Runs) -> Iterator[Reading]:
 
 
 def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
-    """Judge whether MAPA needs about two orders fewer updates than ASGD, at K = 100 and 1,000."""
+    """Judge whether MAPA needs two orders fewer updates than ASGD."""
     runs.require(CONVERGENCE)
     for (count, task), loss in itertools.product(((100, TEN_WAY[0]), (1000, TEN_WAY[1])), LOSSES[:2]):
         few, many = _of(task, count, "MAPA", 5), _of(task, count, "ASGD", 5)
@@ -673,8 +673,8 @@ def _tried(name: str) -> dict[float, Cell]:
 
 
 def _curve(runs: Runs, name: str, updates: int) -> str:
-    found = ", ".join(f"{_after(runs, PARAMETERS, cell, updates)} at {value:g}" for value, cell in _tried(name).items())
-    return f"{name}: {found} % after {updates:,} updates"
+    curve = ", ".join(f"{_after(runs, PARAMETERS, cell, updates)} at {value:g}" for value, cell in _tried(name).items())
+    return f"{name}: {curve} % after {updates:,} updates"
 
 
 def no_matter(runs: Runs, name: str) -> Iterator[Reading]:
@@ -693,7 +693,7 @@ def matters(runs: Runs) -> Iterator[Reading]:
 
 
 def rises(runs: Runs, name: str, updates: int, falling: bool = False) -> list[Part]:
-    """Return whether accuracy grows from each value of a parameter to the next, or falls."""
+    """Return whether accuracy grows, or falls, along a parameter's values."""
     steps = itertools.pairwise(_tried(name).values())
     judge = below if falling else above
     return [
@@ -707,7 +707,7 @@ def faster_at_first(runs: Runs, name: str, falling: bool) -> Iterator[Reading]:
 
 
 def slower_reduction(runs: Runs) -> Iterator[Reading]:
-    """Judge whether a larger reduction ratio ends less accurate, with both meanings of the words."""
+    """Judge whether a larger reduction ratio ends less accurate, both meanings."""
     yield Reading({"larger reduction": "smaller θ"}, rises(runs, "θ", BETWEEN[-1]))
     yield Reading({"larger reduction": "larger θ"}, rises(runs, "θ", BETWEEN[-1], falling=True))
 
@@ -735,17 +735,17 @@ def useful_and_private(runs: Runs) -> Iterator[Reading]:
     for cell in runs.cells(PRIVATE):
         if cell[0] != "AUDP":
             best = mean(runs.accuracy(ACCURACY, (str(TEN_WAY[0]), "ASGD", 30)))
-            found = runs.accuracy(PRIVATE, cell)
-            text = f"{show(found, 1)} %, ASGD without noise {best:.1f} % (bar: 10 points behind)"
+            accuracies = runs.accuracy(PRIVATE, cell)
+            text = f"{show(accuracies, 1)} %, ASGD without noise {best:.1f} % (bar: 10 points behind)"
             choices = {"ε": f"{cell[1]:g}", "stages": "one dimension" if cell[0] != "MAPA" else "all dimensions"}
-            yield Reading(choices, [above(found, best - 10.0, text)])
+            yield Reading(choices, [above(accuracies, best - 10.0, text)])
 
 
 # -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_accuracy(runs: Runs) -> Figure:
-    """Draw accuracy over epsilon at the code's σ, a panel for every model and data set."""
+    """Draw accuracy over epsilon at the code's σ, a panel per model and data set."""
     sigma = SIGMAS[0]
     if not (there := [task for task, own in ran(runs) if own == sigma]):
         raise NotMeasuredError(f"{ACCURACY}: no finished run")
@@ -759,10 +759,10 @@ def draw_accuracy(runs: Runs) -> Figure:
                  zip(BOUNDS, ("--", "-.", ":"), strict=True)}}  # fmt: skip
         for label, (algorithm, line) in lines.items():
             start = (str(task), algorithm, sigma, *(label.split(", ", 1)[1:] if algorithm == "AUDP" else ()))
-            found = runs.accuracies(ACCURACY, *start)
-            if found:
+            accuracies = runs.accuracies(ACCURACY, *start)
+            if accuracies:
                 look = {"ls": line, "color": color_of(KINDS[algorithm]), "label": label}
-                with_bars(axis, list(found), list(found.values()), **look)
+                with_bars(axis, list(accuracies), list(accuracies.values()), **look)
         for algorithm, line in (("ASGD", "-."), ("CSGD", ":")):
             if runs.has(ACCURACY, (str(task), algorithm, sigma)):
                 height = mean(runs.accuracy(ACCURACY, (str(task), algorithm, sigma)))
@@ -789,7 +789,7 @@ def draw_norms(runs: Runs) -> Figure:
 
 
 def draw_convergence(runs: Runs) -> Figure:
-    """Draw updates until convergence over the number of servers; where runs ended before, arrows at the least."""
+    """Draw updates until convergence over servers; arrows for lower bounds."""
     runs.require(CONVERGENCE)
     loss = LOSSES[0]
     figure, axes = panels(1, 1, (5, 3.6))

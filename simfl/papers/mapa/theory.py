@@ -1,4 +1,4 @@
-"""AUDP and MAPA: stages, step sizes and bounds as the paper states them, and what its noise is worth.
+"""AUDP and MAPA: the paper's stages, steps and bounds, and the noise's value.
 
 Li, Yang, Ren and Zhao 2019, "Asynchronous federated learning with differential privacy for edge intelligence",
 https://arxiv.org/abs/1912.07902. Names: K edge servers, batches of b examples, mean gradients of sensitivity dS (one
@@ -15,7 +15,7 @@ What one has to know before using a number from here:
   epsilon: see `radius_only_delta`.
 - Algorithm 1 clips the averaged gradient to b dS/2, which leaves a sensitivity of up to b dS: its epsilon is b times
   the claimed one (`literal_epsilon`). Clip each example's gradient to b dS/2 instead.
-- Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is no differential
+- Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is not differential
   privacy. Clipping makes dS a bound for all data, and then delta = 0.
 - The claim is epsilon for each iteration, with respect to the examples in its batch. `total` says what a run costs.
 - Three rules for the next dS are printed, see `Rule`. Table 2's makes dS grow if its Delta_s is Delta_b; if it is the
@@ -47,7 +47,7 @@ Rule = Literal["algorithm1", "text", "table2"]
 
 @dataclass(frozen=True)
 class AsynchronousProblem:
-    """What the recipes and bounds need to know about the problem and the system.
+    """The constants of the recipes and bounds.
 
     Attributes:
         sampling_std: sigma, standard deviation of one example's gradient: E||grad F(x; xi) - grad f(x)||² <= sigma².
@@ -108,7 +108,7 @@ def noise_second_moment(
 
 
 def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | None = None) -> float:
-    """Return the smallest delta at which a release with the published sampler is (epsilon, delta)-private.
+    """Return the smallest delta of a release with the published sampler.
 
     For neighbors dS apart and norms ~ Exponential(dS / nominal_epsilon). In units of that scale the data sets are s =
     nominal_epsilon apart, the densities are r^{-(d-1)} e^{-r} and r'^{-(d-1)} e^{-r'}, with r and r' the distances to
@@ -135,7 +135,7 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
     n, shift = dimension - 1, nominal_epsilon
 
     def cosine(r: float, gain: float) -> float:
-        """Of the angle at which the loss is epsilon, seen from one of the two values at distance r."""
+        """Return the cosine of the angle at which the loss is epsilon, from distance r."""
         other = n * float(scipy.special.wrightomega(math.log(r / n) + (r + gain) / n)) if r > 0.0 else 0.0
         return min(1.0, max(-1.0, (r - other) * (r + other) / (2.0 * r * shift) + 0.5 * shift / r))
 
@@ -148,7 +148,7 @@ def radius_only_delta(dimension: int, nominal_epsilon: float, epsilon: float | N
 
 
 def _integral(f: Callable[[float], float], scale: float) -> float:
-    """Integrate over radii from 0 to infinity, where f falls off as e^-r and may be steep around `scale`."""
+    """Integrate over radii a function that falls as e^-r, steep near `scale`."""
     edges = sorted(
         {0.0, *(scale * factor for factor in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)), 1.0, 10.0, 40.0, 80.0 + scale}
     )
@@ -163,7 +163,9 @@ def _integral(f: Callable[[float], float], scale: float) -> float:
 
 
 def initial_sensitivity(sampling_std: float, batch_size: int, failure_probability: float) -> float:
-    """Return the smallest dS of Theorem 3: (1 - 4 sigma²/(b² dS²))² >= 1 - delta, equation (12).
+    """Return the smallest dS of Theorem 3, by equation (12).
+
+    (1 - 4 sigma²/(b² dS²))² >= 1 - delta.
 
     dS = 2 sigma / (b sqrt(1 - sqrt(1 - delta))). The gradients of two random examples are then within b dS of each
     other with probability 1 - delta, which promises nothing to the others: clip them.
@@ -181,7 +183,10 @@ def initial_sensitivity(sampling_std: float, batch_size: int, failure_probabilit
 
 
 def failure_probability(sensitivity: float, sampling_std: float, batch_size: int) -> float:
-    """Return the smallest delta with which dS satisfies (12): 1 - (1 - 4 sigma²/(b² dS²))², 1 below 2 sigma/b."""
+    """Return the smallest delta of (12) for dS; 1 below 2 sigma/b.
+
+    It is 1 - (1 - 4 sigma²/(b² dS²))².
+    """
     checks.positive(sensitivity=sensitivity, sampling_std=sampling_std)
     checks.whole(1, batch_size=batch_size)
     tail = min(1.0, (2.0 * sampling_std / (batch_size * sensitivity)) ** 2)
@@ -189,12 +194,12 @@ def failure_probability(sensitivity: float, sampling_std: float, batch_size: int
 
 
 def clipping_norm(sensitivity: float, batch_size: int) -> float:
-    """Return b dS/2, to which each example's gradient is clipped so that a mean over b of them has sensitivity dS."""
+    """Return b dS/2, the norm at which a mean over b has sensitivity dS."""
     return 0.5 * batch_size * sensitivity
 
 
 def audp_sensitivity(gradient_bound: float, batch_size: int) -> float:
-    """Return dS = 2 G/b, Theorem 1, of gradients of norm at most G; clip them to G, and it holds."""
+    """Return dS = 2 G/b of Theorem 1, valid if gradients are clipped to G."""
     checks.positive(gradient_bound=gradient_bound)
     checks.whole(1, batch_size=batch_size)
     return 2.0 * gradient_bound / batch_size
@@ -235,7 +240,7 @@ class Stage:
 
 
 def coefficient(problem: AsynchronousProblem, variance: float, sensitivity: float, theta: float) -> float:
-    """Return P = max{8 Delta_b / ((tau+1) b² dS² theta²), 1}, equation (16) and Table 2.
+    """Return P = max{8 Delta_b / ((tau+1) b² dS² theta²), 1}, (16) and Table 2.
 
     Args:
         problem: the problem and the system.
@@ -269,7 +274,7 @@ def stages(
     second_moment: SecondMoment = "paper",
     rule: Rule = "algorithm1",
 ) -> tuple[Stage, ...]:
-    """Return the stages of MAPA (Algorithm 1), until `steps` updates are covered or there are `count` of them.
+    """Return the stages of Algorithm 1, for `steps` updates or `count` stages.
 
     Args:
         problem: the problem and the system.
@@ -285,14 +290,14 @@ def stages(
         raise ValueError("stages: expected either steps or count")
     checks.whole(1, **{name: value for name, value in (("steps", steps), ("count", count)) if value is not None})
     checks.one_of(get_args(Rule), rule=rule)
-    found: list[Stage] = []
+    planned: list[Stage] = []
     sensitivity, first = initial, 1
-    while (len(found) < count) if count is not None else (first <= (steps or 0)):
+    while (len(planned) < count) if count is not None else (first <= (steps or 0)):
         variance = problem.variance(sensitivity, epsilon, second_moment)
         p = coefficient(problem, variance, initial if rule == "table2" else sensitivity, theta)
         gradient = math.sqrt(2.0 * variance / (p * (problem.staleness + 1.0)))
         stage = Stage(
-            number=len(found) + 1,
+            number=len(planned) + 1,
             first_step=first,
             sensitivity=sensitivity,
             clipping_norm=clipping_norm(sensitivity, problem.batch_size),
@@ -304,14 +309,14 @@ def stages(
             text_sensitivity=2.0 * gradient / problem.batch_size,
             table2_sensitivity=2.0 * math.sqrt(variance) / problem.batch_size,
         )
-        found.append(stage)
+        planned.append(stage)
         following = {
             "algorithm1": theta * sensitivity,
             "text": stage.text_sensitivity,
             "table2": stage.table2_sensitivity,
         }
         sensitivity, first = following[rule], first + stage.steps
-    return tuple(found)
+    return tuple(planned)
 
 
 # -- step sizes ------------------------------------------------------------------------------
@@ -320,7 +325,9 @@ def stages(
 def audp_step_size(
     problem: AsynchronousProblem, variance: float, step: int, *, without_logarithm: bool = False
 ) -> float:
-    """Return AUDP's gamma_t: 1/gamma_t = L (tau+1) + sqrt(Delta_b + 1) sqrt(t), equation (10).
+    """Return AUDP's gamma_t by equation (10).
+
+    1/gamma_t = L (tau+1) + sqrt(Delta_b + 1) sqrt(t).
 
     Args:
         problem: the problem and the system.
@@ -339,7 +346,7 @@ def audp_step_size(
 
 @dataclass(frozen=True)
 class AudpBound:
-    """What Theorem 2 says of AUDP with (10): bounds of E f(mean of x_1..x_T) - f*, for convex f.
+    """Theorem 2's bounds of E f(mean of x_1..x_T) - f*, for convex f.
 
     Attributes:
         delay: R G tau/T.
@@ -385,7 +392,7 @@ def theorem2(
 
 @dataclass(frozen=True)
 class RunCost:
-    """What all releases of one client cost, one example being replaced, for an adversary who sees them all.
+    """The cost of all releases of one client, by replacement, all visible.
 
     It holds for noise of the right law and gradients clipped one by one: each release is then epsilon-DP. Amplified
     numbers need batches drawn at random for each release, without replacement, and hidden from the adversary.
@@ -418,7 +425,7 @@ class RunCost:
 
 
 def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: float = 1e-5) -> RunCost:
-    """Return what T_k releases of one client cost together.
+    """Return the cost of T_k releases of one client together.
 
     Args:
         epsilon: > 0, of one release with respect to the examples in its batch.

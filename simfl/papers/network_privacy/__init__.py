@@ -1,4 +1,4 @@
-"""Who learns how much about whom: the privacy of whole networks."""
+"""The privacy of whole networks: what nodes learn about each other."""
 
 from simfl.plugins import Plugin
 

@@ -1,4 +1,4 @@
-"""Privacy of whole networks: what A(DP)²SGD's workers learn of one another, and whose gradients one node solves for.
+"""Privacy of networks: what A(DP)²SGD's workers learn about each other.
 
 No paper has this study. It holds two claims of the literature on gossip, which are proved for rounds, against
 asynchronous runs: that who is farther away learns less (Muffliato, and accounts of gossip since), and that one node
@@ -76,13 +76,13 @@ NOISE = 1.0
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return A(DP)²SGD and D-PSGD on four graphs, and SYNC, in the paper's two cases with slow learners."""
+    """Return A(DP)²SGD, D-PSGD on four graphs, and SYNC, with slow learners."""
     cases = ["case II"] if quick else list(CASES)
     graphs = ("ring", "complete") if quick else GRAPHS
-    found = []
+    experiments_of = []
     for case, graph in itertools.product(cases, graphs):
-        found += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
-    found += [((case, SYNC, ALL), "sync", ()) for case in cases]
+        experiments_of += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
+    experiments_of += [((case, SYNC, ALL), "sync", ()) for case in cases]
     return [
         Experiment(
             WORKERS,
@@ -91,7 +91,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
             (*changes, *_BRIEF, *((f"topology={cell[2]}",) if cell[2] != ALL else ())),
             2 if quick else SEEDS,
         )
-        for cell, base, changes in found
+        for cell, base, changes in experiments_of
     ]
 
 
@@ -134,14 +134,14 @@ def _median(run: Run, who: str, column: str) -> float:
 
 
 def worst(run: Run) -> float:
-    """Return the test accuracy of the worst worker's own model at the end, in percent; SYNC has one for all."""
+    """Return the worst worker's final test accuracy in percent."""
     if run.algorithm == "sync_sgd":
         return accuracy(run)
     return 100 * float(run.client_metrics.groupby("client")["test_accuracy"].last().min())
 
 
 def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, tuple[float, ...]]:
-    """Return the mean share of other clients that one of the nodes solves for, in the worlds of `SEEDS` seeds.
+    """Return the mean share of other clients that one node solves for.
 
     Args:
         graph: one of `NETWORKS`.
@@ -152,7 +152,7 @@ def solved(graph: str, kind: str, steps: int, noise: bool = False) -> dict[str, 
     Returns:
         "neighbours" (who are linked with it); "slow": if all gradients of a client are one; "32 bits": the same, with
         the rounding of messages; after `EACH` steps "each", of whom it finds a gradient by itself, and "beyond", those
-        of them who are no neighbours; with noise "noise": found as "slow", with less error than a gradient has noise.
+        of them that are not neighbors; with noise "noise": found as "slow", with less error than a gradient has noise.
         Each with one value per seed.
     """
     worlds = [_solved(graph, kind, steps, noise, seed) for seed in range(1, SEEDS + 1)]
@@ -167,26 +167,26 @@ def _solved(graph: str, kind: str, steps: int, noise: bool, seed: int) -> dict[s
         topology = json.dumps({"kind": "edge_list", "path": str(folder / topology)})
     changes = [f"clients.count={count}", f"topology={topology}", f"stop.updates={count * steps}", f"seed={seed}"]
     changes += [f"privacy={{clipping_norm: 1, noise_multiplier: {NOISE}}}"] * noise
-    found = Network(load(folder / "solved.yaml", [f"algorithm.kind={kind}", *changes]))
-    everything = found.observer(["links"])
-    rows = found.seen(everything)
+    network = Network(load(folder / "solved.yaml", [f"algorithm.kind={kind}", *changes]))
+    everything = network.observer(["links"])
+    rows = network.seen(everything)
     place = {row: number for number, row in enumerate(rows)}
-    a, _ = found.matrices(rows, everything)
-    sums = a @ (found.owners[:, None] == np.arange(count))
+    a, _ = network.matrices(rows, everything)
+    sums = a @ (network.owners[:, None] == np.arange(count))
     shares: dict[str, list[float]] = {}
-    for observer in found.observers:
+    for observer in network.observers:
         others = [client for client in range(count) if client not in observer.nodes]
-        own = [place[row] for row in found.seen(observer)]
-        near = found.distances(observer)[others] == 1.0
+        own = [place[row] for row in network.seen(observer)]
+        near = network.distances(observer)[others] == 1.0
         possible = recovered(sums[own][:, others])
         says = {"neighbours": near, "slow": possible}
         if noise:
-            says["noise"] = found.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
+            says["noise"] = network.reconstruction(observer, slow=True)["std"].to_numpy() < NOISE
         else:
             says["32 bits"] = rounding_of(sums[own][:, others], possible) < CLOSE
         if steps == EACH:
-            columns = np.flatnonzero(np.isin(found.owners, others))
-            whose = found.owners[columns[recovered(a[own][:, columns])]]
+            columns = np.flatnonzero(np.isin(network.owners, others))
+            whose = network.owners[columns[recovered(a[own][:, columns])]]
             says["each"] = np.isin(others, whose)
             says["beyond"] = says["each"] & ~near
         for name, held in says.items():
@@ -204,7 +204,7 @@ def row_of(cell: tuple[Any, ...]) -> str:
 
 
 def epsilons(runs: Runs) -> Iterator[Number]:
-    """Yield what one worker learns of another."""
+    """Yield what one worker learns about another."""
     part = "Epsilon of one worker for another at delta = 1e-5: medians over pairs"
     for cell in runs.cells(WORKERS):
         whos = ["a neighbour", "the farthest"]
@@ -227,7 +227,9 @@ def trades(runs: Runs) -> Iterator[Number]:
 def reconstructed(runs: Runs) -> Iterator[Number]:
     """Yield whom an attacker solves for."""
     runs.require(WORKERS)
-    part = "Share of other clients that one attacker solves for (mean over attackers), after so many gradients of each"
+    part = (
+        "Share of other clients that one attacker solves for (mean over attackers), by the number of gradients of each"
+    )
     for graph, (kind, name) in itertools.product(NETWORKS, SOLVERS.items()):
         row, first = f"{graph}, {name}", solved(graph, kind, EACH)
         yield Number(part, row, "neighbours", first["neighbours"])
@@ -238,9 +240,9 @@ def reconstructed(runs: Runs) -> Iterator[Number]:
                 yield Number(part, row, f"{words}, {steps}", solved(graph, kind, steps)[reading])
     part = f"The same with noise (z = {NOISE:g}): found with less error than one gradient has, after {NOISY} of each"
     for graph, (kind, name) in itertools.product(SMALL, SOLVERS.items()):
-        found = solved(graph, kind, NOISY, noise=True)
-        yield Number(part, f"{graph}, {name}", "neighbours", found["neighbours"])
-        yield Number(part, f"{graph}, {name}", "a client's gradients are one", found["noise"])
+        shares = solved(graph, kind, NOISY, noise=True)
+        yield Number(part, f"{graph}, {name}", "neighbours", shares["neighbours"])
+        yield Number(part, f"{graph}, {name}", "a client's gradients are one", shares["noise"])
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def less(one: Sequence[float], other: Sequence[float], text: str, share: float =
 
 
 def farther_is_safer(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the farthest learn less than half as much as neighbours on a ring, published and certified."""
+    """Judge whether the farthest learn less than half as much as neighbors."""
     for method, (column, account_) in itertools.product(METHODS, KINDS.items()):
         cell = ("case II", method, "ring")
         near, far = (pairs(runs, cell, who, column) for who in ("a neighbour", "the farthest"))
@@ -261,7 +263,7 @@ def farther_is_safer(runs: Runs) -> Iterator[Reading]:
 
 
 def slow_is_safer(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the slow worker gives less than half of what others give away."""
+    """Judge whether the slow worker reveals less than half as much as others."""
     for method in METHODS:
         cell = ("case II", method, "ring")
         others, slow = (pairs(runs, cell, who, "epsilon") for who in ("a neighbour", "the slow one"))
@@ -270,7 +272,7 @@ def slow_is_safer(runs: Runs) -> Iterator[Reading]:
 
 
 def graphs_trade(runs: Runs) -> Iterator[Reading]:
-    """Judge whether a ring tells neighbours more and the farthest less than a complete graph."""
+    """Judge whether a ring reveals more to neighbors and less to the farthest."""
     for column, kind in KINDS.items():
         parts = []
         for who in ("a neighbour", "the farthest"):
@@ -281,13 +283,13 @@ def graphs_trade(runs: Runs) -> Iterator[Reading]:
 
 
 def graphs_cost(runs: Runs) -> Iterator[Reading]:
-    """Judge whether a complete graph is more accurate than a ring: the mean model, and the worst worker's own."""
+    """Judge whether a complete graph is more accurate than a ring."""
     complete, ring = (("case II", ASYNCHRONOUS, graph) for graph in ("complete", "ring"))
-    found = {
+    leads = {
         "the mean of all": runs.ahead(WORKERS, complete, ring),
         "the worst worker's own": runs.pairs(WORKERS, complete, ring, lambda one, other: worst(one) - worst(other)),
     }
-    for model, values in found.items():
+    for model, values in leads.items():
         text = f"A(DP)²SGD on a complete graph is {show(values, sign=True)} points ahead of a ring"
         yield Reading({"model": model}, [above(values, 0.0, text, least=LEAD)])
 
@@ -296,20 +298,20 @@ def reaches_beyond(runs: Runs) -> Iterator[Reading]:
     """Judge whether an attacker on D-PSGD solves for more clients than its neighbours."""
     runs.require(WORKERS)
     for graph in NETWORKS:
-        found, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
+        share, each = solved(graph, "decentralized_sgd", STEPS[-1]), solved(graph, "decentralized_sgd", EACH)
         text = (
-            f"after {STEPS[-1]} rounds solves for {_share(found['32 bits'])} of others from 32-bit messages, "
-            f"{_share(found['neighbours'])} are neighbours"
+            f"after {STEPS[-1]} rounds solves for {_share(share['32 bits'])} of others from 32-bit messages, "
+            f"{_share(share['neighbours'])} are neighbours"
         )
         yield Reading({"gradients": "one for each client", "graph": graph},
-                      [less(found["neighbours"], found["32 bits"], text)])  # fmt: skip
-        text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others who are no neighbours"
+                      [less(share["neighbours"], share["32 bits"], text)])  # fmt: skip
+        text = f"after {EACH} rounds finds a gradient of {_share(each['beyond'])} of others that are not neighbors"
         alone = Part(min(each["beyond"]) > 0, text)
         yield Reading({"gradients": "differ from round to round", "graph": graph}, [alone])
 
 
 def asynchrony_protects(runs: Runs) -> Iterator[Reading]:
-    """Judge whether an attacker solves for fewer clients of AD-PSGD than of D-PSGD, early and late."""
+    """Judge whether an attacker solves for fewer clients of AD-PSGD."""
     runs.require(WORKERS)
     for steps, graph in itertools.product((STEPS[0], STEPS[-1]), NETWORKS):
         rounds, pairwise = (solved(graph, kind, steps)["32 bits"] for kind in SOLVERS)
@@ -318,14 +320,14 @@ def asynchrony_protects(runs: Runs) -> Iterator[Reading]:
 
 
 def noise_hides(runs: Runs) -> Iterator[Reading]:
-    """Judge whether noise leaves none but neighbours to be estimated as well as from one gradient."""
+    """Judge whether with noise only neighbors are estimated well."""
     runs.require(WORKERS)
     for (kind, name), graph in itertools.product(SOLVERS.items(), SMALL):
-        found = solved(graph, kind, NOISY, noise=True)
-        more = [all_ - near for all_, near in zip(found["noise"], found["neighbours"], strict=True)]
+        shares = solved(graph, kind, NOISY, noise=True)
+        more = [all_ - near for all_, near in zip(shares["noise"], shares["neighbours"], strict=True)]
         text = (
-            f"estimated with less error than one gradient's noise: {_share(found['noise'])} of others, "
-            f"{_share(found['neighbours'])} are neighbours (bar: a point)"
+            f"estimated with less error than one gradient's noise: {_share(shares['noise'])} of others, "
+            f"{_share(shares['neighbours'])} are neighbours (bar: a point)"
         )
         yield Reading({"algorithm": name, "graph": graph}, [below(more, 0.01, text)])
 
@@ -374,16 +376,16 @@ def draw_trade(runs: Runs) -> Figure:
 
 
 def draw_solved(runs: Runs) -> Figure:
-    """Draw the share of clients that an attacker solves for over gradients, a panel for each graph."""
+    """Draw the share of solved clients over gradients, a panel per graph."""
     runs.require(WORKERS)
     figure, axes = panels(1, len(NETWORKS), (11, 3.5), sharey=True)
     for axis, graph in zip(axes[0], NETWORKS, strict=True):
         for kind, name in SOLVERS.items():
-            found = [solved(graph, kind, steps) for steps in STEPS]
+            shares = [solved(graph, kind, steps) for steps in STEPS]
             for reading, line, words in (("32 bits", "-", ", 32-bit messages"), ("slow", ":", ", exact")):
                 look = {"color": color_of(kind), "marker": "o" if kind == "adpsgd" else "s", "ms": 4.5}
-                axis.plot(STEPS, [100 * mean(one[reading]) for one in found], line, label=name + words, **look)
-        near = 100 * mean(found[-1]["neighbours"])
+                axis.plot(STEPS, [100 * mean(one[reading]) for one in shares], line, label=name + words, **look)
+        near = 100 * mean(shares[-1]["neighbours"])
         axis.axhline(near, color="#555555", ls="--", lw=1.2, label="neighbours")
         log_axis(axis, STEPS)
         axis.set_title(graph)
@@ -422,7 +424,7 @@ PAPER = Paper(
         "Distances are over links that carried a message. What a neighbour and the farthest learn leaves out the slow "
         "worker.",
         "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "
-        "were taken; as published takes gradients as fixed, and is no bound where they react to what was sent.",
+        "were taken; as published takes gradients as fixed, and is not a bound where they depend on earlier messages.",
         "Reconstruction is of worlds of their own (`scenarios/network_privacy/solved.yaml`): gradients that do not "
         "change are what El Mrini and others suppose for D-GD; where they change, each is an unknown of its own.",
     ),

@@ -1,4 +1,4 @@
-"""The calculator with a memory: largest batch, rounds and epsilon for a client's next rounds.
+"""The calculator with a memory: largest batch, rounds and epsilon to come.
 
 Van Dijk et al. 2021, "Proactive DP", https://arxiv.org/abs/2102.09030, Appendix E.1 and Figure 15, based on Theorem B.4
 (see `theorems`). A client runs its rounds and measures its test accuracy. If that is too low, it takes less noise and
@@ -73,7 +73,7 @@ class Calculator:
                 raise ValueError("sigma: expected the noise multiplier of the rounds that were done, found none")
 
     def next_plan(self, gradients: int) -> RoundsPlan | Stop:
-        """Return the plan with the largest batch for K' > 0 further gradients, or Stop where every size fails."""
+        """Return the plan with the largest batch for K' > 0 gradients, or Stop."""
         best = self._largest(gradients)
         if best is not None:
             return self.try_batch(best, gradients)
@@ -84,7 +84,7 @@ class Calculator:
         return refused
 
     def try_batch(self, batch: int, gradients: int) -> RoundsPlan:
-        """Return the plan for K' further gradients in batches of s', which need not be the largest size.
+        """Return the plan for K' gradients in batches of s'.
 
         T' = ceil(K' / s') rounds, the last of which is smaller where s' does not divide K'. epsilon is the smallest
         that Theorem B.4 claims; with sigma None it is the smallest with epsilon = k a Gam(sigma(epsilon), a),
@@ -130,7 +130,7 @@ class Calculator:
         return settled.condition if isinstance(settled, Stop) else ""
 
     def _settle(self, batch: int, gradients: int) -> tuple[Course, float, float] | Stop:
-        """Return all rounds together, the smallest epsilon claimed for them and its sigma; or the reason to stop."""
+        """Return all rounds, the smallest claimed epsilon and its sigma, or Stop."""
         checks.whole(1, self._most(gradients), batch=batch)
         before = self._before
         course = Course(
@@ -179,7 +179,7 @@ class Calculator:
         return self.budget * (1.0 + SLACK)
 
     def _epsilons(self, share: NDArray[np.float64], epochs: float) -> NDArray[np.float64]:
-        """Return the smallest epsilon for each share a = theta^2 k / T; infinite where there is none.
+        """Return the smallest epsilon for each share a = theta^2 k / T; inf for none.
 
         It does not decrease in a; the search relies on that.
         """
@@ -249,7 +249,9 @@ class Calculator:
 def _own_epsilons(
     share: NDArray[np.float64], epochs: float, delta: float, limit: float, exact: bool
 ) -> NDArray[np.float64]:
-    """Return the smallest epsilon <= limit with epsilon >= k a Gam(sigma(epsilon), a) for each a; infinite if none.
+    """Return the smallest epsilon <= limit for each a; inf for none.
+
+    The condition is epsilon >= k a Gam(sigma(epsilon), a).
 
     Near 0 the right side is larger, because sigma is unbounded there and Gam >= 2. Bisection refines the first change
     of sign on a grid of epsilon.

@@ -15,7 +15,7 @@ from simfl.scenario.privacy import MechanismConfig
 
 
 def claimed(privacy: MechanismConfig, ledger: Ledger, releases: Releases) -> list[Claimed]:
-    """Return what Theorem B.4 claims for each client's rounds, at the least noise that it had in them."""
+    """Return Theorem B.4's claim for each client's rounds, at the least noise."""
     check_gaussian(privacy, ledger)
     rows: dict[int, list[tuple[int, int]]] = {}
     noise: dict[int, set[float]] = {}

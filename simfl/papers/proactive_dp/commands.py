@@ -1,4 +1,4 @@
-"""`simfl privacy proactive-dp`: noise, batch size and rounds from one closed form, and their certified epsilon."""
+"""`simfl privacy proactive-dp`: noise, batch and rounds in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plot the utility graph: accuracy over noise for each clipping norm, and the most noise that a loss allows."""
+"""Plots of the utility graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plot_utility(
     title: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw acc(w* + n) / acc(w*) against sigma, with the line of the allowed loss and the frontier on it.
+    """Plot acc(w* + n) / acc(w*) against sigma, with the allowed loss.
 
     Bands hold nine in ten draws of the noise. Large markers on the line are the frontier; the legend has its numbers
     beside the accuracy of w*, which the curves do not show. Colors are those of viridis, in the order of C: safe for
@@ -68,7 +68,7 @@ def plot_utility(
 
 
 def _labels(graph: UtilityGraph, points: Mapping[float, FrontierPoint]) -> list[str]:
-    """Return the legend's lines, in columns: C, acc(w*), and the sigma of the frontier."""
+    """Return the legend's lines: C, acc(w*), and the sigma of the frontier."""
     signs = {"interpolated": "", "grid_ends": "≥ ", "below_grid": "< "}
     columns = [
         [f"{norm:g}" for norm in graph.clipping_norms],

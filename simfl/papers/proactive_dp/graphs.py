@@ -86,7 +86,7 @@ def show_frontier(bound: str, sigma: float) -> str:
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on stderr if it is a terminal; yield a function that sets the share done."""
+    """Show a progress bar on a terminal; yield a function that sets the share."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""`simfl privacy plan`: turn an allowed loss of accuracy into a scenario that is ready to run."""
+"""`simfl privacy plan`: a scenario from an allowed loss of accuracy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Proactive DP: choose clipping, noise, batch and rounds before training, and write the scenario that runs them.
+    """Proactive DP: choose clipping, noise, batch and rounds, write the scenario.
 
     The plan is for the client with the fewest examples. Noise and clipping come from the utility graph, batch and
     rounds from Theorem B.4 of van Dijk et al. 2021, arXiv 2102.09030; an accountant certifies the same releases.
@@ -142,7 +142,7 @@ def _show(
         )
     if planned.algorithm.kind not in _SYNCHRONOUS:
         notes.append(
-            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; nobody exceeds the claimed epsilon"
+            f"{planned.algorithm.kind}: who takes how many rounds is an outcome; no client exceeds the claimed epsilon"
         )
     notes.append(f"written: {out}; next: simfl run {out}")
     result = {"plan": asdict(plan), "rehearsal": asdict(rehearsed), "noise": reading, "scenario": str(out)}

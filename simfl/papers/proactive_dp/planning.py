@@ -1,4 +1,4 @@
-"""Choosing clipping norm, noise, batch and rounds before training, from a utility graph.
+"""Chooses clipping norm, noise, batch and rounds from a utility graph.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030, Section 3.3 and Figure 15: the utility graph (`utility` beside this) gives the
@@ -36,7 +36,7 @@ from simfl.privacy.accounting import epsilon_of as certified_epsilon_of
 def planned_rounds(
     noise_multipliers: Sequence[float], *, num_examples: int, epochs: float, delta: float
 ) -> tuple[float, ...]:
-    """Return the rounds that Theorem B.4 plans for each sigma, NaN where it has no plan."""
+    """Return the rounds of Theorem B.4 for each sigma, NaN without a plan."""
 
     def planned(sigma: float) -> float:
         try:
@@ -73,7 +73,7 @@ class TrainingPlan:
 def plan(
     graph: UtilityGraph, *, target_loss: float, num_examples: int, epochs: float, delta: float | None = None
 ) -> TrainingPlan:
-    """Return the plan with the smallest claimed epsilon among the clipping norms that keep the accuracy.
+    """Return the plan with the smallest epsilon that keeps the accuracy.
 
     sigma is the largest on the frontiers against the reference (rounded down to four digits); of several clipping norms
     with the same, the one with the best accuracy. Then epsilon = 2 ln(1/delta) / (sigma^2 - 2), the largest batch
@@ -117,7 +117,7 @@ def plan(
 
 
 def _round_down(value: float) -> float:
-    """Return the value rounded down to four digits: less noise keeps the accuracy, more might not."""
+    """Round down to four digits: less noise keeps the accuracy."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.floor(value / unit * (1.0 + SLACK)) * unit:.4g}")
 
@@ -141,7 +141,7 @@ def rehearse(
     draws: int = 20,
     key: NDArray[np.uint32],
 ) -> Rehearsal:
-    """Train once more without noise, in the plan's rounds, and add the plan's noise at the end.
+    """Train again without noise in the plan's rounds; add its noise at the end.
 
     `batches` are the planned rounds' mini-batches of all clients together, int32 [T, B], `steps` their steps on the
     mean gradient, [T], and `key` is a raw threefry key, uint32 [2].

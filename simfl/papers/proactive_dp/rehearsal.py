@@ -1,4 +1,4 @@
-"""Planning before training: the utility graph of a scenario, the planned scenario, and its rehearsal.
+"""Planning before training: utility graph, planned scenario, rehearsal.
 
 Proactive DP, van Dijk et al. 2021, https://arxiv.org/abs/2102.09030.
 
@@ -100,7 +100,7 @@ def open_base(
 
 
 def algorithm_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `algorithm` of a scenario's content, which may also be a bare word."""
+    """Return the section `algorithm`, which may also be a word."""
     given = content.get("algorithm")
     return {"kind": given} if isinstance(given, str) else dict(given or {})
 
@@ -117,7 +117,7 @@ def _check_sampling(scenario: Scenario, content: Mapping[str, Any]) -> None:
 
 
 def steps_of(setup: Setup, rounds: int) -> NDArray[np.float64]:
-    """Return the step size of each round, [T], on the mean gradient: every client takes one step per round."""
+    """Return the step size of each round, [T], on the mean gradient."""
     schedule, count, total = setup.training.step_size, setup.scenario.clients.count, int(setup.training.sizes.sum())
     if not callable(schedule):
         return np.full(rounds, float(schedule))
@@ -264,7 +264,7 @@ def planned_content(base: Base, plan: TrainingPlan) -> dict[str, Any]:
 
 
 def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
-    """Return a step size schedule of a resolved scenario, for batches larger by a factor > 0.
+    """Return a step size schedule for batches larger by a factor > 0.
 
     A schedule that falls with the number of updates falls faster, because there are fewer of them: at equal numbers of
     examples the step is the old one times the factor.
@@ -296,7 +296,7 @@ def rescaled(step: Mapping[str, Any], factor: float) -> dict[str, Any] | float:
 def rehearse_plan(
     base: Base, content: Mapping[str, Any], plan: TrainingPlan, draws: int
 ) -> tuple[Scenario, TrainingPlan, Rehearsal]:
-    """Check the planned scenario as `simfl run` does, and train its rounds once without noise.
+    """Check the planned scenario, and train its rounds once without noise.
 
     Returns:
         The scenario, the plan with the epsilon that the scenario's ledger certifies, and the rehearsal.

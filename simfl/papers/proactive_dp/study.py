@@ -1,4 +1,4 @@
-"""Proactive DP: accuracy at the epsilon of a plan, over batch sizes, and how much room the plan's theorem leaves."""
+"""Proactive DP: accuracy at a plan's epsilon, over sizes, and the slack."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def over_epsilon(epsilons: Sequence[float], seeds: int, counts: Sequence[str] = (OWN, ALL)) -> Iterator[Experiment]:
-    """Yield Figures 11 and 12: sizes and noise of the paper's calculator for each epsilon."""
+    """Yield Figures 11 and 12: the paper's calculator for each epsilon."""
     cases: list[float | str] = [*epsilons, *BASELINES]
     for problem, count, case in itertools.product(FILES, counts, cases):
         yield _logistic(BUDGETS, (problem, count, case), FIRST[problem, count], seeds)
 
 
 def over_steps(seeds: int) -> Iterator[Experiment]:
-    """Yield the smallest and the largest epsilon with other first steps, as in the paper's grid search."""
+    """Yield extreme epsilons with other first steps, as in the paper's search."""
     cases: list[float | str] = [EPSILONS[0], EPSILONS[-1], *BASELINES]
     for problem, count in itertools.product(FILES, (OWN, ALL)):
         for first, case in itertools.product(TRIED_STEPS[problem], cases):
@@ -120,7 +120,7 @@ def over_sizes(sizes: Sequence[int], seeds: int) -> Iterator[Experiment]:
 
 
 def on_lenet5(seeds: int) -> Iterator[Experiment]:
-    """Yield Figures 9 and 13: LeNet-5 with two passes of each client, where the paper has six."""
+    """Yield Figures 9 and 13: LeNet-5 with two passes (six in the paper)."""
     yield Experiment(LENET5, (0.152,), "proactive_dp/mnist-lenet5.yaml", _QUIET, seeds)
     # A sum of 288 gradients that are not clipped is a hundred times as long.
     changes = ("algorithm.step_size.initial=0.0003", *BASELINES[OPEN], *_QUIET)
@@ -131,7 +131,7 @@ def on_lenet5(seeds: int) -> Iterator[Experiment]:
 
 
 def claimed(run: Run) -> float:
-    """Return the epsilon that Theorem B.4 claims for a run's rounds, NaN where it claims nothing."""
+    """Return Theorem B.4's epsilon for a run's rounds, NaN without a claim."""
     scenario = run.scenario
     schedule = [(int(scenario["algorithm"]["sizes"]["value"]), int(run.metrics["rounds"].iloc[-1]))]
     privacy, examples = scenario["privacy"], int(scenario["data"]["partition"]["size"])
@@ -142,7 +142,7 @@ def claimed(run: Run) -> float:
 
 
 def over_budgets(runs: Runs, problem: str, count: str = OWN) -> dict[float, tuple[float, ...]]:
-    """Return the accuracies of a problem's private runs in Figures 11 and 12, by epsilon."""
+    """Return accuracies of private runs in Figures 11 and 12, by epsilon."""
     accuracies = runs.accuracies(BUDGETS, problem, count)
     return {case: values for case, values in accuracies.items() if case not in BASELINES}
 
@@ -173,7 +173,7 @@ def run_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def table_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield Tables 9 to 11: the plan, the cost of its rounds, and that of four and eight times fewer."""
+    """Yield Tables 9 to 11: the plan, its cost, and that of fewer rounds."""
     part, beyond = "Tables 9 to 11, first column: the plan", "Tables 9 to 11, second column: fewer rounds than the plan"
     for table, (examples, gradients, epsilon) in TABLES.items():
         sigma, size, actual, ratio, probe, far, far_ratio = PRINTED[table]
@@ -199,7 +199,7 @@ def table_numbers(runs: Runs) -> Iterator[Number]:
 
 @functools.cache
 def spent(table: str, batch: int) -> tuple[float, float]:
-    """Return the epsilon of K gradients of a table in batches of a size: by the paper's central limit, certified."""
+    """Return the epsilon of a table's gradients: central limit, certified."""
     from simfl.privacy.accounting import Release, epsilon_of
     from simfl.privacy.gaussian import gdp_central_limit_epsilon
 
@@ -226,7 +226,7 @@ def _certified(runs: Runs, section: Section, *cells: Cell) -> Part:
 
 
 def reaches(runs: Runs) -> Iterator[Reading]:
-    """Judge whether plans are certified, lose little at the smallest epsilon, and less at larger ones."""
+    """Judge whether plans are certified, lose little, and less at larger epsilon."""
     plans = [(STEPS, (*cell[:-1], EPSILONS[0])) for cell in runs.cells(STEPS) if cell[-1] == OPEN]
     plans = plans or [(BUDGETS, (problem, OWN, EPSILONS[0])) for problem in FILES]
     for (section, cell), baseline in itertools.product(plans, BASELINES):
@@ -406,7 +406,7 @@ PAPER = Paper(
     },
     untested=(
         ("Figures 10 and 14: AlexNet on CIFAR-10.",
-         "per-example gradients of 1.75 million images take too long on two cores; of the data a part was at hand"),
+         "per-example gradients of 1.75 million images take too long on two cores; the data was incomplete"),
     ),
     deviations=(
         "phishing has 8,404 of its 11,055 examples: N = 7,500 instead of 10,000, and each of five clients draws its "
@@ -415,7 +415,7 @@ PAPER = Paper(
         "for each problem, and every one of them is a reading; figures have 0.1 (0.3 for the strongly convex problem "
         "where t counts the gradients of all clients), chosen at seed 1 by test accuracy, which no ε counts.",
         "LeNet-5: two passes of each client instead of six, one choice of step, and none of Figure 9's other sizes.",
-        "Actual ε is the paper's central limit for batches of a fixed size, which is no bound; certified ε is exact, "
+        "Actual ε is the paper's central limit for batches of fixed size, which is not a bound; certified ε is exact, "
         "for Poisson batches.",
         "The second column of the tables has the sizes of γ = 1/2 and the ε of γ = 1/4.",
         "Utility graphs (Figures 1 to 6) need no run: `simfl privacy utility-graph`.",

@@ -1,4 +1,4 @@
-"""Proactive DP: choose noise, batch size and number of rounds before training, from one closed form.
+"""Proactive DP: noise, batch size and rounds in closed form.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030: Theorems 3.1 and B.4 and the simplified calculator of Appendix D.4. The calculator of
@@ -54,13 +54,13 @@ def log_inverse(delta: float) -> float:
 
 
 def sigma_of(epsilon: float, delta: float) -> float:
-    """Return sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon), equation (6), which is (35) with equality."""
+    """Return sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon), equation (6)."""
     checks.positive(epsilon=epsilon)
     return math.sqrt(2.0 * (epsilon + log_inverse(delta)) / epsilon)
 
 
 def epsilon_of(sigma: float, delta: float) -> float:
-    """Return epsilon = 2 ln(1/delta) / (sigma^2 - 2), the main equation solved for epsilon.
+    """Return epsilon = 2 ln(1/delta) / (sigma^2 - 2).
 
     Raises:
         ConditionError: sigma <= sqrt(2), which no epsilon reaches.
@@ -78,25 +78,31 @@ def epsilon_of(sigma: float, delta: float) -> float:
 
 
 def h(x: float) -> float:
-    """Return h(x) = (sqrt(1 + (e/x)^2) - e/x)^2, the a at which sigma (1 - a) = 2 e sqrt(a) for sigma = x."""
+    """Return h(x) = (sqrt(1 + (e/x)^2) - e/x)^2.
+
+    It is the a at which sigma (1 - a) = 2 e sqrt(a) for sigma = x.
+    """
     checks.positive(x=x)
     ratio = math.e / x
     return (math.sqrt(1.0 + ratio**2) + ratio) ** -2  # sqrt(1 + r^2) - r, without the cancellation at small x
 
 
 def g(x: float) -> float:
-    """Return g(x) = min(1 / (e x), h(x)), the largest share max s_i / N of the data that (32) lets a batch have."""
+    """Return g(x) = min(1 / (e x), h(x)), the largest share max s_i / N of (32)."""
     return min(1.0 / (math.e * x), h(x))
 
 
 def largest_share(sigma: float, *, exact: bool = False) -> float:
-    """Return the a below which Gam(sigma, a) is finite: h(sigma), with `exact` also at most (sqrt(2) - 1)^2."""
+    """Return the a below which Gam(sigma, a) is finite.
+
+    It is h(sigma); with `exact`, also at most (sqrt(2) - 1)^2.
+    """
     limit = h(sigma)
     return min(limit, (math.sqrt(2.0) - 1.0) ** 2) if exact else limit
 
 
 def gam(sigma: float, a: float, *, exact: bool = False) -> float:
-    """Return Gam(sigma, a) for sigma > 0 and a in [0, 1), infinite where a is not below `largest_share(sigma)`.
+    """Return Gam(sigma, a) for a in [0, 1); inf from `largest_share` on.
 
     Gam = 2/(1-a) + (16 a/(1-a)) [ sigma/(1-sqrt a)^2 + e^3 / (sigma (sigma (1-a) - 2 e sqrt a)) ] exp(3/sigma^2)
 
@@ -122,7 +128,7 @@ def gam_array(
 
 
 def gamma_one_shot(sigma: float, epsilon: float, epochs: float, *, exact: bool = False) -> float:
-    """Return Gam(sigma, epsilon / (2k)), an upper bound of gamma, since gamma >= 2: what the paper's tables use.
+    """Return Gam(sigma, epsilon / (2k)), a bound of gamma, as in the tables.
 
     Raises:
         ConditionError: (33) with gamma = 2 does not hold.
@@ -227,12 +233,12 @@ class Course:
 
     @property
     def share(self) -> float:
-        """The least that abar = epsilon / (gamma k) may be by (34): theta^2 k / T = theta max s_i / N."""
+        """The least abar = epsilon / (gamma k) by (34): theta^2 k / T."""
         return self.theta * self.largest / self.num_examples
 
 
 def sizes_of(schedule: BatchSchedule) -> NDArray[np.int64]:
-    """Return the batch size of every round, int [T], as `simfl.papers.moments` takes them."""
+    """Return the batch size of every round, int [T], for `simfl.papers.moments`."""
     if not schedule:
         return np.zeros(0, dtype=np.int64)
     sizes, rounds = zip(*schedule, strict=True)
@@ -304,7 +310,7 @@ def condition_32(course: Course, sigma: float) -> Condition:
 
 @dataclass(frozen=True)
 class RoundsPlan:
-    """The rounds to run next, and what Theorem B.4 claims for all rounds together after them."""
+    """The next rounds, and Theorem B.4's claim for all rounds after them."""
 
     num_examples: int  # N
     epsilon: float  # claimed for `done` and the new rounds together; add-or-remove-one, Poisson, local view
@@ -349,7 +355,7 @@ def plan_rounds(
     gamma: GammaRule = "fixed-point",
     exact: bool = False,
 ) -> RoundsPlan:
-    """Return the largest constant batch and its rounds for a client that has run none, in closed form.
+    """Return the largest constant batch and its rounds for a new client.
 
     s = floor( min( epsilon N^2 / (gamma K), N g(sigma) ) ),  T = floor(K / s)
 
@@ -434,7 +440,7 @@ def gradients_of(num_examples: int, epochs: float | None, gradients: int | None)
 
 
 def delta_or_default(delta: float | None, num_examples: int) -> float:
-    """Return delta, 1/N where there is none: the paper's choice."""
+    """Return delta, or the paper's 1/N."""
     if delta is None:
         return 1.0 / num_examples
     log_inverse(delta)
@@ -450,7 +456,9 @@ def simplified_plan(
     gamma: GammaRule = "one-shot",
     exact: bool = False,
 ) -> RoundsPlan:
-    """Return the plan of Appendix D.4's simplified calculator: delta = 1/N, T = gamma k^2 / epsilon, s = K / T.
+    """Return the plan of Appendix D.4's simplified calculator.
+
+    delta = 1/N, T = gamma k^2 / epsilon, s = K / T.
 
     It replaces (32) and (33) by inequality (7). One pass of its loop gives the paper's tables.
 
@@ -470,7 +478,7 @@ def simplified_plan(
 
 @dataclass(frozen=True)
 class CertifiedRounds:
-    """The epsilon that an accountant certifies for the rounds of a plan; the adversary sees all of them.
+    """The certified epsilon of a plan's rounds; all rounds are visible.
 
     The claim does not cover batches of fixed size, where replacing an example moves the sum by up to 2 C.
     """
@@ -487,7 +495,7 @@ def accounted(
     delta: float,
     accountant: accounting.Accountant = "tightest",
 ) -> CertifiedRounds:
-    """Return the certified epsilon of the rounds at delta, for both ways to draw batches."""
+    """Return the certified epsilon at delta, for both ways to draw batches."""
     Course.of(schedule, num_examples)
     poisson = [(accounting.Release(sigma, size / num_examples), rounds) for size, rounds in schedule]
     fixed = [(replace(release, sampling="without_replacement"), rounds) for release, rounds in poisson]

@@ -1,4 +1,4 @@
-"""The utility graph: the accuracy that noise will cost, measured before any private training.
+"""The utility graph: the accuracy with noise, before private training.
 
 Van Dijk et al. 2021, "Proactive DP: A Multiple Target Optimization Framework for DP-SGD",
 https://arxiv.org/abs/2102.09030, Sections 3.3 and 4.1.
@@ -71,7 +71,7 @@ class Task:
     initial: Any  # parameters to begin with, f32 [d]
 
     def on_device(self) -> Task:
-        """Return the task with its arrays on the device, so that calls do not copy them again."""
+        """Return the task with its arrays on the device."""
         arrays = (self.train_x, self.train_y, self.test_x, self.test_y, self.initial)
         return Task(self.model, *(jnp.asarray(array) for array in arrays))
 
@@ -80,7 +80,7 @@ class Task:
 
 
 def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.random.Generator) -> NDArray[np.int32]:
-    """Draw the mini-batches of T rounds, int32 [T, B]: the examples in a fresh order for every pass."""
+    """Draw the batches of T rounds, int32 [T, B], in a new order every pass."""
     checks.whole(1, examples=examples, batch_size=batch_size, rounds=rounds)
     passes = -(-batch_size * rounds // examples)
     order = np.concatenate([generator.permutation(examples) for _ in range(passes)])
@@ -150,7 +150,7 @@ def perturbed_accuracies(
     key: NDArray[np.uint32],
     progress: Progress = lambda share: None,
 ) -> NDArray[np.float64]:
-    """Return the test accuracies of params + std * g_j for every std and standard Gaussian draw g_j, [S, draws].
+    """Return the accuracies of params + std * g_j, g_j Gaussian, [S, draws].
 
     The draws are the same for every std and for every call with one key, so that differences between points are not
     chance. As many models as fit into 64 MB are evaluated in parallel.
@@ -173,7 +173,7 @@ def perturbed_accuracies(
 
 
 def _models_at_once(model: AbstractModel, examples: int) -> int:
-    """Return how many models to evaluate in parallel; convolutional models are faster in sequence."""
+    """Return the models to evaluate in parallel; one for convolutions."""
     if model.convolutional:
         return max(1, _MEMORY // (4 * model.size))  # the memory of their noise
     width = 2 + 2 * model.size // model.num_features  # at least the numbers that a dense network keeps per example
@@ -203,7 +203,7 @@ def _accuracies(
 def noise_factors(
     reading: str, *, steps: Floats, batch_size: int, num_clients: int, rounds: Sequence[float]
 ) -> tuple[float, ...]:
-    """Return the factor `a` of a reading for each number of rounds; see the module's docstring.
+    """Return the factor `a` of a reading for each number of rounds.
 
     Steps belong to one batch size s. Another batch size rescales them so that eta / s is equal at equal numbers of
     gradients; `all` therefore grows with the square root of the number of rounds.
@@ -259,7 +259,7 @@ class UtilityGraph:
 
     @property
     def reference(self) -> float:
-        """The best accuracy without noise, with or without clipping; losses are relative to it."""
+        """The best accuracy without noise; losses are relative to it."""
         return max(*self.accuracies, self.unclipped_accuracy)
 
     def rows(self) -> tuple[UtilityRow, ...]:
@@ -299,7 +299,7 @@ def utility_graph(
     key: NDArray[np.uint32],
     progress: Progress = lambda share: None,
 ) -> UtilityGraph:
-    """Train w* for each clipping norm and once without, and measure its accuracy with noise.
+    """Train w* for each clipping norm, and measure its accuracy with noise.
 
     Args:
         task: model and data.

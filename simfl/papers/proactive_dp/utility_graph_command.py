@@ -1,4 +1,4 @@
-"""`simfl privacy utility-graph`: the accuracy that noise will cost, before any private training."""
+"""`simfl privacy utility-graph`: the accuracy with noise, before training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Proactive DP: the accuracy that noise will leave, for a grid of clipping norms and noise multipliers.
+    """Proactive DP: the accuracy with noise, by clipping norm and multiplier.
 
     Trains without noise, then adds noise to the model; van Dijk et al. 2021, arXiv 2102.09030. The data is looked at
     without any protection: use data that is public, or that is not what is to be protected.

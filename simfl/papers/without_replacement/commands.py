@@ -1,4 +1,4 @@
-"""`simfl privacy without-replacement`: noise and bounds of one-pass decentralised SGD, and what the noise is worth."""
+"""`simfl privacy without-replacement`: one-pass noise, bounds and epsilon."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
     ] = 0.5,
     as_json: AsJson = False,
 ) -> None:
-    """One-pass SGD without replacement: the noise of the paper's algorithms, and what it really gives.
+    """One-pass SGD without replacement: the paper's noise, and its epsilon.
 
     Jin, He and Dai 2018, for logistic loss on examples of norm 1 at most. One example is replaced by another.
     """
@@ -127,8 +127,8 @@ def _exact_rows(one: OnePassNoise, many: OnePassNoise, joint: float, models: int
     return rows
 
 
-def _verdict(found: float, claimed: float) -> str:
-    within = found <= claimed * (1.0 + 1e-9)
+def _verdict(epsilon: float, claimed: float) -> str:
+    within = epsilon <= claimed * (1.0 + 1e-9)
     return f"certified, {'within' if within else 'above'} the claimed {show(claimed)}"
 
 
@@ -176,7 +176,7 @@ def _convergence(
             "Theorem 6, Algorithm 2": theorem6(**common, nodes=nodes, global_steps=global_share * steps),
         }
     rows: list[Row | str] = [f"Convergence: mean of E F(w) - F(w*) over one pass of {steps:,} steps"]
-    for name, found in bounds.items():
-        parts = {"start": found.start, "gradients": found.gradients, "noise": found.noise, "sampling": found.sampling}
-        rows.append((name, found.bound, "claim; " + ", ".join(f"{part} {value:.3g}" for part, value in parts.items())))
-    return rows, {name.split(",")[0].replace(" ", "").lower(): asdict(found) for name, found in bounds.items()}
+    for name, bound in bounds.items():
+        parts = {"start": bound.start, "gradients": bound.gradients, "noise": bound.noise, "sampling": bound.sampling}
+        rows.append((name, bound.bound, "claim; " + ", ".join(f"{part} {value:.3g}" for part, value in parts.items())))
+    return rows, {name.split(",")[0].replace(" ", "").lower(): asdict(bound) for name, bound in bounds.items()}

@@ -1,4 +1,4 @@
-"""Models that go from node to node and use data up: the algorithms of the without-replacement SGD paper."""
+"""Options of the without-replacement paper's algorithms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AutoOrPositive = Annotated[
 
 
 class PassedModels(AlgorithmConfig):
-    """Base of the algorithms in which a global model (of each task) goes from node to node, and data is used up."""
+    """Base of algorithms that pass a global model and use data up."""
 
     uses_topology: ClassVar[bool] = False
     uses_data_up: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class PassedModels(AlgorithmConfig):
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """What shares an example with other models needs noise that counts its uses."""
+        """Yield a conflict if shared examples have noise that ignores their uses."""
         privacy = scenario.privacy
         what = "tasks on the same data" if scenario.model.kind == "one_vs_all" else ""
         if self.own_models:
@@ -104,7 +104,10 @@ class PassedModels(AlgorithmConfig):
 
 
 class WithoutReplacementSgd(PassedModels):
-    """Nodes pass a global model on and use each example once; with one_pass_gaussian, the paper's Algorithm 1."""
+    """A passed global model that uses each example once.
+
+    With one_pass_gaussian, this is the paper's Algorithm 1.
+    """
 
     kind: Literal["without_replacement_sgd"] = variant("without_replacement_sgd")
     contention: Literal["token", "race"] = Field(
@@ -115,7 +118,10 @@ class WithoutReplacementSgd(PassedModels):
 
 
 class DeepQSgd(PassedModels):
-    """A deep-Q network chooses between a node's own and the global model, batch by batch: the paper's Algorithm 2."""
+    """A deep-Q network chooses between own and global model, batch by batch.
+
+    This is the paper's Algorithm 2.
+    """
 
     own_models: ClassVar[bool] = True
 
@@ -156,13 +162,16 @@ class DeepQSgd(PassedModels):
         return self
 
     def usual_steps(self, l2: float) -> Schedule:
-        """Return the step sizes of the paper's experiments: a >= explore_to / 2 (Remark 9)."""
+        """Return the paper's step sizes: a >= explore_to / 2 (Remark 9)."""
         least = max(self.explore_to / 2, 1e-6)
         return InverseStep(initial=1.0 / (least * l2), beta=1.0) if l2 else ConstantStep(value=0.1)
 
 
 class RandomWalkSgd(PassedModels):
-    """A global model walks at random over the nodes, each example being used `visits` times: the paper's DP-SGD-5."""
+    """A global model on a random walk; each example is used `visits` times.
+
+    This is the paper's DP-SGD-5.
+    """
 
     kind: Literal["random_walk_sgd"] = variant("random_walk_sgd")
     visits: Count = Field(

@@ -1,4 +1,4 @@
-"""Deep-Q decentralized SGD without replacement: each batch updates a node's own model or the global one.
+"""Deep-Q decentralized SGD without replacement: local or global updates.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", Algorithms 2 and
 3. Every (node, task) pair has a local model w_L that only it knows; the global model w_G of a task goes from node to
@@ -24,7 +24,7 @@ covers: that the network's choices depend on private losses and are visible; the
 
 Numbers: a decision needs the pair's local model, so the tape is emptied. It is emptied rarely, because a decision
 depends on the pair's own state alone: as soon as one pair needs one, all that have begun their last batch decide. What
-comes of a batch is settled when it begins: nobody else changes a local model, or a global one that was fetched.
+comes of a batch is settled when it begins: no other node changes a local model, or a global one that was fetched.
 
 Faults: those of `passing`; a node that is cut off works on its own model until it chooses the global
 one.
@@ -115,7 +115,7 @@ class DeepQSGD(PassedModels):
         return self.local
 
     def node(self, me: int) -> Process:
-        """Work on what has come, or on the next task; jobs are tasks whose turn it is, and models that were fetched."""
+        """Process jobs: tasks at their turn, and fetched models."""
         yield self.joined(me)
         while True:
             job = yield from self.take(me)
@@ -137,7 +137,7 @@ class DeepQSGD(PassedModels):
                 self._jobs[me].append(task)
 
     def update_local(self, me: int, task: int) -> Generator[simpy.Event, Any, bool]:
-        """w_L <- w_L - 2 eta_t gradient(w_L); false if the node has left for good."""
+        """Update w_L <- w_L - 2 eta_t gradient(w_L); false if the node has left."""
         pair = me * self.num_tasks + task
         step_size = self.step_at(self.used[pair])
         own = self.local[pair]
@@ -156,7 +156,7 @@ class DeepQSGD(PassedModels):
     def update_global(
         self, me: int, task: int, model: Model, version: int, source: int
     ) -> Generator[simpy.Event, Any, bool]:
-        """Rules (9) and (10); false if the node has left for good."""
+        """Apply rules (9) and (10); false if the node has left."""
         pair = me * self.num_tasks + task
         step_size = self.step_at(self.used[pair])
         largest = max(self._largest[pair], step_size)
@@ -176,7 +176,7 @@ class DeepQSGD(PassedModels):
         return True
 
     def _begun(self, pair: int, coming: Model) -> None:
-        """The pair works on a batch, which will give it this model: it can decide what to do with the next."""
+        """Note that the pair works on a batch for this model, so it can decide again."""
         self._coming[pair] = coming
         if self.has_data(*divmod(pair, self.num_tasks)):
             self._ready.append(pair)
@@ -184,7 +184,7 @@ class DeepQSGD(PassedModels):
     # -- decisions ------------------------------------------------------------------------------
 
     def decide(self, pair: int) -> int:
-        """Return the pair's next action; if it has none, all pairs that are ready decide now."""
+        """Return the pair's next action; without one, all ready pairs decide now."""
         if pair not in self.decided:
             self._decide_all()
         return self.decided.pop(pair)
@@ -208,10 +208,10 @@ class DeepQSGD(PassedModels):
         self.decided.update(zip(pairs, actions.tolist(), strict=True))
 
     def memory(self) -> dict[str, NDArray[Any]]:
-        """What decisions left behind: what the networks have learnt, and the losses that they were told last."""
+        """Return the networks' parameters, and the last losses."""
         return {"losses": self._losses, **self.learner.memory()}
 
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
-        """Take over what an earlier run of the same scenario remembered."""
+        """Restore an earlier run's memory."""
         self._losses = memory["losses"].copy()
         self.learner.remember(memory)

@@ -1,4 +1,4 @@
-"""From mechanism `one_pass_gaussian` to the noise that each client adds and the ledger that accounts for it.
+"""Noise and ledger of the mechanism `one_pass_gaussian`.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement SGD": std(N_t) of Lemmas 4 and 5, as noise on
 the sum of a mini-batch's gradients. What the paper's (epsilon, delta) does not cover is said in a warning, and by the
@@ -39,7 +39,7 @@ class PassedKind(Kind[PassedModels]):
     kinds = ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd")
 
     def protection(self, setup: Setup) -> Protection | None:
-        """Return noise for the number of times that an example is used, where the mechanism counts them."""
+        """Return noise for the uses of an example, if the mechanism counts them."""
         privacy = self.scenario.privacy
         if privacy is None or not privacy.counts_uses:
             return super().protection(setup)
@@ -57,7 +57,7 @@ class PassedKind(Kind[PassedModels]):
         return {"radius": self.config.radius(setup.moved.l2)}
 
     def planned(self, setup: Setup) -> Releases:
-        """Return what every client releases, its updates shared out evenly among the tasks, until its data is used up.
+        """Return every client's releases until its data is used up.
 
         Without a number of updates or epochs at which the run stops, all of it is.
         """
@@ -85,7 +85,7 @@ def largest_norm(x: NDArray[np.float32]) -> float:
 
 
 def protect_one_pass(scenario: Scenario, sizes: NDArray[np.int64], tasks: int, holders: int, norm: float) -> Protection:
-    """Return what the privacy section asks for.
+    """Return the protection of the privacy section.
 
     Args:
         scenario: valid, its mechanism is one_pass_gaussian.
@@ -133,7 +133,7 @@ def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
     config, l2 = cast(DeepQSgd, scenario.algorithm), scenario.model.l2
     if config.explore_to < 1.0 or config.explore_from < 1.0:
         return (
-            "the network decides by private losses and models, and everybody sees when it decides for the global "
+            "the network decides by private losses and models, and all nodes see when it decides for the global "
             "model; explore_from: 1 with explore_to: 1 decides by coin and is covered"
         )
     if scenario.model.kind not in CONVEX:
@@ -150,7 +150,7 @@ def _uncovered(scenario: Scenario, largest: int, norm: float) -> str | None:
 
 
 def _warnings(scenario: Scenario, ledger: OnePassLedger, lipschitz: float, norm: float) -> Iterator[str]:
-    """Yield what the user should know though it runs."""
+    """Yield warnings before a run."""
     privacy = cast(OnePassGaussian, scenario.privacy)
     intercept = getattr(scenario.model, "intercept", False)
     steepest = math.sqrt(norm**2 + intercept)

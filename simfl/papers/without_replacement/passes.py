@@ -1,4 +1,4 @@
-"""Accounting for data that is used a given number of times, by several tasks, perhaps at several nodes.
+"""Accounts of data used a given number of times, by tasks and nodes.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement SGD", Theorems 2 and 5: batches that do not
 overlap are composed in parallel. One pass over a node's data is worth one release, however many batches it has, because
@@ -35,7 +35,7 @@ from simfl.privacy.terms import Terms, View
 
 
 class PassTally(Tally):
-    """The releases that a tape has seen; a promise's client is its pair of node and task.
+    """The releases seen by a tape; a promise's client is a node and task.
 
     A node may keep a model of its own on which it takes steps without noise (`hold`). They are released, the tape hears
     (`count`), with the batch's end; what they give away the noise of the pair's next publication covers, if the
@@ -56,7 +56,7 @@ class PassTally(Tally):
         self._held: dict[int, Promise] = {}
 
     def hold(self, promise: Promise) -> None:
-        """The node works on a batch whose result it keeps; it is counted when the tape hears that it is done."""
+        """Note a batch whose result the node keeps; it is counted later."""
         if promise.client in self._held:
             client, task = divmod(promise.client, self.ledger.tasks)
             self.refuse(f"client {client} used a batch of task {task} that was not counted")
@@ -65,7 +65,7 @@ class PassTally(Tally):
         self._check(promise, kept=True)
 
     def send(self, promise: Promise) -> None:
-        """The node is done with a batch, or sends what it made of it."""
+        """Count a batch that the node has finished or sent."""
         if self._held.get(promise.client) is not promise:
             super().send(promise)
             return
@@ -92,7 +92,7 @@ class PassTally(Tally):
 
 @dataclass(frozen=True)
 class OnePassClaim:
-    """What the paper says of a run.
+    """The paper's claim for a run.
 
     Attributes:
         epsilon, delta: what the noise is made for.
@@ -109,7 +109,7 @@ class OnePassClaim:
 
 
 def most_uses(sizes: NDArray[np.int64], batch_size: int, visits: int, copies: int) -> int:
-    """Return in how many releases an example is at most when all batches are used, `copies` times over.
+    """Return the most releases of an example when all batches are used.
 
     What is twice in a release, one that reaches from one visit into the next, is as dear as four releases.
     """
@@ -118,7 +118,7 @@ def most_uses(sizes: NDArray[np.int64], batch_size: int, visits: int, copies: in
 
 
 class OnePassLedger(Ledger):
-    """Accounts for disjoint batches: what counts is how often an example is used, by whom, and for how many tasks.
+    """Accounts for disjoint batches by the uses of an example.
 
     Args:
         terms: what is promised; neighbors are those of replacing one example.
@@ -150,7 +150,7 @@ class OnePassLedger(Ledger):
         self.claim = claim
 
     def passes(self, releases: Releases) -> NDArray[np.int64]:
-        """Return how many releases of each client an example of its own may be in, of all tasks together; int [K]."""
+        """Return the most releases of an example of each client; int [K]."""
         if releases.passes is None:
             raise TypeError("releases: expected those of an algorithm that counts passes, found none counted")
         return np.array([sum(task.cost for task in tasks) for tasks in self.uses(releases)], dtype=np.int64)
@@ -161,7 +161,7 @@ class OnePassLedger(Ledger):
         return most_uses(self.sizes, self.batch_size, self.claim.visits, self.tasks * self.holders)
 
     def epsilon_of_passes(self, passes: int) -> float:
-        """Return the exact epsilon of an example that is in so many releases."""
+        """Return the exact epsilon of an example in `passes` releases."""
         if passes == 0:
             return 0.0
         if self.level == 0.0:
@@ -176,8 +176,8 @@ class OnePassLedger(Ledger):
         if not self.accounts_for(releases):
             return np.full(len(self.sizes), math.nan)
         passes = self._of_holders(releases)
-        found = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
-        return np.array([found[int(count)] for count in passes])
+        epsilons = {int(count): self.epsilon_of_passes(int(count)) for count in np.unique(passes)}
+        return np.array([epsilons[int(count)] for count in passes])
 
     def _of_holders(self, releases: Releases) -> NDArray[np.int64]:
         passes = self.passes(releases)
@@ -186,12 +186,12 @@ class OnePassLedger(Ledger):
         return passes
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return what an example of each client is in, the releases of all that may hold it included."""
+        """Return the releases of each client's example, with those of its holders."""
         level = Release(self.level, 1.0, "none")
         return [((level, int(count)),) if count else () for count in self._of_holders(releases)]
 
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
-        """The same: there is nothing to tighten."""
+        """Return `epsilon`: there is nothing to tighten."""
         return self.epsilon(releases, view)
 
     def largest(self, releases: Releases) -> float:
@@ -200,7 +200,7 @@ class OnePassLedger(Ledger):
 
     @property
     def statement(self) -> str:
-        """One line: what the epsilon means, or why there is none, and what the paper claims."""
+        """One line on what the epsilon means, and the paper's claim."""
         claim = self.claim
         how = "parallel composition of disjoint batches" if claim.visits == 1 else f"{claim.visits} visits added up"
         whom = "for each task and client" if claim.budget == "per_task" else "for all tasks and clients together"

@@ -1,9 +1,9 @@
-"""What algorithms share in which global models go from node to node and data is used a given number of times.
+"""The base class of algorithms that pass global models and use data up.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", section III.
 
 There is a global model for every task (one-vs-all classification has a task per class, other models are one task). It
-is at its *holder*, the node that updated it last; after an update the holder tells everybody, with two integers, that
+is at its *holder*, the node that updated it last; after an update the holder broadcasts, with two integers, that
 it has version t. Who wants to update asks the holder and gets the model. A node is one processor: it works on the
 models that have come in the order in which they came, and while it waits for one task it works on another.
 
@@ -16,20 +16,20 @@ batches.
 
 What the paper leaves open is an option:
 
-- `order`, who of those that wait for a task is next: at random, or round robin by number. Whoever has data left waits.
+- `order`, the next of the nodes that wait for a task: random, or round robin by number. Nodes with data left wait.
 - `contention`, what happens when two nodes want one version. "token": there is a right to update, and who has fetched
   the model has it until the update is made; the models are a chain. "race": nodes fetch whenever they have nothing to
   do, so that several compute at one version; each adds its step to the newest version, which it takes over from the
   holder if it is another than the one it knows. Its gradient is then stale, by as many updates of the task as were made
   meanwhile.
 
-A broadcast counts in full in the traffic, but travels only to who waits for it. Whoever is away when its turn comes is
-passed over; who leaves for good hands on what it has. A holder that is away still gives away its model, after a
+A broadcast counts in full in the traffic, but travels only to nodes that wait. A node that is offline at its turn is
+passed over; one that leaves permanently passes on what it has. An offline holder still sends its model, after a
 timeout.
 
-Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. Nobody gets the right to
+Faults. Lost messages are sent again, and broadcasts of two integers may overtake each other. No node gets the right to
 update who is away or out of reach of the holder: on the holder's side of a partition the model goes on, on the other
-side nobody works. Who crashes with the right keeps it, and computes again when it is back.
+side no node works. A node that crashes with the right keeps it, and computes again when it is back.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ Arrived = tuple[int, Model, int, int]
 
 @dataclass(eq=False)
 class _Parked:
-    """A right to update that nobody can have for now; `teller` made the last update."""
+    """The right to update, unused for now; `teller` made the last update."""
 
     teller: int
 
 
 class PassedModels(Algorithm):
-    """Base of the algorithms of the paper: tokens, fetches, processors, and the count of batches used."""
+    """Base of the paper's algorithms: tokens, fetches, and batches used."""
 
     combines_per_gradient = 0.1
 
@@ -83,13 +83,13 @@ class PassedModels(Algorithm):
         self.used = [0] * pairs
         self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
         own, constant = self.training.tasks_initial, self.tape.constant
-        #: The global model of each task, its version, and the node that has it (-1: everybody, at the beginning).
+        #: The global model of each task, its version, and the node that has it (-1: all, at the start).
         self.globals: list[Model] = (
             [constant(self.training.initial)] * self.num_tasks if own is None else [constant(values) for values in own]
         )
         self.version = [0] * self.num_tasks
         self.holder = [-1] * self.num_tasks
-        #: Nodes that wait for the right to update a task; whether somebody has it.
+        #: Nodes that wait for the right to update a task; whether a node has it.
         self._waiting: list[list[int]] = [[] for _ in range(self.num_tasks)]
         self._taken = [False] * self.num_tasks
         self._parked: list[_Parked | None] = [None] * self.num_tasks
@@ -103,7 +103,7 @@ class PassedModels(Algorithm):
 
     @property
     def chains(self) -> int:
-        """Operations that do not depend on each other: a task's updates follow one another."""
+        """The number of independent operations: a task's updates follow in order."""
         return self.num_clients * self.num_tasks if self.racing else self.num_tasks
 
     def has_data(self, node: int, task: int) -> bool:
@@ -122,7 +122,7 @@ class PassedModels(Algorithm):
             self._next(task, -1)
 
     def _next(self, task: int, teller: int) -> None:
-        """Give the right to update to one of those that wait. `teller` has just made its update; -1: nobody has."""
+        """Give the right to update to a waiting node; `teller` made the last update."""
         waiting = self._waiting[task]
         present = waiting
         if not (self._trivial and self._connected) or self._allowances is not None:
@@ -149,7 +149,7 @@ class PassedModels(Algorithm):
             )
 
     def _in_reach_s(self, node: int, task: int) -> float:
-        """When a node is there, and reaches who has the task's model."""
+        """Return when a node is online and reaches the task's holder."""
         holder = self.holder[task]
         return self.meets_s(node, (node, holder)) if holder >= 0 else self.meets_s(node, ())
 
@@ -162,7 +162,7 @@ class PassedModels(Algorithm):
         return min(present, key=lambda k: (k - last - 1) % self.num_clients)
 
     def _refused(self, node: int, task: int) -> None:
-        """The node was away when its turn came: somebody else's turn, it goes on waiting."""
+        """Give the turn of an offline node to another; it goes on waiting."""
         if self.racing:
             back_s = self.world.availability.back_s(node, self.clock.now)
             if not math.isinf(back_s):
@@ -172,13 +172,13 @@ class PassedModels(Algorithm):
         self._next(task, -1)
 
     def _fetch(self, node: int, task: int, then: Callable[[int], None] | None = None) -> None:
-        """Ask the holder of a task's model for it; it comes as a job, or `then` is called with the holder."""
+        """Fetch a task's model from its holder, as a job or by calling `then`."""
         arrive = then or (lambda source: self._arrived(node, task, source))
         holder, network, now = self.holder[task], self.world.network, self.clock.now
         if holder in (-1, node):
             arrive(-1)
         elif not self._connected and (joined_s := network.joined_s((node, holder), now)) > now:
-            if not math.isinf(joined_s):  # by then, somebody else may have it
+            if not math.isinf(joined_s):  # by then, another node may have it
                 self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
             network.hand_over(node, holder, INTEGERS_BYTES)
@@ -196,7 +196,7 @@ class PassedModels(Algorithm):
             network.send(node, holder, INTEGERS_BYTES, give, refused=give)
 
     def works_on_newest(self, node: int, task: int) -> None:
-        """Say what a node sees that uses the newest version: in a race, somebody else may have made it meanwhile."""
+        """Note what a node on the newest version sees; in a race it may be outdated."""
         witness, holder = self.world.network.witness, self.holder[task]
         if witness is not None and self.racing and holder not in (-1, node):
             witness.shown(holder, node, self.globals[task])
@@ -225,7 +225,7 @@ class PassedModels(Algorithm):
         return jobs.popleft()
 
     def working(self, me: int) -> Generator[simpy.Event, Any, bool]:
-        """Compute a mini-batch, again after a crash; the result is false if the node has left for good."""
+        """Compute a mini-batch, again after a crash; false if the node has left."""
         while True:
             outcome = yield self.compute(me)
             if outcome is not Outcome.CRASHED:
@@ -249,7 +249,7 @@ class PassedModels(Algorithm):
     def publish(
         self, node: int, task: int, read: int, model: Model, step_size: float, source: int, noise_std: float
     ) -> None:
-        """The node has a new version of the task's global model, its gradient taken at version `read`; it tells all."""
+        """Announce a new version of the task's model, computed at version `read`."""
         t = self.version[task]
         self.globals[task] = model
         self.version[task] = t + 1
@@ -264,13 +264,13 @@ class PassedModels(Algorithm):
         self.updated(node, staleness, self._nominal, step_size, source, version, noise_std)
 
     def release(self, node: int, task: int) -> None:
-        """The node gives the right to update back; it waits for the next if it has data left."""
+        """Return the right to update, and wait for the next if data is left."""
         if self.has_data(node, task):
             self._waiting[task].append(node)
         self._next(task, node)
 
     def abandon(self, me: int, task: int | None) -> None:
-        """The node has left for good: what it was working on, and what has come to it, is somebody else's turn."""
+        """Pass on the work and jobs of a node that has left."""
         tasks = [] if task is None else [task]
         tasks += [job[0] for job in self._jobs[me] if isinstance(job, tuple)]
         self._jobs[me].clear()
@@ -287,7 +287,7 @@ class PassedModels(Algorithm):
 
     @property
     def ending(self) -> str:
-        """Nobody has data left that may be used."""
+        """Say that no node has usable data left."""
         pairs = enumerate(self.used)
         spent = all(used >= self._batches[pair // self.num_tasks] for pair, used in pairs)
         return f"every client has used its data {self.visits} time{'s' * (self.visits > 1)}" if spent else ""

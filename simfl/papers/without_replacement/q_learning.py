@@ -1,11 +1,11 @@
-"""Deep-Q learning for many agents at once: each call decides for all agents that are ready.
+"""Deep-Q learning for many agents at once.
 
 Mnih et al. 2015, "Human-level control through deep reinforcement learning", https://doi.org/10.1038/nature14236, as
 Jin, He, Dai use it (Algorithm 3):
 
     store (s_{t-1}, a_{t-1}, r_{t-1}, s_t) in the replay memory
     draw some transitions from it;  y_j = r_j + discount * max_a Qtarget(s_{j+1}, a)
-    one step of Adam on the mean of (y_j - Q(s_j, a_j))^2;  every so many steps Qtarget <- Q
+    one step of Adam on the mean of (y_j - Q(s_j, a_j))^2;  periodically Qtarget <- Q
     with probability p a random action, else argmax_a Q(s_t, a)
 
     Q(s) = W2 (W1 s + b1) + b2
@@ -15,7 +15,7 @@ it learns. Adam is Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, with its
 uniform within sqrt(6 / (inputs + outputs)), biases begin at 0.
 
 What the papers leave open: as long as the memory holds fewer transitions than are drawn, all of them are used; draws
-are without replacement. The paper's terminal case, y_j = r_j, does not occur: after an agent's last batch nobody
+are without replacement. The paper's terminal case, y_j = r_j, does not occur: after an agent's last batch no agent
 decides.
 """
 
@@ -45,7 +45,7 @@ Parts = dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is the same for all agents.
+    """Settings of all agents.
 
     Attributes:
         inputs: size of a state.
@@ -108,7 +108,7 @@ class QLearner:
         rewards: NDArray[np.float32],
         explore: NDArray[np.float32],
     ) -> NDArray[np.int32]:
-        """Let some agents learn from what came of their last action, and choose the next, one after the other.
+        """Let agents learn from their last action, and choose the next, in order.
 
         Args:
             agents: k different agents.
@@ -142,22 +142,22 @@ class QLearner:
         return {name: np.array(value) for name, value in known.items()}
 
     def remember(self, memory: dict[str, NDArray[Any]]) -> None:
-        """Take over what `memory` returned."""
+        """Restore the result of `memory`."""
         self._networks, self._agents = jnp.array(memory["networks"]), jnp.array(memory["agents"])
         self._decisions = memory["decisions"].copy()
 
     def numbers(self) -> dict[str, NDArray[np.float32]]:
-        """Return what the networks know, by name, f32 [networks, ...]: see `_layout`."""
-        rows, at, found = np.array(self._networks), 0, {}
+        """Return the networks by name, f32 [networks, ...]; see `_layout`."""
+        rows, at, named = np.array(self._networks), 0, {}
         for name, shape in _layout(self.settings).items():
             size = math.prod(shape)
-            found[name] = rows[:, at : at + size].reshape(len(rows), *shape)
+            named[name] = rows[:, at : at + size].reshape(len(rows), *shape)
             at += size
-        return found
+        return named
 
 
 def _layout(settings: Settings) -> dict[str, tuple[int, ...]]:
-    """The parts of a network's row: parameters, target, moments of Adam, memory, and two counts."""
+    """Return the parts of a network's row."""
     parts = {f"{kind}_{name}": shape for kind in KINDS for name, shape in settings.shapes.items()}
     size, memory = settings.inputs, settings.memory
     parts |= {"before": (memory, size), "after": (memory, size), "action": (memory,), "reward": (memory,)}
@@ -167,15 +167,15 @@ def _layout(settings: Settings) -> dict[str, tuple[int, ...]]:
 def initial_networks(settings: Settings, networks: int, key: NDArray[np.uint32]) -> dict[str, NDArray[np.float32]]:
     """Draw the initial parameters, each f32 [networks, ...]."""
     generator = np.random.Generator(np.random.Philox(key=int(key[0]) | int(key[1]) << 32))
-    found = {}
+    initial = {}
     for name, shape in settings.shapes.items():
         bound = np.sqrt(6.0 / sum(shape)) if len(shape) == 2 else 0.0
-        found[name] = generator.uniform(-bound, bound, (networks, *shape)).astype(np.float32)
-    return found
+        initial[name] = generator.uniform(-bound, bound, (networks, *shape)).astype(np.float32)
+    return initial
 
 
 def uniforms(key: jax.Array, agent: jax.Array, number: jax.Array, count: int) -> jax.Array:
-    """Return uniform numbers in [0, 1), f32 [count], named by the agent and the number of its decision."""
+    """Return uniforms in [0, 1), f32 [count], named by agent and decision."""
     unsigned = jnp.uint32
     one, other = threefry(key[0], key[1], agent.astype(unsigned), number.astype(unsigned))
     counter = jnp.arange(count, dtype=unsigned)
@@ -185,7 +185,7 @@ def uniforms(key: jax.Array, agent: jax.Array, number: jax.Array, count: int) ->
 
 @functools.lru_cache(maxsize=8)
 def _program(settings: Settings) -> Any:
-    """Return the jitted program: agents one after the other, everything they know updated in place."""
+    """Return the jitted program: agents in order, updated in place."""
     names, layout = tuple(settings.shapes), _layout(settings)
     memory, replay = settings.memory, settings.replay
 
@@ -195,9 +195,9 @@ def _program(settings: Settings) -> Any:
     def gradients(network: Parts, states: jax.Array, actions: jax.Array, aims: jax.Array, weight: jax.Array) -> Parts:
         """Of the weighted mean of (aim - Q(state, action))^2."""
         hidden = states @ network["w1"] + network["b1"]
-        found = hidden @ network["w2"] + network["b2"]
+        values = hidden @ network["w2"] + network["b2"]
         chosen = (jnp.arange(ACTIONS) == actions[:, None]).astype(jnp.float32)
-        error = chosen * (2.0 * weight / weight.sum() * (jnp.sum(found * chosen, axis=1) - aims))[:, None]
+        error = chosen * (2.0 * weight / weight.sum() * (jnp.sum(values * chosen, axis=1) - aims))[:, None]
         back = error @ network["w2"].T
         return {"w1": states.T @ back, "b1": back.sum(0), "w2": hidden.T @ error, "b2": error.sum(0)}
 
@@ -210,7 +210,7 @@ def _program(settings: Settings) -> Any:
         return parts
 
     def learn(parts: Parts, draws: jax.Array) -> Parts:
-        """One step of Adam on some transitions: those with the smallest of a random number each."""
+        """Take one step of Adam on random transitions."""
         held = jnp.minimum(parts["stored"], memory)
         order = jnp.argsort(jnp.where(jnp.arange(memory) < held, draws, 2.0))[:replay]
         learns = held > 0
@@ -218,7 +218,7 @@ def _program(settings: Settings) -> Any:
         network = {name: parts[f"q_{name}"] for name in names}
         target = {name: parts[f"target_{name}"] for name in names}
         aims = parts["reward"][order] + settings.discount * values(target, parts["after"][order]).max(axis=1)
-        found = gradients(network, parts["before"][order], parts["action"][order], aims, weight)
+        slopes = gradients(network, parts["before"][order], parts["action"][order], aims, weight)
         steps = parts["steps"] + learns
         power = jnp.maximum(steps, 1.0)
         unbiased = jnp.sqrt(1.0 - BETA2**power)
@@ -226,8 +226,8 @@ def _program(settings: Settings) -> Any:
         renew = learns & (steps % settings.reset_every == 0)
         new = {"steps": steps}
         for name in names:
-            mean = BETA1 * parts[f"mean_{name}"] + (1.0 - BETA1) * found[name]
-            square = BETA2 * parts[f"square_{name}"] + (1.0 - BETA2) * found[name] ** 2
+            mean = BETA1 * parts[f"mean_{name}"] + (1.0 - BETA1) * slopes[name]
+            square = BETA2 * parts[f"square_{name}"] + (1.0 - BETA2) * slopes[name] ** 2
             better = network[name] - rate * mean / (jnp.sqrt(square) + SMALL * unbiased)
             new[f"q_{name}"] = jnp.where(learns, better, network[name])
             new[f"target_{name}"] = jnp.where(renew, new[f"q_{name}"], target[name])
@@ -254,7 +254,7 @@ def _program(settings: Settings) -> Any:
             now, last = states[i], own[agent]
             draws = uniforms(key, agent, numbers[i], memory + 2)
             parts = split(networks[n])
-            # Remember the transition; an agent's first decision has none behind it.
+            # Remember the transition; an agent's first decision has no transition before it.
             seen = last[-1] >= 0
             here = (jnp.arange(memory) == parts["stored"] % memory) & seen
             parts["before"] = jnp.where(here[:, None], last[:-1], parts["before"])

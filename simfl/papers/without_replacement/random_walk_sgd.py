@@ -1,4 +1,4 @@
-"""DP-SGD-k: a random walk over the nodes, each example being used k times; the baseline of the one-pass paper.
+"""DP-SGD-k: a random walk over nodes with k uses of each example; a baseline.
 
 Hegedus and Jelasity, "Distributed differentially private stochastic gradient descent: An empirical study", as Jin, He,
 Dai use it ("DP-SGD-5"), with Gaussian noise in the place of Laplace noise.

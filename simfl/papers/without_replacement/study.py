@@ -1,4 +1,4 @@
-"""Decentralised SGD without replacement: Table II, accuracy over epsilon and batch size, time of a pass, choices."""
+"""SGD without replacement: Table II, accuracy, time of a pass, choices."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _file(curve: str, case: str) -> str:
 
 
 def taken(reading: str, curve: str, case: str) -> tuple[str, ...]:
-    """Return the changes to a scenario under one reading of features, gradients and steps."""
+    """Return the overrides of a reading of features, gradients and steps."""
     if reading != SECOND:
         return ORDERS["round robin"] if reading == ROUND else ()
     changes: tuple[str, ...] = (*ABOUT_ORIGIN, *OUTSIDE)
@@ -131,7 +131,7 @@ def taken(reading: str, curve: str, case: str) -> tuple[str, ...]:
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return what to run; in quick form the convex half, few nodes and few epsilons."""
+    """Return the experiments; the quick form has few nodes and epsilons."""
     if quick:
         convex = ("convex",)
         return [
@@ -154,7 +154,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def table_seeds(curve: str, count: int) -> int:
-    """Return how many seeds a cell of Table II has: more where runs are short and differ much."""
+    """Return the seeds of a cell of Table II, more for short noisy runs."""
     if curve != "Algorithm 1":
         return SEEDS
     return MANY if count == 1 else 10 if count <= 5 else SEEDS
@@ -175,7 +175,7 @@ def table2(
 def over_epsilon(
     reading: str, seeds: Mapping[float, int], cases: Sequence[str] | Mapping[str, str], curves: Sequence[str]
 ) -> Iterator[Experiment]:
-    """Yield figures 3 and 4: 10 nodes that divide the data; DP-SGD-5, which is far behind, with few seeds."""
+    """Yield Figures 3 and 4: 10 nodes; DP-SGD-5 with few seeds."""
     for case in cases:
         if reading == FIRST:
             most = max(seeds.values())
@@ -196,7 +196,7 @@ def over_size(
 
 
 def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str, ...]]) -> Iterator[Experiment]:
-    """Yield Remark 5: virtual time of one pass over 60,000 examples that the nodes divide among them."""
+    """Yield Remark 5: the time of a pass over 60,000 examples of the nodes."""
     for count, link in itertools.product(nodes, LINKS):
         common = (f"clients.count={count}", *LINKS[link], *_LEAN)
         for order in orders:
@@ -207,7 +207,7 @@ def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str,
 
 
 def choices(seeds: int) -> Iterator[Experiment]:
-    """Yield one change at a time, at 3 nodes; what the network learns has more seeds, because a claim hangs on it."""
+    """Yield one change at a time at 3 nodes; more seeds for the network."""
     common = (_WHOLE, "clients.count=3", *_LEAN)
     for curve, case in itertools.product(_ONE, CASES):
         yield Experiment(CHOICES, (AS_IT_IS, curve, case), _file(curve, case), common, seeds)
@@ -224,7 +224,7 @@ def choices(seeds: int) -> Iterator[Experiment]:
 
 
 def local_accuracy(run: Run) -> float:
-    """Return the mean accuracy of the nodes' own models at the end, in percent."""
+    """Return the nodes' final mean accuracy in percent."""
     own = run.client_metrics
     return 100 * float(own[own["time_s"] == own["time_s"].max()]["test_accuracy"].mean())
 
@@ -247,7 +247,7 @@ def table2_numbers(runs: Runs) -> Iterator[Number]:
 
 
 def certified(runs: Runs) -> Iterator[Number]:
-    """Yield what the accountant certifies where the paper says epsilon 1."""
+    """Yield the certified epsilon where the paper has 1."""
     part = "Epsilon of an example in Table II, delta = 1/n², over all tasks and nodes, as the ledger counts it"
     for case in CASES:
         for cell in runs.cells(TABLE, FIRST, "Algorithm 1", case):
@@ -276,14 +276,14 @@ def pass_numbers(runs: Runs) -> Iterator[Number]:
     """Yield how many times faster a pass is with M nodes than with one."""
     part = f"{SPEED}: speed-up of one pass, ten tasks"
     for order, link in itertools.product((*ORDERS, "deep-Q"), LINKS):
-        for count, found in speed_ups(runs, order, link).items():
+        for count, factors in speed_ups(runs, order, link).items():
             # The claim is for as many nodes as there are tasks at most.
             claimed = float(count) if count <= TASKS and order != "deep-Q" else None
-            yield Number(part, SPEED.label(order, link), SPEED.label(count), found, claimed)
+            yield Number(part, SPEED.label(order, link), SPEED.label(count), factors, claimed)
 
 
 def speed_ups(runs: Runs, order: str, link: str) -> dict[int, tuple[float, ...]]:
-    """Return the virtual time of a pass at one node over that at several, by their count and seed."""
+    """Return the time of a pass at one node over several, by count and seed."""
     return {
         cell[2]: runs.pairs(
             SPEED, (order, link, 1), cell, lambda one, several: one.manifest.time_s / several.manifest.time_s
@@ -302,31 +302,31 @@ def choice_numbers(runs: Runs) -> Iterator[Number]:
     part = f"{str(CHOICES).capitalize()}: what each moves at 3 nodes that hold everything"
     for choice, curve, case in runs.cells(CHOICES):
         if choice == AS_IT_IS:
-            found, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
+            measured_values, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
         else:
-            found, row = moved(runs, choice, curve, case), f"{choice}, points"
-        yield Number(part, row, CHOICES.label(curve, case), found, digits=1)
+            measured_values, row = moved(runs, choice, curve, case), f"{choice}, points"
+        yield Number(part, row, CHOICES.label(curve, case), measured_values, digits=1)
 
 
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def spelt(found: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
-    """Write values by what they are of."""
-    return ", ".join(f"{show(values, 1, sign)} ({name})" for name, values in found.items())
+def spelt(by_name: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
+    """Write values with their names."""
+    return ", ".join(f"{show(values, 1, sign)} ({name})" for name, values in by_name.items())
 
 
-def all_above(found: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
-    """Return whether each of several things lies above a bar; the text ends with all of them."""
-    held = all_of(above(values, bar, "", least).held for values in found.values())
-    return Part(held, f"{text} {spelt(found)}")
+def all_above(by_name: Mapping[str, tuple[float, ...]], bar: float, text: str, least: float = 0.0) -> Part:
+    """Return whether all values lie above a bar, with the text of all."""
+    held = all_of(above(values, bar, "", least).held for values in by_name.values())
+    return Part(held, f"{text} {spelt(by_name)}")
 
 
 def ahead_in_table(runs: Runs) -> Iterator[Reading]:
     """Judge whether Algorithm 2 beats Algorithm 1 in Table II."""
     for reading, (model, measure), case in itertools.product(READINGS, MODELS.items(), CASES):
         cells = runs.cells(TABLE, reading, "Algorithm 2", case)
-        found = {
+        leads = {
             TABLE.label(count): runs.pairs(
                 TABLE,
                 (reading, curve, own, count),
@@ -335,9 +335,9 @@ def ahead_in_table(runs: Runs) -> Iterator[Reading]:
             )
             for _, curve, own, count in cells
         }
-        if found:
+        if leads:
             chosen = {"setting": reading, "Algorithm 2's model": model, "task": case}
-            yield Reading(chosen, [all_above(found, 0.0, "ahead by")], afterwards=reading == SECOND)
+            yield Reading(chosen, [all_above(leads, 0.0, "ahead by")], afterwards=reading == SECOND)
 
 
 def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]:
@@ -352,7 +352,7 @@ def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]
 
 
 def learned(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the network's decisions are what makes Algorithm 2 better: a coin is what they are held against."""
+    """Judge whether the network's decisions beat a coin's."""
     for (name, (chosen, _)), case in itertools.product(NETWORKS.items(), CASES):
         cells = [(choice, "Algorithm 2", case) for choice in (name, COIN)]
         if runs.has(CHOICES, *cells):
@@ -367,34 +367,34 @@ def ordering(runs: Runs) -> Iterator[Reading]:
     for case in CASES:
         parts = []
         for better, worse in itertools.pairwise(order):
-            found = {}
+            leads = {}
             for epsilon in EPSILONS:
                 cells = [(FIRST, own, case, *([] if own == "Noiseless" else [epsilon])) for own in (better, worse)]
                 if runs.has(FIGURES, *cells):
-                    found[f"ε = {epsilon:g}"] = runs.ahead(FIGURES, *cells)
-            if found:
-                parts.append(all_above(found, 0.0, f"{better} before {worse} by"))
+                    leads[f"ε = {epsilon:g}"] = runs.ahead(FIGURES, *cells)
+            if leads:
+                parts.append(all_above(leads, 0.0, f"{better} before {worse} by"))
         if len(parts) == len(order) - 1:
             yield Reading({"task": case}, parts)
 
 
 def up_to(better: str, worse: str, bar: float, runs: Runs) -> Iterator[Reading]:
-    """Judge whether one curve of figures 3 and 4 is somewhere so many points above another."""
+    """Judge whether one curve is somewhere `bar` points above another."""
     for reading, case in itertools.product(IN_FIGURES, CASES):
-        found = {}
+        leads = {}
         for epsilon in EPSILONS:
             cells = [(reading, curve, case, epsilon) for curve in (better, worse)]
             if runs.has(FIGURES, *cells):
-                found[epsilon] = runs.ahead(FIGURES, *cells)
-        if found:
-            best = max(found, key=lambda epsilon: mean(found[epsilon]))
-            text = f"at most {show(found[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
+                leads[epsilon] = runs.ahead(FIGURES, *cells)
+        if leads:
+            best = max(leads, key=lambda epsilon: mean(leads[epsilon]))
+            text = f"at most {show(leads[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
             chosen = {"setting": reading, "task": case}
-            yield Reading(chosen, [above(found[best], bar, text)], afterwards=reading == SECOND)
+            yield Reading(chosen, [above(leads[best], bar, text)], afterwards=reading == SECOND)
 
 
 def near(values: Sequence[float], paper: float) -> bool | None:
-    """Return whether a cell of Table II is the paper's, whose numbers seem to be of one run each.
+    """Return whether a cell of Table II equals the paper's single run.
 
     It may be off by `CELL_BAR`, or by what one run may be off from the mean of ours where that is more.
     """
@@ -410,16 +410,16 @@ def cells(curve: str, runs: Runs) -> Iterator[Reading]:
         parts = []
         for case in CASES:
             printed = dict(zip(NODES, PRINTED[curve, case], strict=True))
-            found = {
+            accuracies = {
                 cell[3]: runs.each(TABLE, cell, measure) for cell in runs.cells(TABLE, reading, curve, case)
             }  # fmt: skip
-            papers = {count: paper for count in found if (paper := printed[count]) is not None}
+            papers = {count: paper for count in accuracies if (paper := printed[count]) is not None}
             if papers:
-                off = {count: tuple(v - paper for v in found[count]) for count, paper in papers.items()}
+                off = {count: tuple(v - paper for v in accuracies[count]) for count, paper in papers.items()}
                 close = sum(abs(mean(values)) <= CELL_BAR for values in off.values())
                 words = spelt({TABLE.label(count): values for count, values in off.items()})
                 text = f"{case}: {close} of {len(off)} means within {CELL_BAR:g} points; off by {words}"
-                parts.append(Part(all_of(near(found[count], papers[count]) for count in papers), text))
+                parts.append(Part(all_of(near(accuracies[count], papers[count]) for count in papers), text))
         if parts:
             chosen = {"setting": reading, **({"Algorithm 2's model": model} if model else {})}
             yield Reading(chosen, parts, afterwards=reading == SECOND)
@@ -445,7 +445,7 @@ def more_nodes(runs: Runs) -> Iterator[Reading]:
 
 
 def larger_batches(epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator[Reading]:
-    """Judge whether batches of 200 are better than batches of 50 (sign 1), or worse (-1)."""
+    """Judge whether batches of 200 are better (sign 1) or worse (-1) than 50."""
     for curve, case, epsilon in itertools.product(_BOTH, CASES, epsilons):
         large, small = ((curve, case, size, epsilon) for size in (200, 50))
         if runs.has(SIZES, large, small):
@@ -458,18 +458,18 @@ def larger_batches(epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator
 def linear(runs: Runs) -> Iterator[Reading]:
     """Judge whether M nodes and as many tasks are M times as fast."""
     for order, link in itertools.product(ORDERS, LINKS):
-        found = {
+        excess = {
             count: tuple(value / count - 1 for value in values)
             for count, values in speed_ups(runs, order, link).items()
             if 1 < count <= TASKS
         }
-        if not found:
+        if not excess:
             continue
         if order in DRAWN:
-            held = all_of(within(values, 0.05, "").held for values in found.values())
+            held = all_of(within(values, 0.05, "").held for values in excess.values())
         else:
-            held = all(abs(value) <= 0.05 for values in found.values() for value in values)
-        times = {f"M = {count}": tuple(count * (1 + value) for value in values) for count, values in found.items()}
+            held = all(abs(value) <= 0.05 for values in excess.values() for value in values)
+        times = {f"M = {count}": tuple(count * (1 + value) for value in values) for count, values in excess.items()}
         text = f"times as fast: {spelt(times, sign=False)} (bar: 5 % of M)"
         yield Reading({"order": order, "links": link}, [Part(held, text)])
 
@@ -502,9 +502,9 @@ def draw_epsilon(runs: Runs) -> Figure:
         )
         ticks: dict[float, None] = {}
         for (curve, kind), line in zip(KINDS.items(), ("-", "--", "-."), strict=True):
-            if found := runs.accuracies(FIGURES, FIRST, curve, case):
-                with_bars(axis, list(found), list(found.values()), color=color_of(kind), ls=line, label=curve)
-                ticks |= dict.fromkeys(found)
+            if accuracies := runs.accuracies(FIGURES, FIRST, curve, case):
+                with_bars(axis, list(accuracies), list(accuracies.values()), color=color_of(kind), ls=line, label=curve)
+                ticks |= dict.fromkeys(accuracies)
         log_axis(axis, list(ticks))
         axis.set(title=case, ylim=(0, 100))
     return labelled(figure, axes, "ε that the noise is made for, of one task", columns=4)
@@ -518,9 +518,9 @@ def draw_sizes(runs: Runs) -> Figure:
         sizes = list(dict.fromkeys(cell[2] for cell in runs.cells(SIZES, curve, case)))
         for index, (size, line) in enumerate(zip(sizes, (":", "-.", "--", "-")[-len(sizes) :], strict=True)):
             color = shade(color_of(KINDS[curve]), 0.4 + 0.6 * (index + 1) / len(sizes))
-            found = runs.accuracies(SIZES, curve, case, size)
-            with_bars(axis, list(found), list(found.values()), color=color, ls=line, label=f"b = {size}")
-        log_axis(axis, list(found))
+            accuracies = runs.accuracies(SIZES, curve, case, size)
+            with_bars(axis, list(accuracies), list(accuracies.values()), color=color, ls=line, label=f"b = {size}")
+        log_axis(axis, list(accuracies))
         axis.set_title(f"{curve}, {case}")
         axis.legend(loc="upper left")
     return labelled(figure, axes, "ε that the noise is made for, of one task")
@@ -533,9 +533,9 @@ def draw_passes(runs: Runs) -> Figure:
     for (link, line), (order, color) in itertools.product(
         zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, strict=False)
     ):
-        if found := speed_ups(runs, order, link):
-            counts = list(found)
-            with_bars(axis, counts, list(found.values()), color=color, ls=line, label=f"{order}, {link}")
+        if factors := speed_ups(runs, order, link):
+            counts = list(factors)
+            with_bars(axis, counts, list(factors.values()), color=color, ls=line, label=f"{order}, {link}")
     axis.plot((1, max(counts)), (1, max(counts)), color="#999999", lw=1, label="M times as fast")
     axis.set(yscale="log", xlabel="nodes M, for ten tasks", ylabel="speed-up of one pass")
     axis.set_yticks(counts, [str(count) for count in counts])
@@ -582,7 +582,7 @@ PAPER = Paper(
         "passes": ("speed-up of one pass over the number of nodes", draw_passes),
     },
     untested=(
-        ("Table I and Figures 1 and 2: Covertype.", "the data set is not among those at hand; "
+        ("Table I and Figures 1 and 2: Covertype.", "the data set was not available; "
          "`scenarios/without_replacement/covertype-algorithm1-convex.yaml` runs where it is"),
     ),
     deviations=(

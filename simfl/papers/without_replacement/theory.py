@@ -1,4 +1,4 @@
-"""Decentralised SGD in one pass, without replacement: the paper's noise and bounds, and what that noise really gives.
+"""Decentralized one-pass SGD: the paper's noise and bounds, and epsilon.
 
 Jin, He and Dai 2018, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent",
 https://arxiv.org/abs/1809.02727; theorems are numbered as in the version that has Algorithm 2. Names: M nodes, n
@@ -39,7 +39,7 @@ SAMPLING_CONSTANT = 2.0 + 12.0 * math.sqrt(2.0)
 
 @dataclass(frozen=True)
 class LossConstants:
-    """What the noise needs to know of a loss.
+    """The constants of a loss that determine the noise.
 
     Attributes:
         lipschitz: L.
@@ -75,7 +75,7 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
 
 @dataclass(frozen=True)
 class OnePassNoise:
-    """Noise of one release, and what all releases are then worth.
+    """The noise of one release, and the epsilon of all releases.
 
     Attributes:
         epsilon: claimed for the whole run.
@@ -106,12 +106,12 @@ class OnePassNoise:
     claim_holds: bool
 
     def scaled(self, step_size: float) -> float:
-        """Return the standard deviation of eta_t N_t, which the paper calls noise in its Theorems 2 and 5."""
+        """Return the std of eta_t N_t, the paper's noise in Theorems 2 and 5."""
         checks.positive(step_size=step_size)
         return step_size * self.noise_std
 
     def joint(self, *, models: int = 1, copies: int = 1) -> float:
-        """Return the exact epsilon, at `delta`, of an example that is used more often than the paper counts.
+        """Return the exact epsilon of an example used more often than counted.
 
         One Gaussian release with sensitivity sqrt(models copies visits) times that of one.
 
@@ -157,7 +157,7 @@ def dp_sgd_noise(
     lipschitz: float = 1.0,
     calibration: Calibration = "classic",
 ) -> OnePassNoise:
-    """Return the noise of the baseline DP-SGD-k, whose examples may be visited k times.
+    """Return the noise of DP-SGD-k, whose examples may be visited k times.
 
     Each visit has (epsilon/k, delta/k), and basic composition adds them up:
     std = sqrt(2 ln(1.25 k/delta)) 2L/b k/epsilon. That is expensive: `exact_epsilon` has what k Gaussians amount to.
@@ -298,7 +298,7 @@ def theorem4(
     gradient_bound: float = 1.0,
     as_printed: bool = False,
 ) -> Utility:
-    """Return Theorem 4's bound: Algorithm 1, gamma-strongly convex loss, eta_t = 2/(gamma t).
+    """Return Theorem 4's bound: Algorithm 1, strongly convex, eta_t = 2/(gamma t).
 
     (2 (2 + 12 sqrt 2)² B²/(gamma T)) (3/(2b) + 4/n + (1/b + 2/n) ln(n/(n - b(T-1))))
         + 2 B² (ln T + 1)/(gamma T) + d std² (ln T + 1)/(gamma T)
@@ -347,7 +347,7 @@ def theorem6(
     lipschitz: float = 1.0,
     as_printed: bool = False,
 ) -> Utility:
-    """Return Theorem 6's bound: Algorithm 2, convex loss, eta_t = eta, for the mixture of local and global models.
+    """Return Theorem 6's bound: Algorithm 2, convex, for the mixture of models.
 
     (M+1) R²/(4 T eta) + eta B² + d eta std² n_G/(2T)
         + (2 (2 + 12 sqrt 2) R L/3) (sqrt(bT)/n + 2/(sqrt n + sqrt(n - bT)))

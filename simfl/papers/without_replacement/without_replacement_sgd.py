@@ -1,4 +1,4 @@
-"""Fully collaborative decentralized SGD without replacement: every node updates the global model with data used once.
+"""Fully collaborative SGD without replacement: all update one global model.
 
 Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochastic Gradient Descent", Algorithm 1.
 
@@ -6,7 +6,7 @@ Jin, He, Dai, "Decentralized Differentially Private Without-Replacement Stochast
         fetches the global model w_t from the node that updated it last          (takes time)
         takes its next batch D_m(t) of b examples, none of which was used before
         w_{t+1} <- w_t - eta_t (gradient of the mean loss on D_m(t) at w_t + N_t)  (takes time)
-        tells everybody that it has version t + 1
+        broadcasts that it has version t + 1
 
 `passing` says how a model finds its way, and what several tasks mean. eta_t counts the updates of one
 task. The noise N_t of mechanism `one_pass_gaussian` is that of Lemma 4, and all releases together are as private as
@@ -39,7 +39,7 @@ class WithoutReplacementSGD(PassedModels):
         self.begin(order, contention, visits=1)
 
     def start(self) -> None:
-        """Start the nodes, and in token mode choose who is first for every task."""
+        """Start the nodes, and choose the first one of every task in token mode."""
         worker = self.racer if self.racing else self.node
         for node in range(self.num_clients):
             self.clock.start(worker(node), node)
@@ -93,7 +93,7 @@ class WithoutReplacementSGD(PassedModels):
         return min(left, key=lambda other: (other - task - 1) % self.num_tasks)
 
     def _take_over(self, me: int, task: int, gradient: Gradient, read: int) -> Process:
-        """Get the newest model from its holder, and add a stale step to whatever is newest then."""
+        """Fetch the newest model, and apply a stale step to it."""
         came = self.clock.event()
         began = self.clock.now
         self._fetch(me, task, came.succeed)

@@ -1,4 +1,4 @@
-"""What all algorithms are asked: mini-batches and step sizes."""
+"""Options of all algorithms: mini-batches and step sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Sections(Protocol):
-    """The sections of a scenario, as far as checks between them read them; see `simfl.scenario.Scenario`."""
+    """The sections of a scenario that checks read; see `simfl.scenario.Scenario`."""
 
     # A scenario has an algorithm, and an algorithm is asked about a scenario: both are known in this file.
 
@@ -76,7 +76,7 @@ class AlgorithmConfig(Config):
 
     @property
     def nodes_beside_server(self) -> int:
-        """How many nodes there are that are neither clients nor the server."""
+        """The number of nodes that are neither clients nor the server."""
         return 0
 
     @property
@@ -98,11 +98,11 @@ class AlgorithmConfig(Config):
         }
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield what does not fit the other sections of a scenario, each with its full key path."""
+        """Yield conflicts with other sections, each with its full key path."""
         return iter(())
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
-        """Yield what will run beside the other sections of a scenario, but perhaps not as hoped."""
+        """Yield warnings about combinations with other sections."""
         return iter(())
 
     @model_validator(mode="before")
@@ -115,7 +115,7 @@ class AlgorithmConfig(Config):
         return data if usual is None else {**data, "step_size": usual}
 
     def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield what an algorithm does not make of an optimiser."""
+        """Yield the optimizer options that an algorithm does not support."""
         optimizer, usual = self.optimizer, OptimizerState()
         if self.no_optimizer:
             if optimizer != Sgd():

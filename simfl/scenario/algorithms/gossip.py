@@ -21,7 +21,7 @@ GOSSIPED = ("crash", "average", "travels")
 
 
 class DecentralizedSgd(AlgorithmConfig):
-    """D-PSGD: synchronous rounds of one gradient step and one averaging with the neighbors."""
+    """D-PSGD: synchronous rounds of one gradient step and one average with neighbors."""
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
     mixes: ClassVar[bool] = True
@@ -30,7 +30,10 @@ class DecentralizedSgd(AlgorithmConfig):
 
 
 class AdPsgd(BoundedConfig):
-    """AD-PSGD: clients compute without waiting and average pairwise with neighbors; with privacy, A(DP)²SGD."""
+    """AD-PSGD: clients compute without waiting and average in pairs.
+
+    With privacy, this is A(DP)²SGD.
+    """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
 
@@ -61,7 +64,10 @@ class AdPsgd(BoundedConfig):
 
 
 class GossipLearning(BoundedConfig):
-    """Gossip learning: models are pushed to random neighbors at fixed intervals, merged by age, and trained there."""
+    """Gossip learning: models are pushed to random neighbors periodically.
+
+    The receiver merges them by age and trains.
+    """
 
     states: ClassVar[tuple[str, ...]] = GOSSIPED
 
@@ -77,7 +83,7 @@ class GossipLearning(BoundedConfig):
 
 
 class Sgp(AlgorithmConfig):
-    """SGP: stochastic gradient push, rounds of gossip over a directed graph, de-biased by push-sum."""
+    """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
     no_states: ClassVar[str] = "push-sum's weights are those of models"
@@ -88,9 +94,9 @@ class Sgp(AlgorithmConfig):
         description="who sends to whom: client i to i + 2^h, a single h per round, in turn (one_peer), or all h "
         "(exponential); to i + 1 (ring); to all neighbors of the topology section, both ways (topology)",
     )
-    overlap: Index = Field(default=0, description="rounds that a message may take before anybody waits for it")
+    overlap: Index = Field(default=0, description="rounds that a message may take before its receiver waits for it")
 
     @property
     def follows_topology(self) -> bool:
-        """Unless it has a graph of its own."""
+        """Whether it uses the scenario's topology."""
         return self.graph == "topology"

@@ -1,4 +1,4 @@
-"""Clients that train for many steps and send what that changed: FedAvg, FedProx, FedAsync, FedBuff."""
+"""Local training with updates of many steps: FedAvg, FedProx, FedAsync, FedBuff."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simfl.scenario.problems import InvalidValueError, Problem
 
 
 class LocalRoundsConfig(ServerAlgorithmConfig):
-    """Base of algorithms whose clients train on their own for many steps and send a server what that changed."""
+    """Base of algorithms whose clients train locally for many steps."""
 
     no_states: ClassVar[str] = "the state of an optimiser of local steps begins anew with each round"
 
@@ -64,7 +64,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
         return self
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """A round's change is clipped as a whole, and nobody waits for more clients than there are."""
+        """Yield conflicts of clipping, and of the number of clients."""
         privacy, count = scenario.privacy, scenario.clients.count
         if privacy is not None and privacy.mechanism != "gaussian_update":
             advice = "a client sends what many steps changed, which is clipped as a whole"
@@ -77,7 +77,7 @@ class LocalRoundsConfig(ServerAlgorithmConfig):
 
 
 class FedAvg(LocalRoundsConfig):
-    """FedAvg: rounds in which some clients train locally, and a server averages what they send."""
+    """FedAvg: rounds in which some clients train locally and a server averages."""
 
     kind: Literal["fedavg"] = variant("fedavg")
     concurrency: Settled[Count | None] = Field(default=None, description="null: rounds are synchronous")
@@ -92,7 +92,7 @@ class FedAvg(LocalRoundsConfig):
     )
     deadline: PositiveSeconds | None = Field(
         default=None,
-        description="time that a round takes at most, as long as somebody is done by then: who is late is dropped, or "
+        description="largest time of a round, if some client is done by then: late clients are dropped, or "
         "with fedprox stops in time; null: none",
     )
 
@@ -109,7 +109,10 @@ class FedAvg(LocalRoundsConfig):
 
 
 class FedProx(FedAvg):
-    """FedProx: FedAvg with a pull towards the server's model, and partial work of those who would miss the deadline."""
+    """FedProx: FedAvg with a proximal term, and partial work of stragglers.
+
+    A client that would miss the deadline sends the steps completed by then.
+    """
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
     proximal: Settled[NonNegative] = Field(
@@ -118,7 +121,10 @@ class FedProx(FedAvg):
 
 
 class FedAsync(LocalRoundsConfig):
-    """FedAsync: the server mixes each client's model into its own as it arrives, with less weight the staler it is."""
+    """FedAsync: a server mixes each arriving model into its own.
+
+    A staler model has less weight.
+    """
 
     no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
 
@@ -138,7 +144,10 @@ class FedAsync(LocalRoundsConfig):
 
 
 class FedBuff(LocalRoundsConfig):
-    """FedBuff: the server gathers updates in a buffer and steps when it is full; the noise may be the server's."""
+    """FedBuff: a server takes a step when its buffer of updates is full.
+
+    The clients or the server may add the noise.
+    """
 
     kind: Literal["fedbuff"] = variant("fedbuff")
     buffer_size: Count = Field(default=10, description="K, updates that make a step of the server")

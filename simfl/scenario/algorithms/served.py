@@ -1,4 +1,4 @@
-"""SGD on one machine, and SGD with a server that applies each gradient as it comes."""
+"""SGD on one machine, and SGD with a server that applies each gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simfl.scenario.schedules import ConstantStep, StepSize
 
 
 class WithPaperSteps(AlgorithmConfig):
-    """Base of the algorithms whose step sizes Table 2 of the AUDP and MAPA paper states."""
+    """Base of algorithms with the step sizes of Table 2 of the MAPA paper."""
 
     uses_topology: ClassVar[bool] = False
 
@@ -57,7 +57,10 @@ class WithinRadius(WithPaperSteps):
 
 
 class CentralizedSgd(WithinRadius):
-    """CSGD: SGD on one machine with all the data; 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)) where step_size is null."""
+    """CSGD: SGD on one machine with all the data.
+
+    If step_size is null, 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)).
+    """
 
     states: ClassVar[tuple[str, ...]] = ("crash",)
 
@@ -89,7 +92,10 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
 
 
 class AsyncSgd(WithinRadius, ServedSgd):
-    """ASGD: a server applies gradients as they come; 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)), if null."""
+    """ASGD: a server applies each gradient as it arrives.
+
+    If step_size is null, 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)).
+    """
 
     no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
 

@@ -1,4 +1,4 @@
-"""Bounds on staleness, and the algorithms that take one: those with a server, and gossip."""
+"""Bounds on staleness, and the algorithms that take one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simfl.scenario.problems import Problem
 
 
 class StalenessBound(Config):
-    """How stale an update may be when it is applied, and what happens to a staler one."""
+    """The largest staleness of an update, and the policy for staler ones."""
 
     bound: Index = Field(description="updates applied between the read of a model and the application of its update")
     policy: Literal["wait", "drop", "down_weight"] = Field(

@@ -11,7 +11,7 @@ from simfl.scenario.fields import variant
 
 
 class SyncSgd(AlgorithmConfig):
-    """SYNC: every round all clients compute a gradient at the same model and average by all-reduce."""
+    """SYNC: all clients compute at the same model and average by all-reduce."""
 
     uses_topology: ClassVar[bool] = False
 
