@@ -16,15 +16,7 @@ from simfl.cli.screen import escaped
 from simfl.cli.screen import output as output
 from simfl.plots.style import name_of
 from simfl.records.comparison import explain
-from simfl.records.display import (
-    NOTHING,
-    show_bytes,
-    show_count,
-    show_ending,
-    show_number,
-    show_share,
-    show_time,
-)
+from simfl.records.display import NOTHING, show_bytes, show_count, show_ending, show_number, show_share, show_time
 from simfl.records.readable import cells_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ def plot(
         list[Path], typer.Argument(metavar="RUN|SWEEP", help="Folders of runs, or of sweeps.", show_default=False)
     ],
     x: Annotated[
-        str,
-        typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="What to draw against."),
+        str, typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="What to draw against.")
     ] = "time",
     y: Annotated[str, typer.Option("--y", help="A column of the metrics table.")] = "test_accuracy",
     save: Annotated[

@@ -2,14 +2,7 @@
 
 from simfl.plots.attacks import plot_inversion, plot_membership
 from simfl.plots.axes import X_AXES
-from simfl.plots.curves import (
-    describe_noise,
-    label_runs,
-    plot,
-    save,
-    save_and_close,
-    thumbnail,
-)
+from simfl.plots.curves import describe_noise, label_runs, plot, save, save_and_close, thumbnail
 from simfl.plots.groups import plot_groups
 from simfl.plots.network import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
 from simfl.plots.privacy import plot_claims, plot_client_epsilon

@@ -91,12 +91,7 @@ def plot_costs(
 
 
 def plot_heatmap(
-    groups: Sequence[Group],
-    x: str,
-    y: str,
-    *,
-    measure: str = "test_accuracy",
-    ax: Axes | None = None,
+    groups: Sequence[Group], x: str, y: str, *, measure: str = "test_accuracy", ax: Axes | None = None
 ) -> Axes:
     """Plot a final measure, mean over seeds, over a grid of two settings.
 

@@ -172,15 +172,7 @@ def plot_knowledge(pairs: pd.DataFrame, edges: pd.DataFrame, delta: float, obser
                         continue
                     value = values.get(clients[number], math.nan) if number < len(clients) else math.nan
                     ink = _ink(norm, value) if math.isfinite(value) else "black"
-                    ax.annotate(
-                        name,
-                        places[number],
-                        ha="center",
-                        va="center",
-                        fontsize=7,
-                        zorder=5,
-                        color=ink,
-                    )
+                    ax.annotate(name, places[number], ha="center", va="center", fontsize=7, zorder=5, color=ink)
             ax.set_title(title)
             ax.set_aspect("equal")
             ax.margins(0.08)

@@ -67,12 +67,7 @@ class Trace:
 
 
 def write_trace(
-    run: Run,
-    path: str | Path,
-    *,
-    start_s: float = 0.0,
-    end_s: float = math.inf,
-    clients: Collection[int] | None = None,
+    run: Run, path: str | Path, *, start_s: float = 0.0, end_s: float = math.inf, clients: Collection[int] | None = None
 ) -> Trace:
     """Write a run as a trace.
 

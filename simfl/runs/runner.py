@@ -212,12 +212,7 @@ class Simulation(Context):
             self._audience.evaluated(row)
             reporter.evaluated(row)
 
-        evaluations = Evaluations(
-            self,
-            recorder,
-            report,
-            [] if since is None else since.walls,
-        )
+        evaluations = Evaluations(self, recorder, report, [] if since is None else since.walls)
         try:
             recorder.open()
             self._audience.started(self.setup.scenario.resolved(), folder.path)

@@ -20,14 +20,7 @@ from simfl.cli.shared import Command, Group, help_of
 
 #: How commands of this group begin in `Plugin.commands`.
 _GROUP = "privacy "
-_COMMANDS: tuple[str, ...] = (
-    "account",
-    "calibrate",
-    "check",
-    "audit",
-    "attack",
-    "network",
-)
+_COMMANDS: tuple[str, ...] = ("account", "calibrate", "check", "audit", "attack", "network")
 
 
 class _Commands(Group):

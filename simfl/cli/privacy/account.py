@@ -20,11 +20,7 @@ from simfl.cli.privacy.shared import (
     show,
 )
 
-_BY = {
-    "renyi": "epsilon, Renyi",
-    "pld": "epsilon, loss distributions",
-    "tightest": "epsilon, tightest",
-}
+_BY = {"renyi": "epsilon, Renyi", "pld": "epsilon, loss distributions", "tightest": "epsilon, tightest"}
 _HOW = {
     "renyi": "certified: Renyi divergence, converted",
     "pld": "certified: numerical composition, rounded up",

@@ -244,10 +244,7 @@ def _heading(score: str) -> str:
 
 
 def _summary(some: list[Inference]) -> Row:
-    mean, best = (
-        sum(one.auc for one in some) / len(some),
-        max(some, key=lambda one: one.lower_bound),
-    )
+    mean, best = (sum(one.auc for one in some) / len(some), max(some, key=lambda one: one.lower_bound))
     where = f"distance {show(some[0].distance)}, mean of {len(some)} pairs"
     return where, mean, f"{_epsilon(best)}, client {best.observer} on client {best.client} (the largest)"
 

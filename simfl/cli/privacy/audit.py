@@ -51,8 +51,7 @@ def command(
         ),
     ] = False,
     kind: Annotated[
-        Kind,
-        typer.Option("--kind", help="Directions in the space of gradients, or random inputs through the model."),
+        Kind, typer.Option("--kind", help="Directions in the space of gradients, or random inputs through the model.")
     ] = Kind.gradient,
     guesses: Annotated[
         list[int] | None,

@@ -21,11 +21,7 @@ from simfl.cli.privacy.shared import (
     show,
 )
 
-_BY = {
-    "renyi": "z, Renyi accountant",
-    "pld": "z, loss distributions",
-    "tightest": "z, tightest",
-}
+_BY = {"renyi": "z, Renyi accountant", "pld": "z, loss distributions", "tightest": "z, tightest"}
 
 
 def command(
