@@ -14,8 +14,7 @@ from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 from simfl.cli.shared import Overrides
 
 if TYPE_CHECKING:
-    from simfl.attacks.audit import AuditReport
-    from simfl.attacks.pairwise import PairwiseReport
+    from simfl.attacks.audit import AuditReport, PairwiseReport
 
 
 class Kind(enum.StrEnum):
@@ -74,7 +73,7 @@ def command(
     Exits with code 1 when the guesses refute what is certified or claimed, when the releases show that noise is
     missing, is not of the declared law or is not drawn afresh, and when what was heard is not what was accounted for.
     """
-    from simfl.attacks.audit import audit
+    from simfl.attacks.audit import PairwiseReport, audit
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 
@@ -88,26 +87,16 @@ def command(
         "guesses": guesses or None,
         "confidence": confidence,
         "seed": seed,
+        "observer": int(observer) if observer is not None and observer.isdecimal() else observer,
     }
-    if observer is not None:
-        from simfl.attacks.pairwise import PairwiseAudit
-
-        pairwise = PairwiseAudit(scenario, int(observer) if observer.isdecimal() else observer, **given).observe()
-        title = (
-            f"{pairwise.scenario}: audit of what {pairwise.observer} learns of client {pairwise.client} at delta = "
-            f"{show(pairwise.delta)}, {pairwise.canaries:,} canaries"
-        )
-        rows, notes = _pairwise_rows(pairwise), _pairwise_notes(pairwise)
-        present(title, rows, notes=notes, result=pairwise, as_json=as_json)
-        if not pairwise.passed:
-            raise typer.Exit(1)
-        return
     report = audit(scenario, **given)
-    title = (
-        f"{report.scenario}: audit of client {report.client} at delta = {show(report.delta)}, "
-        f"{report.canaries:,} canaries"
-    )
-    present(title, _rows(report), notes=_notes(report), result=report, as_json=as_json)
+    if isinstance(report, PairwiseReport):
+        whose = f"what {report.observer} learns of client {report.client}"
+        rows, notes = _pairwise_rows(report), _pairwise_notes(report)
+    else:
+        whose, rows, notes = f"client {report.client}", _rows(report), _notes(report)
+    title = f"{report.scenario}: audit of {whose} at delta = {show(report.delta)}, {report.canaries:,} canaries"
+    present(title, rows, notes=notes, result=report, as_json=as_json)
     if not report.passed:
         raise typer.Exit(1)
 
