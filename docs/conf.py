@@ -7,18 +7,24 @@ them is here: the order of pages, and links out of docs/, which become plain wor
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 from simfl.version import __version__
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "docs" / "notebooks"  # copies, because Sphinx reads files below docs/ only
+NOTEBOOKS.mkdir(exist_ok=True)
+for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+    shutil.copy(notebook, NOTEBOOKS)
 
 project = "simfl"
 html_title = f"simfl {__version__}"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_static"]
 nitpicky = False
+nb_execution_mode = "off"  # notebooks are stored with their outputs
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -46,7 +52,8 @@ copyright = "the authors of simfl, Apache-2.0"
 
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
-    "index": ["tutorial", "guides", "reference", "papers", "design"],
+    "index": ["tutorial", "examples", "guides", "reference", "papers", "design"],
+    "examples": [f"notebooks/{path.stem}" for path in sorted(NOTEBOOKS.glob("*.ipynb"))],
     "guides": [
         "looking",
         "studies",
@@ -72,6 +79,7 @@ OTHERS = "papers"
 #: Titles where the page's own is too long for a menu, or says too little there.
 TITLES = {
     "tutorial": "Tutorial",
+    "examples": "Notebooks",
     "guides": "How to",
     "design": "How it is built",
     "studies": "Run studies",
@@ -136,6 +144,8 @@ def _linked(match: re.Match[str]) -> str:
     words, target, anchor = match[1], match[2], match[3] or ""
     if target == "../CONTRIBUTING.md":
         return f"[{words}](contributing.md{anchor})"
+    if target.endswith(".ipynb"):
+        return f"[{words}]({target.removeprefix('../')})"
     return words if (ROOT / "docs" / target).exists() else match[0]
 
 
