@@ -7,7 +7,6 @@ them is here: the order of pages, and links out of docs/, which become plain wor
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "docs" / "notebooks"  # copies, because Sphinx reads files below docs/ only
 NOTEBOOKS.mkdir(exist_ok=True)
 for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-    shutil.copy(notebook, NOTEBOOKS)
+    text = notebook.read_text(encoding="utf-8").replace("../docs/", "../")
+    (NOTEBOOKS / notebook.name).write_text(text, encoding="utf-8")
 
 project = "simfl"
 html_title = f"simfl {__version__}"
@@ -133,6 +133,8 @@ def below() -> dict[str, list[str]]:
 
 def for_the_site(page: str, text: str) -> str:
     """Return the text of a page as the site has it: links that lead somewhere, and the pages below it."""
+    if page.startswith("notebooks/"):
+        return text
     text = _LINK.sub(_linked, text)
     if pages := below().get(page):
         entries = "\n".join(f"{TITLES[name]} <{name}>" if name in TITLES else name for name in pages)
