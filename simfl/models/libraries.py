@@ -147,12 +147,7 @@ def _name(module: Any) -> str:
 
 
 def from_equinox(
-    module: Any,
-    loss: str | OfOutputs,
-    *,
-    metrics: Metrics | None = None,
-    trained: Any = None,
-    tokens: bool = False,
+    module: Any, loss: str | OfOutputs, *, metrics: Metrics | None = None, trained: Any = None, tokens: bool = False
 ) -> Network:
     """Return a network of Equinox as a model; it is called with single examples, and mapped over the batch.
 
