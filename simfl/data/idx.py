@@ -26,11 +26,7 @@ _REPLACE = "fetch it again with `simfl data fetch mnist`"
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read one IDX file, plain, .gz or .bz2.
-
-    Returns:
-        An array of the type and shape that the header names.
-    """
+    """Read one IDX file, plain, .gz or .bz2."""
     content = read_content(path, _REPLACE)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES or content[3] == 0:
         raise DataError(f"{path}: not an IDX file (it begins with {content[:4].hex(' ') or 'nothing'}); {_REPLACE}")
@@ -50,34 +46,29 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
 
 
 def load_mnist(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load MNIST, or a set in the same four files (Fashion-MNIST), as bytes that mean 0 to 1, stored flat.
+    """Load MNIST, or a set in the same four files such as Fashion-MNIST.
 
-    Args:
-        root: the folder of data sets; the files are looked for in `root/mnist`.
-        streams: not used.
-        path: another folder that holds the four files.
-
-    Returns:
-        Examples [n, 784] with `image_shape` (28, 28).
+    The files are in `root/mnist`, or in the folder `path`. Examples are bytes [n, 784] that mean 0 to 1, stored flat
+    with `image_shape` (28, 28).
     """
     folder = folder_of("mnist", path, root)
     arrays, files = [], []
     for name in MNIST_FILES:
-        found = first_file([folder / name])
-        if found is None:
+        file = first_file([folder / name])
+        if file is None:
             raise DataError(
                 f"{folder / name}: no such file, nor with .gz; put the four MNIST files into {folder}, "
                 f"or run `simfl data fetch mnist`"
             )
-        array = read_idx(found)
+        array = read_idx(file)
         holds_images = "images" in name
         if array.dtype != np.uint8 or array.ndim != (3 if holds_images else 1) or array.size == 0:
             expected = "images, uint8 [n, height, width]" if holds_images else "labels, uint8 [n]"
-            raise DataError(f"{found}: expected {expected}, found {array.dtype} {list(array.shape)}; {_REPLACE}")
+            raise DataError(f"{file}: expected {expected}, found {array.dtype} {list(array.shape)}; {_REPLACE}")
         if not holds_images and array.max() > 9:
-            raise DataError(f"{found}: expected labels 0 to 9, found {array.max()}; {_REPLACE}")
+            raise DataError(f"{file}: expected labels 0 to 9, found {array.max()}; {_REPLACE}")
         arrays.append(array)
-        files.append(found)
+        files.append(file)
     train_x, train_y, test_x, test_y = arrays
     for images, labels, part in ((train_x, train_y, "train"), (test_x, test_y, "t10k")):
         if len(images) != len(labels):

@@ -13,7 +13,7 @@ class RemoteFile:
         path: destination below the folder of data sets.
         urls: addresses of the same file, tried in order.
         sha256: published checksum of the downloaded file, if any.
-        content_sha256: checksum of the decompressed content of a .gz or .bz2; the same for mirrors that compress anew.
+        content_sha256: checksum of the decompressed content; it also fits mirrors that compress anew.
         most_bytes: size above which a transfer is aborted.
     """
 
@@ -26,13 +26,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that can be downloaded.
-
-    Args:
-        name: argument of `simfl data fetch`.
-        summary: one line for a listing.
-        files: all are downloaded.
-    """
+    """A data set that can be downloaded; `name` is the argument of `simfl data fetch`."""
 
     name: str
     summary: str
@@ -47,7 +41,7 @@ def _mnist(name: str, content_sha256: str) -> RemoteFile:
 
 
 def _libsvm(name: str, summary: str, *files: tuple[str, str]) -> Source:
-    """Return a set of the LIBSVM page, which publishes no checksums; `files` are (path on the page, local name)."""
+    """Return a set of the LIBSVM page, which has no checksums; `files` are (path on the page, local name)."""
     page = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
     return Source(name, summary, tuple(RemoteFile(f"libsvm/{local}", (f"{page}/{path}",)) for path, local in files))
 
