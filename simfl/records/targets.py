@@ -1,4 +1,4 @@
-"""What runs are compared at: a test accuracy, or a value of another metric."""
+"""Targets of comparisons: a test accuracy, or a value of another metric."""
 
 from __future__ import annotations
 
@@ -19,35 +19,31 @@ if TYPE_CHECKING:
 ACCURACY = "test_accuracy"
 
 SMALLER_IS_BETTER = ("train_loss", "test_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
-"""Metrics of which `METRIC=VALUE` asks for at most the value."""
+"""Metrics for which `METRIC=VALUE` means at most the value."""
 
 
 class Target(float):
     """A value of a metric whose cost is compared.
 
-    Args:
-        value: of the metric.
-        metric: a column of the metrics table.
-        at_most: whether the metric is to fall to the value; it is to rise to it otherwise.
+    `metric` is a column of the metrics table; `at_most` says whether it has to fall to the value rather than rise.
     """
 
     metric: str
     at_most: bool
 
     def __new__(cls, value: float, metric: str = ACCURACY, at_most: bool = False) -> Self:
-        """Make a target."""
         made = super().__new__(cls, value)
         made.metric, made.at_most = metric, at_most
         return made
 
     def reached(self, evaluations: Columns) -> NDArray[np.bool_]:
-        """Return at which evaluations the metric is there, bool [n]."""
+        """Return for each evaluation whether it reaches the target, bool [n]."""
         values = evaluations[self.metric]
         reached: NDArray[np.bool_] = values <= float(self) if self.at_most else values >= float(self)
         return reached
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Reject a metric that a run does not have, and name those that it has."""
+        """Reject a metric that a run does not have, and name its metrics."""
         for run in runs:
             names = list(run.evaluations.names)
             if self.metric not in names:
@@ -58,7 +54,7 @@ class Target(float):
 
     @property
     def short(self) -> str:
-        """The target as a heading has it: `91.64%`, or `test loss ≤ 0.3`."""
+        """The target in a heading: `91.64%`, or `test loss ≤ 0.3`."""
         if self.metric == ACCURACY:
             return show_share(float(self))
         return f"{measure_label(self.metric)} {'≤' if self.at_most else '≥'} {show_number(float(self))}"
@@ -72,10 +68,10 @@ class Target(float):
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return a target from an accuracy, or from a text such as `0.9`, `test_loss=0.3` or `bits<=1.5`.
+    """Return a target from an accuracy, or from text such as `0.9`, `test_loss=0.3` or `bits<=1.5`.
 
     Raises:
-        ScenarioError: it is neither.
+        ScenarioError: the text or number is not valid.
     """
     if target is None or isinstance(target, Target):
         return target
