@@ -75,8 +75,8 @@ def from_object(
                 )
             frame, test = (table.to_pandas() if hasattr(table, "to_pandas") else table for table in (train, test))
             named = None if test is None else (f"{where}: test", test)
-            options = {"target": target, "test_fraction": test_fraction, "regression": regression, "group": owner}
-            return from_frame(name, where, frame, named, streams, **options)
+            shared: dict[str, Any] = {"test_fraction": test_fraction, "regression": regression, "group": owner}
+            return from_frame(name, where, frame, named, streams, target=target, **shared)
         parts = _arrays_of(train, where, target, owner)
         if test is not None:
             test_parts = _arrays_of(test, where, target, owner if owner in (_columns(test) or ()) else None)

@@ -48,12 +48,11 @@ def load_leaf(
     files = tuple(sorted(folder.glob("t*/*.json")))
     fields: dict[str, Any] = {"groups": np.asarray(parts[0][2]), "test_fraction": test_fraction, "files": files}
     if not isinstance(parts[0][0][0], str):
-        train, test = [*(_numbers(folder, x, y) for x, y, _ in parts), None][:2]
-        if test and train[0].shape[1:] != test[0].shape[1:]:
-            raise DataError(
-                f"{folder}: test examples have shape {test[0].shape[1:]}, training ones {train[0].shape[1:]}"
-            )
-        return assembled(folder.name, folder, *train, test, streams, regression=regression, **fields)
+        (x, y), *rest = (_numbers(folder, xs, ys) for xs, ys, _ in parts)
+        if rest and x.shape[1:] != rest[0][0].shape[1:]:
+            raise DataError(f"{folder}: test examples have shape {rest[0][0].shape[1:]}, training ones {x.shape[1:]}")
+        test = rest[0] if rest else None
+        return assembled(folder.name, folder, x, y, test, streams, regression=regression, **fields)
     for xs, ys, _ in parts:
         if not all(isinstance(text, str) for text in xs) or not all(isinstance(y, str) and len(y) == 1 for y in ys):
             raise DataError(f"{folder}: expected texts with the character that follows each, found others; {_REPLACE}")
@@ -61,8 +60,8 @@ def load_leaf(
     windows = [(vocabulary.examples(folder, xs), vocabulary.numbers(folder, "".join(ys))) for xs, ys, _ in parts]
     if len({x.shape[1] for x, _ in windows}) > 1:
         raise DataError(f"{folder}: texts of the two parts differ in length; {_REPLACE}")
-    test = windows[1] if len(windows) > 1 else None
-    return sequences(folder.name, windows[0], test, streams, **fields, **vocabulary.fields)
+    following = windows[1] if len(windows) > 1 else None
+    return sequences(folder.name, windows[0], following, streams, **fields, **vocabulary.fields)
 
 
 def _part(folder: Path) -> tuple[list[Any], list[Any], list[str]]:

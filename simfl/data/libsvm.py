@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +45,9 @@ def load_libsvm(
     if test_file is None and len(Path(path).parts) == 1:
         test_file = first_file([train_file.with_name(plain_name(train_file) + ".t")])
     files = [train_file] if test_file is None else [train_file, test_file]
-    train, test = [*_read(files, features), None][:2]
-    options = {"regression": regression, "test_fraction": test_fraction, "files": tuple(files)}
-    return assembled(plain_name(train_file), train_file, *train, test, streams, **options)
+    (x, y), *rest = _read(files, features)
+    options: dict[str, Any] = {"regression": regression, "test_fraction": test_fraction, "files": tuple(files)}
+    return assembled(plain_name(train_file), train_file, x, y, rest[0] if rest else None, streams, **options)
 
 
 def _find(path: str | Path, root: Path | None, key: str) -> Path:

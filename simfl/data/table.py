@@ -115,8 +115,8 @@ def load_table(
         raise ScenarioError("data.path: expected the name of a CSV or Parquet file, found none")
     file, table = read(path, root, "data.path")
     test = None if test_path is None else read(test_path, root, "data.test_path")
-    options = {"target": target, "drop": drop, "test_fraction": test_fraction, "regression": regression, "group": group}
-    return from_frame(file.stem, file, table, test, streams, **options)
+    shared: dict[str, Any] = {"test_fraction": test_fraction, "regression": regression, "group": group}
+    return from_frame(file.stem, file, table, test, streams, target=target, drop=drop, **shared)
 
 
 def from_frame(

@@ -1,4 +1,4 @@
-"""What a run says about itself while it is under way."""
+"""Progress reports of a run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ RECENT_S = 3.0
 
 @dataclass(frozen=True)
 class Progress:
-    """One report of a run under way.
+    """One report of a run in progress.
 
     Args:
         time_s: virtual time.
-        updates: updates of all clients together so far.
+        updates: of all clients together so far.
         epochs: passes over the whole training set so far.
-        accuracy: test accuracy at the last evaluation, None before the first and where it is undefined.
-        fraction: how far the run is towards the stop rule that it will meet first, 0 to 1.
-        wall_s: host seconds since the run began.
+        accuracy: test accuracy at the last evaluation; None before the first, and if undefined.
+        fraction: progress towards the stop rule that will be met first, 0 to 1.
+        wall_s: host seconds since the start.
         updates_per_s: updates per host second.
-        compiled: whether the programs are compiled; the host time before says nothing about the time left.
+        compiled: whether the programs are compiled; earlier host times do not predict the time left.
     """
 
     time_s: float
@@ -36,9 +36,9 @@ class Progress:
     compiled: bool = True
 
     def pace(self, earlier: Progress) -> tuple[float, float | None] | None:
-        """Return updates per host second since an earlier report, and the host seconds still to go at that pace.
+        """Return updates per host second since an earlier report, and the remaining host seconds.
 
-        None where no time has passed; the second is None where the run came no further.
+        None if no time has passed; the remaining time is None without progress.
         """
         wall_s, way = self.wall_s - earlier.wall_s, self.fraction - earlier.fraction
         if wall_s <= 0:
@@ -47,13 +47,13 @@ class Progress:
 
 
 class Recent:
-    """The reports of the last seconds since the programs were compiled, over which speed is measured."""
+    """The reports of the last seconds after compilation, for measuring speed."""
 
     def __init__(self) -> None:
         self._reports: deque[Progress] = deque()
 
     def since(self, report: Progress) -> Progress | None:
-        """Add a report, and return the one that its speed is measured from; None before there is one."""
+        """Add a report, and return the one to measure its speed from; None before compilation."""
         if report.compiled:
             self._reports.append(report)
         while len(self._reports) > 2 and report.wall_s - self._reports[1].wall_s >= RECENT_S:
@@ -62,9 +62,10 @@ class Recent:
 
 
 def describe(report: Progress, earlier: Progress | None = None, room: int = 1000) -> str:
-    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left since an earlier report.
+    """Return the line beside the bar: virtual time, updates, accuracy; speed and time left.
 
-    Where there is less room, what tells least is left out; the time left stays.
+    Speed is measured since an earlier report. If `room` characters are too few, the least important parts are left out;
+    the time left always stays.
     """
     parts = {"time": f"t = {show_time(report.time_s)}", "updates": f"{report.updates:,} updates"}
     if report.accuracy is not None:

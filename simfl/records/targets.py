@@ -32,6 +32,7 @@ class Target(float):
     at_most: bool
 
     def __new__(cls, value: float, metric: str = ACCURACY, at_most: bool = False) -> Self:
+        """Make a target; see the class."""
         made = super().__new__(cls, value)
         made.metric, made.at_most = metric, at_most
         return made
