@@ -369,10 +369,6 @@ def _word(
 
 def _joined(words: Sequence[str]) -> str:
     """Return a label with as many of the words as are readable in a legend."""
-
-
-def _joined(words: Sequence[str]) -> str:
-    """Return a label of the words, of which it names as many as one can read in a legend."""
     label, left = "", list(words)
     while left and len(label) + 2 + len(left[0]) <= _LONGEST:
         label += (", " if label else "") + left.pop(0)
