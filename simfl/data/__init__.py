@@ -1,4 +1,4 @@
-"""Data sets, file formats, and partitions over clients; scikit-learn is imported only when a set needs it."""
+"""Data sets, file formats, and partitions over clients."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ DATASETS: Mapping[str, Loader] = Catalogue(
 
 
 def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: Any) -> Dataset:
-    """Load or generate a data set.
+    """Load or generate a data set of a kind in `DATASETS`.
 
-    Args:
-        kind: one of `DATASETS`.
-        root: the folder of data sets (SIMFL_DATA), for kinds that read files.
-        streams: draws the split ("split") and the synthetic problems ("synthetic").
-        options: those of the kind's loader and, except for synthetic sets, of `simfl.data.transforms.transform`.
-            Options without a meaning for the kind are refused.
+    `root` is the folder of data sets (SIMFL_DATA), if the kind reads files; `streams` draw the split ("split") and the
+    synthetic problems ("synthetic"). `options` are those of the kind's loader and, except for synthetic sets, of
+    `simfl.data.transforms.transform`; others are refused.
     """
     if kind not in DATASETS:
         raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, found {kind!r}{nearest(kind, DATASETS)}")

@@ -47,21 +47,12 @@ def from_object(
     owner: str | None = None,
     tokens: bool = False,
 ) -> Dataset:
-    """Return the data set that an object describes.
+    """Return the data set that an object describes, see the module.
 
-    Args:
-        given: see the module.
-        where: name of the object in messages.
-        name: of the set.
-        streams: draw the split without a test part.
-        regression: whether labels are targets; None: floats are.
-        test_fraction: share to set aside without a test part.
-        scale: factor of integer features; None: 1.
-        target, owner: columns of a table.
-        tokens: whether the model takes tokens; y is then the next token rather than a class label.
-
-    Raises:
-        DataError: it is none of these, or its parts do not fit together.
+    `where` names the object in messages. Without a test part, `streams` draw `test_fraction` of the examples.
+    `regression` says whether labels are targets (None: floats are), `scale` is the factor of integer features (None:
+    1), `target` and `owner` are columns of a table; with `tokens`, y is the next token rather than a class label.
+    DataError if it is none of these, or if its parts do not fit together.
     """
     parts = _parts(given, where)
     if parts is None:
@@ -200,7 +191,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the column names of a frame, a table or a Hugging Face set; None for other objects."""
+    """Return the column names of a frame, table or Hugging Face set; None for other objects."""
     for name in ("column_names", "columns"):
         columns = getattr(given, name, None)
         if columns is not None and not isinstance(columns, Mapping) and not callable(columns):

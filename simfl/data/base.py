@@ -1,4 +1,4 @@
-"""The arrays that every data set becomes, and how labels and splits are made; formats have modules of their own."""
+"""The arrays of a data set, its labels and its split into training and test part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ MEMORY_LIMIT_BYTES = 16 * 2**30
 
 
 class Scaling(NamedTuple):
-    """Map stored integers u to (u / divisor - mean) / deviation in float32; a part that is None is skipped.
+    """Map stored integers u to (u / divisor - mean) / deviation in float32.
+
+    A part that is None is skipped.
 
     It divides, since u * (1/255) is not u / 255: half of the 256 values differ in the last bit. `divisor` is f32[];
     `mean` and `deviation` are f32 of a shape that broadcasts with examples, such as [channels]. NumPy on the host and
@@ -87,16 +89,14 @@ class Dataset:
         train_y: class labels int32 [n] in 0..num_classes-1, or regression targets f32 [n]; `test_y` likewise, [m].
         num_classes: 0 for a regression and for the points of a quadratic.
         image_shape: height, width (and channels) of images, also when they are stored flat.
-        optimum: minimizer of the training loss, f32 [d] in the order of the model's flat parameters, if known;
-            `optimal_loss` is the training loss there, l2 part included.
-        curvature: the diagonal of H, f32 [d], of a quadratic problem.
-        labels: original names of the classes, in the order of their numbers; None: the numbers.
-        groups: owner of each training example, [n] of any values, if a column of the file names it.
+        optimum: minimizer of the training loss, f32 [d], as flat parameters of the model, if known; `optimal_loss` is
+            the training loss there with l2, `curvature` the diagonal of H, f32 [d], of a quadratic problem.
+        labels: original names of the classes in order; None: their numbers.
+        groups: owner of each training example, [n] of any values, if known.
         reader: makes features from tables or texts, if the set was read from one.
         files: the user's own files that it was read from.
         tokens: whether features are tokens, 0..num_classes-1, for models of sequences.
-        loaded_shape: shape of an example before the steps; None without steps.
-        steps: changes of the features since loading, in order.
+        loaded_shape: shape of an example before `steps`, the changes of the features; None without steps.
         scaling: meaning of stored integers.
     """
 
@@ -168,10 +168,7 @@ class Dataset:
 
         `x` [n, ...] are integers as in the file of this set, such as bytes of pixels, or floats as models get them,
         such as pixels from 0 to 1; an example may be flat. A set from a table also takes a frame with its columns, a
-        set from texts also texts. `where` names the examples in messages.
-
-        Raises:
-            DataError: they have another shape, or are not finite.
+        set from texts also texts. `where` names the examples in messages. DataError for wrong shapes or non-finite x.
         """
         shape = self.loaded_shape or self.input_shape
         if self.reader is not None and self.reader.reads(x):
@@ -199,18 +196,13 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Loader:
-    """A kind of data set.
+    """A kind of data set; `kind` is its name in a scenario, `summary` one line for a listing.
 
-    Args:
-        kind: its name in a scenario.
-        summary: one line for a listing.
-        load: (root, streams, **options) -> the set; root is the folder of data sets, or None; streams draw the split
-            where there is no test part. Loaders of files share the options `path` and `test_path` (a file, or a bare
-            name in the kind's folder of `root`), `test_fraction` (the share to set aside), `regression` (whether labels
-            are targets) and `group` (column or key of the owner of each training example).
-        signature: names the options, by default `load` itself. Options named `l2`, `intercept` and `regression` are
-            set from the model.
-        transforms: whether `simfl.data.transforms.transform` applies.
+    `load` is (root, streams, **options) -> the set; root is the folder of data sets or None, streams draw the split
+    without a test part. Loaders of files share the options `path` and `test_path` (a file, or a bare name in the kind's
+    folder of root), `test_fraction` (the share to set aside), `regression` (whether labels are targets) and `group`
+    (column or key of the owner of each training example). `signature`, by default `load`, names the options; `l2`,
+    `intercept` and `regression` are set from the model. `transforms` says whether `simfl.data.transforms` applies.
     """
 
     kind: str
@@ -241,12 +233,10 @@ def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:
 def class_labels(
     where: str | Path, *parts: npt.NDArray[Any]
 ) -> tuple[list[npt.NDArray[np.int32]], tuple[float | str, ...]]:
-    """Map the labels of a file to 0..c-1, in sorted order over all parts together.
+    """Map the labels of a file to int32 0..c-1, in sorted order over all parts together.
 
-    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words.
-
-    Returns:
-        The parts as int32, and the c >= 2 original labels in order.
+    {-1, 1}, {1, 2} and 1..10 are the usual spellings; the smallest becomes 0. Labels may also be words. The c >= 2
+    original labels are returned too.
     """
     together = np.concatenate([np.asarray(part).ravel() for part in parts])
     words = together.dtype.kind in "OUS"
@@ -299,20 +289,12 @@ def assembled(
     groups: npt.NDArray[Any] | None = None,
     **fields: Any,
 ) -> Dataset:
-    """Return a set of checked features and raw labels.
+    """Return a set of checked features x [n, ...] and raw labels y [n], numbers or words.
 
-    Args:
-        name: of the set.
-        where: name of the labels in messages.
-        x: [n, ...].
-        y: labels [n], numbers or words.
-        test: the test part, likewise; None: `streams` draw ("split") a share of the examples, `test_fraction`.
-        streams: see `test`.
-        regression: whether labels are targets rather than classes. None decides by their type: floats and labels of
-            several axes are targets, whole numbers >= 0 are classes with these numbers.
-        test_fraction: see `test`.
-        groups: owner of each example, [n].
-        fields: further ones of `Dataset`.
+    `where` names the labels in messages. Without a test part, `streams` draw ("split") `test_fraction` of the examples.
+    `regression` says whether labels are targets rather than classes; None decides by their type: floats and labels of
+    several axes are targets, whole numbers >= 0 are classes with these numbers. `groups` [n] are the examples' owners,
+    `fields` further ones of `Dataset`.
     """
     raw = [y] if test is None else [y, test[1]]
     stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in raw)
@@ -383,10 +365,9 @@ def split(
 
 
 def _in_proportion(sizes: npt.NDArray[np.int64], draws: int, random: np.random.RandomState) -> npt.NDArray[np.int64]:
-    """Return how many of `draws` each class gets, in proportion to its size; ties are broken at random.
+    """Return the number of draws from each class, in proportion to its size, with random ties.
 
-    With the permutations above this equals scikit-learn's `train_test_split` bit for bit, without its import time of
-    two seconds.
+    With the permutations above this equals scikit-learn's `train_test_split` bit for bit, without its slow import.
     """
     exact = sizes / sizes.sum() * draws
     counts: npt.NDArray[np.int64] = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""CIFAR-10, binary version: records of one label byte and 3,072 color bytes, channel by channel.
+"""CIFAR-10, binary version: records of one label byte and 3,072 color bytes by channel.
 
 Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 Subsets in the same format (fewer batches, fewer images) are read as well.
@@ -24,9 +24,9 @@ _REPLACE = "fetch it again with `simfl data fetch cifar10`"
 
 
 def load_cifar10(root: Path | None, streams: Streams, *, path: str | Path | None = None) -> Dataset:
-    """Load CIFAR-10 as bytes, standardized by each color's mean and deviation in the training part.
+    """Load CIFAR-10 as bytes [n, 32, 32, 3], with the training part's mean and deviation.
 
-    The archive (.tar.gz) or the unpacked .bin files are in `root/cifar10`, or at `path`. Examples are [n, 32, 32, 3].
+    The archive (.tar.gz) or the unpacked .bin files are in `root/cifar10`, or at `path`.
     """
     source, batches = _read_batches(folder_of("cifar10", path, root))
     records = {name: _records(f"{source}: {name}", content) for name, content in batches.items()}

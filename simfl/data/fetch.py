@@ -6,7 +6,7 @@ once it is complete and its sha256 is right; otherwise the next address is tried
 download is trusted, provided the server states its length. Its checksum is then stored in NAME.sha256 (the format of
 `sha256sum`) and later downloads must match it.
 
-Only http and https addresses are used, redirects included, and https stays https. Size and time are limited.
+Only http and https are used, redirects included, and https stays https. Size and time are limited.
 """
 
 from __future__ import annotations
@@ -47,17 +47,11 @@ def fetch(
     total_s: float = 3600.0,
     tell: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Download a data set and return its files; keep existing files whose checksum is right.
+    """Download a data set and return its files; keep files whose checksum is right.
 
-    Args:
-        name_or_source: a name in `SOURCES`, or a `Source`.
-        root: the folder of data sets, created if missing.
-        progress: called as bytes arrive.
-        attempts: tries per address; each resumes the previous one.
-        wait_s: pause before the second try, doubled for each further one.
-        timeout_s: longest silence of a server.
-        total_s: longest duration of one try.
-        tell: called with one line for each file without a published checksum.
+    `progress` is called as bytes arrive, `tell` with one line for each file without a published checksum. Each of the
+    `attempts` per address resumes the previous one, after a pause of `wait_s` that doubles. `timeout_s` is the longest
+    silence of a server, `total_s` the longest duration of one try.
     """
     if isinstance(name_or_source, Source):
         source = name_or_source

@@ -1,4 +1,4 @@
-"""Find and read data files; each problem becomes a one-line message that says what to do."""
+"""Finding and reading data files, with one-line messages that say what to do."""
 
 from __future__ import annotations
 

@@ -133,18 +133,12 @@ def partition(
     values: Sequence[int] | None = None,
     **options: Any,
 ) -> Partition:
-    """Divide the training examples among the clients.
+    """Divide the training examples with labels y [n] among `num_clients` >= 1 clients.
 
-    Args:
-        kind: one of `PARTITIONS`.
-        y: labels of the training part, [n]; only the label kinds use them.
-        num_clients: K >= 1.
-        generator: draws the division.
-        sizes: one of `SIZES`. For `by_label` they are the clients' shares of each label; for `resample` with
-            "power_law", `size` is the mean.
-        exponent: of the power law, >= 0; 0 means equal sizes.
-        values: the listed sizes, K whole numbers >= 1. If they add up to less than n, the rest is unused.
-        options: keywords of the kind's function in `PARTITIONS`.
+    `sizes` is one of `SIZES`. For `by_label` they are the clients' shares of each label; for `resample` with
+    "power_law", `size` is the mean. `exponent` >= 0 is the power law's; 0 means equal sizes. `values` are the listed
+    sizes, K whole numbers >= 1; if they add up to less than n, the rest is unused. `options` are keywords of the kind's
+    function in `PARTITIONS`.
     """
     if kind not in PARTITIONS:
         raise ScenarioError(

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file to download.
+    """One file to download; `urls` are tried in order, `path` is below the folder of data sets.
 
-    Args:
-        path: destination below the folder of data sets.
-        urls: addresses of the same file, tried in order.
-        sha256: published checksum of the downloaded file, if any.
-        content_sha256: checksum of the decompressed content; it also fits mirrors that compress anew.
-        most_bytes: size above which a transfer is aborted.
+    `content_sha256` is the checksum of the decompressed content, which also fits mirrors that compress anew.
+    `most_bytes` is the size above which a transfer is aborted.
     """
 
     path: str

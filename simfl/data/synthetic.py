@@ -1,4 +1,4 @@
-"""Synthetic problems with known optimum, for theorems: quadratic, linear and logistic.
+"""Synthetic problems with known optimum: quadratic, linear and logistic.
 
 All three share one spectrum h [d]: given as `curvature`, or log-spaced from 1 down to 1 / condition_number. It is the
 diagonal of H for the quadratic and the variances of the features for the others, so that the Hessian of least squares
@@ -34,15 +34,9 @@ GRADIENT_TOLERANCE = 1e-8
 class Synthetic:
     """Size and shape of a synthetic problem.
 
-    Args:
-        samples: number of training examples; the test part has `test_fraction` times as many, drawn in the same way.
-        dimension: number of features d, unless `curvature` is given.
-        condition_number: ratio of the spectrum's extremes, >= 1.
-        noise: see `NOISE`.
-        curvature: the spectrum itself, [d], each > 0.
-        test_fraction: > 0.
-        l2: lambda >= 0 of lambda / 2 ||w||^2, intercept included.
-        intercept: whether the linear or logistic model has one.
+    The test part has `test_fraction` times as many examples as the `samples` for training, drawn in the same way.
+    `curvature` is the spectrum, [d], each > 0; without it, d is `dimension` and `condition_number` >= 1 the ratio of
+    its extremes. `noise` is as in `NOISE`; `l2` >= 0 is the lambda of lambda / 2 ||w||^2, intercept included.
     """
 
     samples: int = 1000

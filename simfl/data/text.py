@@ -59,8 +59,7 @@ def load_text(
         path: the file, or a bare name in `root/text`; None generates a text.
         owners: "speaker": the name in "NAME:" (capitalized words) at the beginning of a line owns the text up to the
             next one; "paragraph": each paragraph, separated by empty lines, is an owner; "none": no owners.
-        length: characters of a window.
-        stride: characters from one window to the next; None: `length`.
+        length: characters of a window; `stride` is from one window to the next, None: `length`.
         vocabulary: all possible characters; None: those of the text.
         test_fraction: the share of every owner's text, at its end, for testing.
         generate: changes of `GENERATED`; `length` is that of each speaker's text.

@@ -32,15 +32,10 @@ def transform(
 ) -> Dataset:
     """Keep some classes, apply PCA, then normalize.
 
-    Args:
-        data: the set as loaded.
-        classes: classes to keep, renumbered in this order; None keeps all.
-        pca: number of principal components, or None to keep the features; after PCA examples are flat.
-        pca_center: subtract the mean before PCA.
-        normalize: "none", "unit_sphere" (each example divided by its L2 norm), "unit_sphere_with_constant" (the same,
-            with a constant feature) or "standard" (each feature with mean 0 and deviation 1).
-        fit_on: {"public": N}: take N training examples out and fit on them; None: fit on all.
-        streams: draws these ("public").
+    `classes` are renumbered in their order; None keeps all. `pca` is the number of principal components, None keeps the
+    features; `pca_center` subtracts the mean before. `normalize` is "none", "unit_sphere" (each example divided by its
+    L2 norm), "unit_sphere_with_constant" (with a constant feature) or "standard" (features with mean 0 and deviation
+    1). `fit_on` of {"public": N} takes N training examples out, drawn from `streams` ("public"), and fits on them.
     """
     if normalize not in NORMALIZATIONS:
         raise ScenarioError(

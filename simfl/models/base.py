@@ -30,10 +30,7 @@ Array: TypeAlias = jax.Array
 """An array on the device, or its tracer."""
 
 GRADIENTS_BYTES = 2**24
-"""Most bytes of per-example gradients at a time without a closed form, unless a single one is larger.
-
-It holds for each of the operations that are computed side by side.
-"""
+"""Most bytes of per-example gradients at a time, unless one is larger, for each of the operations side by side."""
 
 SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Any, Array]]
 """(x, y, weight) of some examples -> their parts of a sum of gradients, and of a count, int32[]."""
@@ -46,12 +43,10 @@ Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 class AbstractModel(ABC):
     """A model as pure functions of its parameters, a vector f32[d].
 
-    Args:
-        input_shape: shape of one example, without the batch axis.
-        num_classes: number of labels of the data; 0 for regression and for points.
-        l2: lambda >= 0 of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss` and never to the
-            gradient sums: it does not depend on the data, so it is neither clipped nor noised. The code that takes the
-            step adds lambda * w after the mean.
+    `input_shape` is without the batch axis; `num_classes` is 0 for regression and for points. `l2` is the lambda >= 0
+    of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss` and never to the gradient sums: it does
+    not depend on the data, so it is neither clipped nor noised. The code that takes the step adds lambda * w after the
+    mean.
     """
 
     input_shape: tuple[int, ...]
@@ -196,15 +191,10 @@ class AbstractModel(ABC):
     ) -> tuple[Array, Array]:
         """Return the clipped sum f32[d], and the number of gradients counted as zero, int32[].
 
-        The sum is sum_i weight_i g_i min(1, C / ||g_i||_2). Its norm is at most C * sum_i weight_i for all data and
+        The sum is sum_i weight_i g_i min(1, C / ||g_i||_2), C the `clipping_norm` > 0 over all parameters together,
+        which may be inf (no clipping) or traced. Its norm is at most C * sum_i weight_i for all finite x and all
         parameters: a gradient whose squared norm is not a finite float32 cannot be scaled, and contributes exactly 0.
-
-        Args:
-            params: f32[d].
-            x: f32[b, *input_shape], finite: data sets are checked when they are loaded.
-            y: int32[b] labels or f32[b] targets.
-            weight: f32[b], as in `gradient_sum`.
-            clipping_norm: C > 0, per example over all parameters together; inf does not clip. May be traced.
+        The other arguments are as in `gradient_sum`.
         """
 
         def part(x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
@@ -299,12 +289,9 @@ def count_unbounded(squared_norms: Array, weight: Array) -> Array:
 
 
 def image_shape(kind: str, input_shape: Sequence[int], smallest: int, largest: int | None = None) -> tuple[int, int]:
-    """Return (side, channels) of square images.
+    """Return (side, channels) of square images; ValueError for other shapes and sides.
 
     Accepts (side, side), (side, side, channels) and flat squares (side * side,).
-
-    Raises:
-        ValueError: the shape is none of these, or its side is out of bounds.
     """
     shape = tuple(input_shape)
     side, channels = shape[0], 1

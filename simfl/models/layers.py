@@ -105,13 +105,9 @@ def _normal(key: Array, fan_in: int, fan_out: int, init: str) -> Array:
 class Dense(AbstractLayer):
     """z = W u + b, with u [inputs, b] and z [units, b].
 
-    Args:
-        inputs: input features.
-        units: output features.
-        bias: whether there is a b.
-        init_kind: "zeros", "he" (Gaussian, for relu; He et al. 2015) or "xavier" (Gaussian; Glorot and Bengio 2010).
-        example_first: the input is u^T [b, inputs], the layout of data. Without a transpose, XLA does not sum squares
-            along the slow axis: clipping softmax on MNIST then costs 4 % instead of 50 %.
+    `init_kind` is "zeros", "he" (Gaussian, for relu; He et al. 2015) or "xavier" (Gaussian; Glorot and Bengio 2010).
+    With `example_first` the input is u^T [b, inputs], the layout of data. Without a transpose, XLA does not sum squares
+    along the slow axis: clipping softmax on MNIST then costs 4 % instead of 50 %.
     """
 
     inputs: int

@@ -26,14 +26,8 @@ Metrics = Sequence[str] | Mapping[str, str | OfOutputs]
 class Network:
     """A network of some library with a loss: it fulfills the contract of a user's own model.
 
-    Args:
-        name: in messages.
-        init: (key, x) -> parameters, x [1, ...] an example.
-        apply: (parameters, x) -> outputs [b, ...].
-        loss: a name of `simfl.models.losses.LOSSES`, or a function (outputs, y) -> f32 [b].
-        metrics: measured by evaluations; None: the accuracy, if the loss is for classes.
-        trained: a pytree of bools, or a function of the parameters that returns one; None: all.
-        tokens: whether examples are integers, such as tokens.
+    `name` is for messages; `init` is (key, x) -> parameters, x [1, ...] an example; `apply` is (parameters, x) ->
+    outputs [b, ...]. See `from_flax` for the other arguments.
     """
 
     def __init__(
@@ -85,7 +79,7 @@ def from_flax(
     params: Any = None,
     **arguments: Any,
 ) -> Network:
-    """Return a network of Flax as a model.
+    """Return a network of Flax as a model; ScenarioError if it has state.
 
     Args:
         module: a module of Linen; one of NNX, which keeps its parameters; or a function of `nnx.Rngs` that makes one,
@@ -98,9 +92,6 @@ def from_flax(
         tokens: whether examples are integers, such as tokens.
         params: of Linen, the initial parameters, such as pretrained ones; None: drawn from the run's seed.
         arguments: passed with every call, such as train=False or deterministic=True.
-
-    Raises:
-        ScenarioError: the network has state, such as batch normalization's.
     """
     from flax import linen, nnx
 

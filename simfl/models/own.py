@@ -121,17 +121,8 @@ class OwnModel(AbstractModel):
     """A user's own model.
 
     Models are equal, and share compiled programs, if their identities and untrained values are: module, options and
-    source of a module, or the object itself without one.
-
-    Args:
-        name: in messages.
-        identity: as above.
-        all_metrics: keys of its `metrics`.
-        has_convolutions: whether its losses use any.
-        says_targets: whether there are no classes, and as many predictions as targets.
-        given: the user's object.
-        own: its parameters.
-        key: the key that drew them, uint32[2].
+    source of a module, or the object itself without one. `all_metrics` are the keys of its `metrics`; `says_targets`:
+    there are no classes, and as many predictions as targets; `own` are the parameters, drawn with `key`, uint32[2].
     """
 
     name: str = field(kw_only=True)
@@ -177,10 +168,9 @@ class OwnModel(AbstractModel):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the trained parameters f32[d] from leaves of the right names and shapes.
+        """Return the trained parameters f32[d] from leaves; ValueError if they are another model's.
 
-        Raises:
-            ValueError: they are not this model's, or untrained ones have other values.
+        Untrained leaves must have this model's values.
         """
         super().joined(parts)
         for name, leaf, is_trained in zip(self.own.names, self.own.leaves, self.own.trained, strict=True):
@@ -328,17 +318,9 @@ def own_model(
 ) -> AbstractModel:
     """Return a user's object as a model; an `AbstractModel` is returned as it is.
 
-    Args:
-        given: the object.
-        name: in messages.
-        identity: see `OwnModel`.
-        x, y: some examples.
-        num_classes: of the data; 0 for targets.
-        l2: of the penalty.
-        key: draws the initial parameters, uint32[2].
-
-    Raises:
-        ScenarioError: it violates the contract, as far as that shows without data; or its code raised.
+    `name` is for messages, `identity` as in `OwnModel`; x and y are some examples; `num_classes` is 0 for targets;
+    `key`, uint32[2], draws the initial parameters. ScenarioError if it violates the contract, as far as that shows
+    without data, or if its code raised.
     """
     if isinstance(given, AbstractModel):
         return given

@@ -28,12 +28,8 @@ class Transformer(AbstractSequenceModel):
     """Transformer; layout: embeddings, the parts of each layer, the last normalization, the output.
 
     Embeddings are initially Gaussian with deviation 0.02. The last matrices of a block, O and D, begin at 0, and so
-    does every block: at first the model sees single tokens.
-
-    Args:
-        width: of the embeddings.
-        layers: blocks of attention and of a perceptron with 4 width hidden units.
-        heads: of attention; they divide the width.
+    does every block: at first the model sees single tokens. The hidden layer of a block's perceptron has 4 width units;
+    `heads` divide the width.
     """
 
     width: int = 32

@@ -34,12 +34,9 @@ STIRRED = 0.03
 
 
 def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
-    """Refuse a model that violates what a run relies on.
+    """Refuse a model that violates what a run relies on; ScenarioError for the first problem.
 
     `x` and `y` are at least two real examples, as the model gets them; the first `EXAMPLES` are used.
-
-    Raises:
-        ScenarioError: with one line for the first problem.
     """
     x, y = jnp.asarray(x[:EXAMPLES]), jnp.asarray(y[:EXAMPLES])
     begin = model.init(model.key)

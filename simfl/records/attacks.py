@@ -27,22 +27,15 @@ FALSE_POSITIVE_RATES = tuple(np.unique(np.concatenate((np.logspace(-3, 0, 61), n
 class Inference:
     """Membership inference by one observer on the examples of one client.
 
-    Attributes:
-        observer: "3" for client 3, "server", or "links" for an eavesdropper on all links.
-        distance: from the observer to the client on the graph; 0 if it hears the client's own links.
-        models: number of messages examined; `from_distance` is their senders' distance from the client.
-        score: a name in `SCORES`.
-        members: number of the client's examples, and of as many examples that no client trained on.
-        auc: area under the ROC curve, with its interval.
-        tpr: true positive rate at a false positive rate of 1 %.
-        correct: number of right guesses among `guesses` about pairs of a member and a non-member.
-        lower_bound: the epsilon that these guesses imply at the attack's confidence.
-        account: certified epsilon; NaN without one.
-        account_by: "local", the ledger's of everything that the client releases, or "pairwise", of what the observer
-            received.
-        published: epsilon of what the observer received, with gradients taken as fixed: not certified; NaN if not
-            requested.
-        refuted: whether the guesses refute the account, at the attack's confidence for all inferences together.
+    `observer` is "3" for client 3, "server", or "links" for an eavesdropper on all links; it examined `models`
+    messages. `distance` on the graph is from the observer to the client (0 if it hears the client's own links),
+    `from_distance` from the messages' senders. There are `members` of the client's examples and as many that no client
+    trained on. The AUC has an interval, `tpr` is the true positive rate at a false positive rate of 1 %. `correct` of
+    `guesses` about pairs of a member and a non-member are right, which implies the epsilon `lower_bound` at the
+    attack's confidence. `account` is the certified epsilon, NaN without one; by "local" of everything that the client
+    releases, or "pairwise" of what the observer received. `published` is the latter with gradients taken as fixed: not
+    certified; NaN if not requested. `refuted`: the guesses refute the account, at the confidence for all inferences
+    together.
     """
 
     observer: str
@@ -69,17 +62,12 @@ class Inference:
 class Membership:
     """Results of membership inference in one run.
 
-    Attributes:
-        subject: name of the scenario.
-        inferences: one for each observer, client and score, if the observer received something.
-        rates: true positive rates, [len(inferences), r], at `FALSE_POSITIVE_RATES`.
-        deaf: (observer, client) pairs without received messages.
-        held_out: "test": examples of the test set; "coins": the untrained half of each client's own examples.
-        delta: of the lower bounds and of the account, like `neighbors`.
-        confidence: of each lower bound and interval by itself.
-        ceiling: the largest lower bound if all guesses were right.
-        reproduced: whether the run's numbers were reproduced; None without a run.
-        statement: meaning of the account, or why none exists.
+    `rates` are true positive rates, [len(inferences), r], at `FALSE_POSITIVE_RATES`; `deaf` the (observer, client)
+    pairs without received messages. `held_out` is "test" for examples of the test set, or "coins" for the untrained
+    half of each client's own. `delta` and `neighbors` are those of the lower bounds and of the account, `confidence`
+    that of each lower bound and interval by itself, `ceiling` the largest lower bound if all guesses were right.
+    `reproduced` says whether the run's numbers were reproduced (None without a run), `statement` what the account
+    means.
     """
 
     subject: str

@@ -34,14 +34,9 @@ class Claimed:
 class Finding:
     """Claim and account of clients whose epsilons are within 5 % of each other.
 
-    Attributes:
-        clients: their numbers; the first one's epsilons stand for all and are the largest.
-        releases: smallest and largest number of releases of one client.
-        claimed: None without a claim.
-        certified: (view, neighbors) -> the accountant's epsilon at the claim's delta, which is certified in the view
-            `local_transcript`; NaN without one.
-        view: the scenario's.
-        by_server: whether the server adds the noise; the account then holds for its models.
+    The first client's epsilons stand for all and are the largest. `releases` are the smallest and largest number of one
+    client. `certified` maps (view, neighbors) to the accountant's epsilon at the claim's delta, NaN without one; it is
+    certified in the view `local_transcript`. `by_server`: the server adds the noise, and the account is of its models.
     """
 
     clients: tuple[int, ...]

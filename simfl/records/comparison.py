@@ -1,4 +1,4 @@
-"""Comparisons of runs: equal measures, and the cost of a target that all of them reached.
+"""Comparisons of runs: equal measures, and the cost of a common target.
 
 Over seeds: means with 95% intervals of Student's t. Against a baseline: differences and ratios of runs with equal
 seeds, which share common draws (data, speeds, links), so that most of the variance between seeds cancels.
@@ -76,8 +76,7 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
     """Return each of `COSTS` at the point where a target was reached, NaN if it never was.
 
     The point is interpolated linearly between the first evaluation that reached it and the one before. An epsilon is
-    not interpolated: it is the upper bound at the later one. `accuracy` is a test accuracy, or a `Target` of another
-    metric.
+    the upper bound at the later one. `accuracy` is a test accuracy, or a `Target` of another metric.
     """
     name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
     first = evaluations_until(run, accuracy)
@@ -226,23 +225,16 @@ def compare_groups(
 ) -> pd.DataFrame:
     """Return one row per group of runs that differ only in their seeds.
 
-    Args:
-        groups: from `open_groups`.
-        target: the test accuracy whose cost is compared, or text for `as_target`; None: the best accuracy that all runs
-            reached.
-        baseline: the label of a group, or the label of one setting: each group is then compared with the group that has
-            this setting and agrees otherwise.
+    `target` is the test accuracy whose cost is compared, or text for `as_target`; None: the best accuracy that all runs
+    reached. `baseline` is the label of a group, or the label of one setting: each group is then compared with the group
+    that has this setting and agrees otherwise; ScenarioError for other labels.
 
-    Returns:
-        label, the settings, `runs`, `diverged`; for each x of `FINAL` and of the additional measures of all runs the
-        columns x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`, the number of runs that
-        reached it; `evaluations`, the least number of evaluations until then (costs are coarse if it is small); for
-        each cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline also `baseline`,
-        and over `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and _most),
-        `byte_saving` and `accuracy_difference`, each with _low and _high.
-
-    Raises:
-        ScenarioError: no group has the baseline's label.
+    The columns are label, the settings, `runs`, `diverged`; for each x of `FINAL` and of the additional measures of all
+    runs x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`, the number of runs that
+    reached it; `evaluations`, the least number of evaluations until then (costs are coarse if it is small); for each
+    cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline also `baseline`, and over
+    `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and _most), `byte_saving` and
+    `accuracy_difference`, each with _low and _high.
     """
     import pandas as pd
 

@@ -50,22 +50,13 @@ def versions() -> dict[str, str]:
 class Manifest:
     """Content of manifest.json.
 
-    Args:
-        status: done; diverged (a loss became infinite or NaN); interrupted (Ctrl-C, SIGTERM); failed; running until it
-            ends; killed (only read, never written) if it says running but no process is.
-        seed: of the scenario.
-        device: on which models were computed, such as "cpu".
-        reason: why the run ended, in words.
-        wall_s: the run's host seconds.
-        time_s: virtual seconds at the end.
-        updates: of all clients together.
-        window: updates recorded before they are executed together.
-        width: operations executed side by side.
-        compiled: whether the modules that run for every event were compiled (`simfl.compiled`).
-        digest: SHA-256 over the tables without wall-clock columns: equal for two runs of one scenario.
-        tables: SHA-256 of each table, likewise.
-        versions: of simfl and its numerical libraries.
-        extra: anything else, such as measured speeds.
+    `status` is done; diverged (a loss became infinite or NaN); interrupted (Ctrl-C, SIGTERM); failed; running until it
+    ends; or killed (only read, never written) if it says running but no process is. `reason` says why the run ended,
+    `device` on which device models were computed, such as "cpu". `wall_s` are host seconds, `time_s` virtual seconds at
+    the end, `updates` those of all clients. `window` updates were recorded before their execution, `width` operations
+    executed side by side; `compiled` is about the modules that run for every event (`simfl.compiled`). `digest` is the
+    SHA-256 over `tables`, by name, without wall-clock columns: equal for two runs of one scenario. `extra` is anything
+    else, such as measured speeds.
     """
 
     status: Status
@@ -140,9 +131,7 @@ class RunFolder:
         """Create `<root>/<name>/<run_id>/`.
 
         An existing folder `run_id` is reused; None takes the next free number from 001, safe for several processes.
-
-        Raises:
-            ScenarioError: a name is not a plain folder name, or the place is not writable.
+        ScenarioError if a name is not a plain folder name, or if the place is not writable.
         """
         for key, value in (("name", name), ("run id", run_id)):
             if value is not None and (
@@ -172,10 +161,8 @@ class RunFolder:
     def held(self) -> Iterator[Callable[[], None]]:
         """Lock the folder within a block, after removing an earlier run's files.
 
-        The block gets the function that releases the reserved disk space.
-
-        Raises:
-            ScenarioError: another process writes here, or the folder is not writable.
+        The block gets the function that releases the reserved disk space. ScenarioError if another process writes here,
+        or if the folder is not writable.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -223,10 +210,9 @@ class RunFolder:
             raise RunError(f"{path}: {cannot_write('the file', path, error)}") from error
 
     def read_manifest(self) -> Manifest:
-        """Read the manifest back; a run that says it is running, but is not, was killed.
+        """Read the manifest back; DataError if it is missing or damaged.
 
-        Raises:
-            DataError: it is missing or damaged.
+        A run that says it is running, but is not, was killed.
         """
         manifest = self._written_manifest()
         if manifest.status == "running" and is_held(self.lock_path) is False:

@@ -33,14 +33,9 @@ def write_knowledge(
 ) -> list[Path]:
     """Write the tables `knowledge_messages` and `knowledge_gradients`, and return their paths.
 
-    Args:
-        folder: created if missing.
-        messages: tuples (sent_s, came_s, source, target, gradients, coefficients), consumed one by one. A message is
-            the sum of coefficients times noisy gradients, which are rows of the other table.
-        gradients: columns of that table, such as client and draw.
-
-    Raises:
-        RunError: the disk refuses.
+    `messages` are tuples (sent_s, came_s, source, target, gradients, coefficients), consumed one by one. A message is
+    the sum of coefficients times noisy gradients, which are rows of the other table; `gradients` are its columns, such
+    as client and draw. RunError if the disk refuses.
     """
     paths = [folder / "knowledge_messages.parquet", folder / "knowledge_gradients.parquet"]
     try:

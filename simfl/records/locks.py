@@ -33,11 +33,8 @@ class HeldError(Exception):
 def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
     """Hold a lock file within a block, and remove it afterwards.
 
-    The file reserves `room_bytes` of the disk. The block gets the function that releases this space.
-
-    Raises:
-        HeldError: another process holds it.
-        OSError: the file cannot be written.
+    The file reserves `room_bytes` of the disk; the block gets the function that releases this space. HeldError if
+    another process holds it, OSError if the file cannot be written.
     """
     file = _acquire(path)
     try:

@@ -49,11 +49,7 @@ def write_models(path: Path, parts: Parts) -> str:
 
 
 def read_models(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Read the parts back in order.
-
-    Raises:
-        DataError: the file is missing, or is not an archive of real arrays.
-    """
+    """Read the parts back in order; DataError if it is not an archive of real arrays."""
     try:
         if path.exists() and not path.is_file():
             raise ValueError("a folder" if path.is_dir() else "a device or a pipe")  # which may never end

@@ -15,15 +15,9 @@ RECENT_S = 3.0
 class Progress:
     """One report of a run in progress.
 
-    Args:
-        time_s: virtual time.
-        updates: of all clients together so far.
-        epochs: passes over the whole training set so far.
-        accuracy: test accuracy at the last evaluation; None before the first, and if undefined.
-        fraction: progress towards the stop rule that will be met first, 0 to 1.
-        wall_s: host seconds since the start.
-        updates_per_s: updates per host second.
-        compiled: whether the programs are compiled; earlier host times do not predict the time left.
+    `accuracy` is the test accuracy at the last evaluation; None before the first, and if undefined. `fraction` is the
+    progress towards the stop rule that will be met first, 0 to 1. `epochs` are passes over the whole training set,
+    `wall_s` host seconds since the start. Before the programs are `compiled`, host times do not predict the time left.
     """
 
     time_s: float

@@ -131,17 +131,10 @@ def compare(
 ) -> Comparison:
     """Return one row per group of runs that differ only in their seeds, like `simfl compare`.
 
-    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
-    and `latex()` as LaTeX.
-
-    Args:
-        runs: a sweep, or runs, or their folders.
-        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; None: the accuracy of
-            the study, or the best that all runs reached.
-        baseline: the label of a group, or of one setting; None: that of the study.
-
-    Returns:
-        The table of `compare_groups`.
+    `runs` are a sweep, or runs, or their folders. `target` is the test accuracy whose cost is compared, or another
+    metric as in "test_loss=0.3"; None: the accuracy of the study, or the best that all runs reached. `baseline` is the
+    label of a group, or of one setting; None: that of the study. The columns are those of `compare_groups`. A notebook
+    shows means with intervals: `readable()` returns that as a frame, and `latex()` as LaTeX.
     """
     folders = folders_of(runs)
     if not folders:

@@ -279,12 +279,9 @@ class Run:
 
 
 def read(folder: str | Path, **given: Any) -> Run:
-    """Open the folder of a run.
+    """Open the folder of a run; DataError if it is missing, or is not a run's.
 
     `given` are objects that the run got from Python, such as `model=net`; its model is usable only with them.
-
-    Raises:
-        DataError: the folder is missing, or is not a run's.
     """
     path = to_path(folder, "the folder of a run")
     if not path.is_dir():

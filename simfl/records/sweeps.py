@@ -47,16 +47,9 @@ _LONGEST = 60
 class SweepRun:
     """One run of a sweep, as in sweep.json.
 
-    Args:
-        folder: its name in the sweep's folder.
-        label: distinguishes it from runs other than its seeds.
-        settings: label of its value along every axis.
-        changes: changed key paths with their values.
-        seed: of its scenario.
-        key: identifies the run.
-        status: missing, or that of its manifest, with its reason.
-        reason: why it ended.
-        wall_s: its host seconds.
+    `folder` is its name in the sweep's folder; `label` distinguishes it from runs other than its seeds; `settings` are
+    the labels of its values along every axis, `changes` the changed key paths with their values. `key` identifies the
+    run. `status` is missing, or that of its manifest, with its reason and host seconds.
     """
 
     folder: str
@@ -163,11 +156,7 @@ class Sweep:
 
 
 def read_sweep(folder: str | Path) -> Sweep:
-    """Open the folder of a sweep.
-
-    Raises:
-        DataError: there is no sweep.json, or it is damaged.
-    """
+    """Open the folder of a sweep; DataError if sweep.json is missing or damaged."""
     path = Path(folder) / "sweep.json"
     try:
         values = json.loads(regular(path).read_text(encoding="utf-8"))
@@ -236,15 +225,9 @@ def open_groups(
 ) -> tuple[list[Group], str | None]:
     """Open runs and sweeps, and group the runs by their differences other than seeds.
 
-    Args:
-        paths: folders of runs, or of sweeps.
-        tell: gets a line for every damaged run, which is left out, and for every killed or running one.
-
-    Returns:
-        The groups in order of appearance; and the baseline of a single sweep, if it is among the finished runs.
-
-    Raises:
-        DataError: a folder is missing, or contains no finished run.
+    `tell` gets a line for every damaged run, which is left out, and for every killed or running one. The groups are in
+    order of appearance; the baseline is that of a single sweep, if it is among the finished runs. DataError if a folder
+    is missing, or contains no finished run.
     """
     folders = [Path(path) for path in paths]
     if len(folders) == 1 and is_sweep(folders[0]):

@@ -166,13 +166,8 @@ WALL_CLOCK_COLUMNS = ("wall_s",)
 def read_table(path: Path, schema: pa.Schema, digest: str = "") -> pa.Table:
     """Read a whole table, or the flushed rows of an incomplete one.
 
-    Args:
-        path: of the Parquet file.
-        schema: required columns; the file may have more.
-        digest: of the rows, if known.
-
-    Raises:
-        DataError: it cannot be read, or its content is wrong.
+    `schema` has the required columns, `digest` is that of the rows, if known. DataError if the table cannot be read, or
+    if its content is wrong.
     """
     if not path.exists():
         return _whole(path, schema, list(read_flushed(stream_of(path))))
@@ -198,10 +193,9 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 class Columns:
-    """A table that is read one column at a time, so that a long one need not fit into memory.
+    """A table that is read one column at a time; a long one need not fit into memory.
 
-    Tables of up to `ROWS_PER_CHUNK` rows and incomplete ones are read at once. See `read_table` for arguments and
-    errors.
+    Tables of up to `ROWS_PER_CHUNK` rows and incomplete ones are read at once. See `read_table`.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, digest: str = "") -> None:
@@ -278,12 +272,10 @@ def _damaged(path: Path) -> DataError:
 def read_between(
     path: Path, schema: pa.Schema, first: str, last: str, begin: float, end: float
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows whose interval [first, last] touches [begin, end], without reading the whole table.
+    """Yield the rows whose interval [first, last] touches [begin, end].
 
-    Row groups without such rows are skipped by their statistics. Of an incomplete table, the flushed rows are read.
-
-    Raises:
-        DataError: it cannot be read, or its content is wrong.
+    Row groups without such rows are skipped by their statistics. Of an incomplete table, the flushed rows are read. See
+    `read_table` for errors.
     """
     start, stop = schema.names.index(first), schema.names.index(last)
     batches = read_flushed(stream_of(path)) if not path.exists() else _between(path, schema, first, last, begin, end)

@@ -69,11 +69,7 @@ class Target(float):
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return a target from an accuracy, or from text such as `0.9`, `test_loss=0.3` or `bits<=1.5`.
-
-    Raises:
-        ScenarioError: the text or number is not valid.
-    """
+    """Return a target from an accuracy, or from text: `0.9`, `test_loss=0.3` or `bits<=1.5`."""
     if target is None or isinstance(target, Target):
         return target
     metric, sign, value = ACCURACY, "", str(target)

@@ -34,14 +34,9 @@ _FAST = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TableWriter:
-    """Stream rows into one Parquet file, in bounded memory.
+    """Stream rows into one Parquet file, in bounded memory: at most `rows_per_chunk` rows.
 
     As a context manager it closes the table at the end of the block, and aborts if the block raised.
-
-    Args:
-        path: of the complete table.
-        schema: its columns.
-        rows_per_chunk: rows of a row group, and most rows kept in memory.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK) -> None:
@@ -87,8 +82,7 @@ class TableWriter:
     def flush(self) -> None:
         """Write all rows so far to the stream; they survive even if this process is killed.
 
-        Raises:
-            RunError: the disk refuses. What was flushed before stays, the rest waits for `close`.
+        RunError if the disk refuses: what was flushed before stays, the rest waits for `close`.
         """
         self._gather_rows()
         if self._num_in_columns:
@@ -97,10 +91,8 @@ class TableWriter:
     def close(self, amend: Amend | None = None) -> None:
         """Complete the table and move it to its place; further calls do nothing.
 
-        `amend` gives the columns whose values are known only at the end.
-
-        Raises:
-            RunError: the disk refuses. What was flushed stays in the stream.
+        `amend` gives the columns whose values are known only at the end. RunError if the disk refuses: what was flushed
+        stays in the stream.
         """
         if self._closed:
             return
