@@ -1,4 +1,4 @@
-"""Multi-layer perceptron with cross-entropy loss."""
+"""Multi-layer perceptron: dense layers with activation functions, cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from simfl.models.network import ACTIVATIONS, AbstractClassifier, Pass
 class MLP(AbstractClassifier):
     """Perceptron; layout: per layer W [out, in] by rows, then b [out].
 
-    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0.
-
-    Args:
-        hidden: units of the hidden layers, one or more.
-        activation: "relu" or "tanh".
+    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0. `hidden`
+    are the units of one or more hidden layers; `activation` is "relu" or "tanh".
     """
 
     hidden: tuple[int, ...] = (64,)
@@ -56,7 +53,7 @@ class MLP(AbstractClassifier):
 
 
 def initial_of(activation: str) -> str:
-    """Return the initializer for an activation: "he" for relu, "xavier" for tanh."""
+    """Return the initial weights before an activation function: "he" for relu, "xavier" for tanh."""
     return "he" if activation == "relu" else "xavier"
 
 

@@ -1,10 +1,9 @@
-"""A small residual network: stages of 16, 32 and 64 channels, group norm.
+"""A small residual network for color images: stages of 16, 32 and 64 channels.
 
-He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2,
-https://arxiv.org/abs/1512.03385: its networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`,
-with group instead of batch normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494), because
-per-example gradients have no meaning where the examples of a batch are mixed, and projections where
-the shape changes.
+He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, https://arxiv.org/abs/1512.03385: its
+networks for CIFAR-10 have 6n + 2 layers; here n = `blocks`, with projections where the shape changes, and with group
+instead of batch normalization (Wu and He 2018, https://arxiv.org/abs/1803.08494), since per-example gradients are
+meaningless if the examples of a batch are mixed.
 """
 
 from __future__ import annotations
@@ -20,21 +19,18 @@ from simfl.models.network import AbstractClassifier, Pass
 
 STAGES = (16, 32, 64)
 GROUP_CHANNELS = 8
-"""Channels of a group of the normalization."""
+"""Channels of a normalization group."""
 
 
 @dataclass(frozen=True)
 class ResNet(AbstractClassifier):
-    """Residual network of 6 * blocks + 2 layers; 77,850 parameters for one block.
+    """Residual network with 6 * blocks + 2 layers: 77,850 parameters for CIFAR-10 with `blocks` = 1.
 
-    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and
-    divisible by 4. Layout: a convolution of 3 x 3 and its normalization; then per block convolution,
-    normalization, convolution, normalization and, where stages change, the 1 x 1 projection; at last the
-    dense layer [c, 64] with biases [c]. Convolutions are [out, in, k, k] without bias, normalizations gains
-    [channels] and then biases [channels].
-
-    Args:
-        blocks: residual blocks per stage, n >= 1 (2 gives 175,258 parameters).
+    Accepts images (side, side) or (side, side, channels) and flat squares (side * side,), side >= 8 and divisible by 4.
+    Layout: a convolution of 3 x 3 and its normalization; then per block convolution, normalization, convolution,
+    normalization and, where stages change, the 1 x 1 projection; finally the dense layer [c, 64] with biases [c].
+    Convolutions are [out, in, k, k] without bias, normalizations gains [channels] and then biases [channels]. Two
+    blocks per stage give 175,258 parameters.
     """
 
     blocks: int = 1
@@ -86,7 +82,7 @@ class ResNet(AbstractClassifier):
         return apply(h.mean(axis=(1, 2)))
 
     def _strides(self) -> list[tuple[int, int]]:
-        """Return (filters, stride) of each block; later stages begin with stride 2."""
+        """Return (filters, stride) of each block; every stage but the first begins with stride 2."""
         return [
             (filters, 2 if stage > 0 and block == 0 else 1)
             for stage, filters in enumerate(STAGES)

@@ -1,4 +1,4 @@
-"""Comparisons for readers: means with intervals, in notebooks and LaTeX."""
+"""Readable comparisons: means with intervals in a few columns, for notebooks and LaTeX."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _LATEX = {
 
 
 class Comparison(pd.DataFrame):
-    """The table of `compare_groups`, of which a notebook shows means with intervals."""
+    """The table of `compare_groups`; a notebook shows its means with intervals."""
 
     def readable(self) -> pd.DataFrame:
-        """Return a text table: measures as rows, groups as columns."""
+        """Return measures as rows and groups as columns, as text: means with half of their intervals."""
         (_, groups), *measures = cells_of(self).items()
         return pd.DataFrame(dict(measures), index=groups).T
 
@@ -68,7 +68,7 @@ class Comparison(pd.DataFrame):
 
 
 def to_latex(table: pd.DataFrame) -> str:
-    """Return a comparison as a LaTeX tabular; it needs the package booktabs."""
+    """Return a comparison as a LaTeX tabular with a row for each group; it needs booktabs."""
     cells = cells_of(table)
     rows = [_row(cells), r"\midrule", *(_row(values) for values in zip(*cells.values(), strict=True))]
     notes = [f"% {line}" for line in explain(table)]
@@ -81,7 +81,7 @@ def _row(values: Iterable[str]) -> str:
 
 
 def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return a comparison's columns for readers, the most important first."""
+    """Return a comparison's columns for readers, most important first; the first names the groups."""
     target = target_in(table)
     rows = [row for _, row in table.iterrows()]
     cells: dict[str, list[str]] = {"": list(table["label"])}
@@ -95,7 +95,7 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
             cells[measure_label(column)] = _column(table, column, functools.partial(show_measure, column))
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
-        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # the first says it where none did
+        if column == "time_s" or table[f"to_target_{column}"].notna().any():  # time also tells that no run reached it
             costs[f"{name} to {target.short}"] = [
                 cell if row["reached"] == row["runs"] - row["diverged"] else _reached(row["reached"])
                 for cell, row in zip(_column(table, f"to_target_{column}", show), rows, strict=True)
@@ -103,8 +103,8 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
     for name in list(costs)[:1]:
         cells[name] = costs.pop(name)
     if "baseline" in table:
-        speed_ups = map(speed_up_of, rows)
-        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in speed_ups]
+        factors = map(speed_up_of, rows)
+        cells["speed-up"] = [show_factor(factor.mean, factor.low, factor.high) for factor in factors]
         if has_accuracy:
             cells["accuracy, difference"] = _column(table, "accuracy_difference", show_points)
     if table["epsilon"].notna().any():
@@ -129,19 +129,12 @@ def compare(
     target: float | str | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """Return one row per group of runs that differ only in seeds.
+    """Return one row per group of runs that differ only in their seeds, like `simfl compare`.
 
-    A notebook shows means with intervals, measures as rows and groups as columns: `readable()` returns that as a frame,
-    and `latex()` as LaTeX.
-
-    Args:
-        runs: a sweep, or runs, or their folders.
-        target: the test accuracy whose cost is compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: the label of a group, or of one setting; by default that of the study.
-
-    Returns:
-        The table of `compare_groups`.
+    `runs` are a sweep, or runs, or their folders. `target` is the test accuracy whose cost is compared, or another
+    metric as in "test_loss=0.3"; None: the accuracy of the study, or the best that all runs reached. `baseline` is the
+    label of a group, or of one setting; None: that of the study. The columns are those of `compare_groups`. A notebook
+    shows means with intervals: `readable()` returns that as a frame, and `latex()` as LaTeX.
     """
     folders = folders_of(runs)
     if not folders:
