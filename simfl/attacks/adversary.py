@@ -185,7 +185,7 @@ def _expectation_program(model: AbstractModel) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def input_program(model: AbstractModel) -> Any:
-    """Return (w, release, x, y, rate, clipping norm) -> (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), each [m].
+    """Return the program of (<r_i, g_i>, |g_i|^2, raw norm over clipped norm), [m].
 
     For input canaries with clipped gradients g_i; r_i is the release minus what all other canaries add on average, each
     being in with probability 1/2.

@@ -125,7 +125,7 @@ class ReleaseScorer:
         return np.stack(rows).astype(np.float64)
 
     def _gain(self, along: Floats, squared: Floats, variances: Floats, known: Sequence[Circumstances]) -> Floats:
-        """Return by how much the scores grow, [m], from <r, g> and |g|^2 [k, m] and declared variances [k, 1]."""
+        """Return the scores' increments, [m], from <r, g>, |g|^2 and variances."""
         if self._planted.kind == "gradient":
             variances = self._estimated(along, squared, variances, known)
         variances = np.maximum(variances, LEAST_NOISE**2 * squared.max(initial=0.0, axis=1, keepdims=True))

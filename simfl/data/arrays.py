@@ -191,7 +191,7 @@ def _array(value: Any, where: str, key: str) -> npt.NDArray[Any]:
 
 
 def _columns(given: Any) -> list[str] | None:
-    """Return the column names of a frame, table or Hugging Face set; None for other objects."""
+    """Return the column names of a frame, a table or a Hugging Face set."""
     for name in ("column_names", "columns"):
         columns = getattr(given, name, None)
         if columns is not None and not isinstance(columns, Mapping) and not callable(columns):
@@ -200,7 +200,7 @@ def _columns(given: Any) -> list[str] | None:
 
 
 def _tables(given: Any) -> bool:
-    """Return whether a mapping holds tables: `{"train": ..., "test": ...}`, as a `DatasetDict` does."""
+    """Whether a mapping holds tables: `{"train": ..., "test": ...}`, a `DatasetDict`."""
     return isinstance(given, Mapping) and any(_columns(value) is not None for value in given.values())
 
 

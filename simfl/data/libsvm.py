@@ -63,7 +63,7 @@ def _find(path: str | Path, root: Path | None, key: str) -> Path:
 
 
 def _read(files: list[Path], features: int | None) -> list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]]:
-    """Read files with common features: they get the width of the widest and the same first index."""
+    """Read files with shared features: equal widths and first indices."""
     from sklearn.datasets import load_svmlight_file
 
     sparse = []

@@ -1,4 +1,4 @@
-"""NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`, as from `numpy.savez`.
+"""NumPy archives: `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
 Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`).
 Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.

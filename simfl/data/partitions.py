@@ -72,7 +72,7 @@ class _Wanted:
     values: Sequence[int] | None = None
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Return a weight for each client; power-law ranks are random, so that ids carry no information."""
+        """Return a weight for each client; ranks of a power law are random."""
         sizes, exponent = self.sizes, self.exponent
         if sizes not in SIZES:
             raise ScenarioError(
@@ -256,7 +256,7 @@ def _deal(labels: npt.NDArray[np.int64], taken: Counts, generator: np.random.Gen
 
 
 def _by_label(y: npt.NDArray[Any], wanted: _Wanted, *, labels_per_client: int = 2) -> Partition:
-    """Give each client `labels_per_client` labels; its holders share a label's examples.
+    """Give each client `per_client` labels, and divide each label's examples.
 
     Li et al. 2022, https://arxiv.org/abs/2102.02079 (their #C = k), with labels dealt like cards, so that numbers of
     holders differ by at most one. Labels without a holder (K * labels_per_client < c) are unused.

@@ -1,4 +1,4 @@
-"""Texts as sequences of characters, owned by speakers or paragraphs, read or generated.
+"""Text as sequences of characters, owned by speakers; or generated text.
 
 An owner's text is cut into windows of `length` characters, one every `stride`, each with the next character. The end
 of every owner's text is the test part; its windows do not overlap training windows. An owner whose text is shorter

@@ -61,7 +61,7 @@ def transform(
 
 
 def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tuple[Dataset, FloatArray]:
-    """Take `count` random training examples out; return the rest and their features, f32 [count, ...]."""
+    """Remove training examples; return the rest and their features, f32 [count, ...]."""
     n = len(data.train_x)
     if not 1 <= count < n:
         raise ScenarioError(
@@ -73,7 +73,7 @@ def set_apart(data: Dataset, count: int, generator: np.random.Generator) -> tupl
 
 
 def keep_classes(data: Dataset, classes: Sequence[int]) -> Dataset:
-    """Keep at least two distinct classes, renumbered 0, 1, ... in their order; examples keep theirs."""
+    """Keep the examples of some classes, renamed 0, 1, ... in the given order."""
     if data.num_classes == 0:
         raise ScenarioError(f"data.classes: has no meaning for a regression, which has no classes ({data.name})")
     if len(set(classes)) < max(2, len(classes)) or not all(0 <= kept < data.num_classes for kept in classes):
@@ -128,7 +128,7 @@ def principal_axes(fitted: FloatArray, components: int, center: bool = True) -> 
 
 
 def project_to_sphere(x: FloatArray) -> FloatArray:
-    """Divide each example by its L2 norm over all features; zero examples are unchanged."""
+    """Divide each example by its L2 norm; an example of zeros stays."""
     flat = x.reshape(len(x), -1)
     norms = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
     norms[norms == 0.0] = 1.0
@@ -137,7 +137,7 @@ def project_to_sphere(x: FloatArray) -> FloatArray:
 
 
 def with_constant(x: FloatArray) -> FloatArray:
-    """Project to the unit sphere and add a constant feature: (x/||x||, 1)/sqrt 2, [n, p + 1].
+    """Return (x/.
 
     The constant's weight acts as an intercept. In a model with an intercept of its own, (x, 1) has norm sqrt 2.
     """
@@ -147,7 +147,7 @@ def with_constant(x: FloatArray) -> FloatArray:
 
 
 def standard_scale(fitted: FloatArray) -> Step:
-    """Return the step to mean 0 and deviation 1 of each feature of `fitted`; constant ones become 0."""
+    """Return the scaling to mean 0 and deviation 1 over `fitted` [n, ...]."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(fitted.reshape(len(fitted), -1).astype(np.float64))

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: dense layers with activation functions, cross-entropy loss."""
+"""Multi-layer perceptron with cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MLP(AbstractClassifier):
 
 
 def initial_of(activation: str) -> str:
-    """Return the initial weights before an activation function: "he" for relu, "xavier" for tanh."""
+    """Return the initializer for an activation: "he" for relu, "xavier" for tanh."""
     return "he" if activation == "relu" else "xavier"
 
 

@@ -38,7 +38,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh":
 
 
 class Pass:
-    """One pass through a network: each call applies the next layer and records its input.
+    """One forward pass; each call applies the next layer and keeps its input.
 
     `params` is f32[d]; `taps`, one array per layer, are added to its outputs.
     """
@@ -63,7 +63,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class AbstractNetwork(AbstractModel):
-    """A model of layers and a loss of their outputs; subclasses define these and `forward`."""
+    """A model of layers and a loss. Subclasses define `layers`, `forward`, the loss."""
 
     max_batch: ClassVar[int] = 65_536
     """Larger batches are processed in parts, to bound the memory of patches."""
@@ -100,7 +100,7 @@ class AbstractNetwork(AbstractModel):
 
     @property
     def layout(self) -> Layout:
-        """Parts layer1.weights, layer1.bias, layer2.weights, ...; bare names for one layer."""
+        """The parts of its layers: layer1.weights, layer1.bias, ..."""
         layers = self.layers
         if len(layers) == 1:
             return layers[0].layout
@@ -178,7 +178,7 @@ class AbstractNetwork(AbstractModel):
         return sum((layer.squared_norms(u, e) for layer, u, e in parts), start=jnp.float32(0.0))
 
     def _in_parts(self, part: SumOfExamples, x: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Return the sums over the batch of two additive functions, in parts that fit the device."""
+        """Return the sums of two functions over the batch, in parts."""
         if x.shape[0] <= min(self.cpu_batch, self.max_batch):
             return part(x, y, weight)
         cpu, default = sum_in_parts(part, self.cpu_batch), sum_in_parts(part, self.max_batch)
@@ -188,7 +188,7 @@ class AbstractNetwork(AbstractModel):
 
 @functools.lru_cache(maxsize=16)
 def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
-    """Return one program that draws all layers, f32[d], from a raw key; a dozen would be slower."""
+    """Return one program that draws all layers, f32[d], from a raw key."""
 
     def draw(key: Array) -> Array:
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), len(layers))
@@ -200,7 +200,7 @@ def _drawing(layers: tuple[AbstractLayer, ...]) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class AbstractLinear(AbstractNetwork):
-    """A linear model: one dense layer, initially zero. `l2` penalizes the intercept like the rest."""
+    """A linear model: one dense layer, which is zero at the start."""
 
     intercept: bool = True
 

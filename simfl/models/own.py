@@ -107,7 +107,7 @@ class Parameters:
         return self.joined([jnp.asarray(leaf) for leaf, is_trained in pairs if is_trained])
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, shapes and types, and of the values of untrained leaves."""
+        """Return the SHA-256 of names, shapes, types, and untrained values."""
         digest = hashlib.sha256(str(self.structure).encode())
         for name, leaf, is_trained in zip(self.names, self.leaves, self.trained, strict=True):
             digest.update(f"{name}:{leaf.shape}:{leaf.dtype}:{is_trained};".encode())
@@ -157,7 +157,7 @@ class OwnModel(AbstractModel):
         return tuple((name, leaf.shape) for name, leaf in zip(self.own.names, self.own.leaves, strict=True))
 
     def parts(self, params: Any) -> dict[str, Any]:
-        """Return the leaves by name: all of one model; only the trained ones of several, [k, d]."""
+        """Return the leaves of the pytree by name; of several [k, d], the trained ones."""
         parts, start = {}, 0
         for name, leaf, is_trained in zip(self.own.names, self.own.leaves, self.own.trained, strict=True):
             if is_trained:
@@ -168,7 +168,7 @@ class OwnModel(AbstractModel):
         return parts
 
     def joined(self, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the trained parameters f32[d] from leaves; ValueError if they are another model's.
+        """Return leaves of the right names and shapes as trained parameters, f32[d].
 
         Untrained leaves must have this model's values.
         """
@@ -206,7 +206,7 @@ class OwnModel(AbstractModel):
         return jnp.asarray(self.given.losses(self.own.tree(params), x, y)).astype(jnp.float32)
 
     def correct(self, params: Array, x: Array, y: Array) -> Array:
-        """Return the metric `accuracy` if there is one; else whether the largest output is the label's.
+        """Return the user's metric `accuracy`, or whether the largest output is right.
 
         One output above 0 means class 1. NaN without classes or outputs.
         """
@@ -226,7 +226,7 @@ class OwnModel(AbstractModel):
         return {name: jnp.asarray(metrics[name]).astype(jnp.float32) for name in self.metric_names}
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i g_i, f32[d], joined from leaves, so that none is padded to f32[d]."""
+        """Return sum_i weight_i g_i, f32[d], joined from leaves."""
         x = masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
@@ -238,7 +238,7 @@ class OwnModel(AbstractModel):
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
     ) -> tuple[Array, Array]:
-        """Return the user's `clipped_gradient_sum` if there is one; else clip each gradient.
+        """Return the user's `clipped_gradient_sum`, or clip each gradient leaf by leaf.
 
         Micro-batches hold gradients of at most `GRADIENTS_BYTES`, or `CACHE_BYTES` on a CPU. The user's sum is clipped
         to a norm of C * sum_i weight_i, which bounds it in any case, and counts as zero if it is not finite.
@@ -287,7 +287,7 @@ class OwnModel(AbstractModel):
         return {"parameters": len(self.layout), "digest": self.own.digest()}
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return the SHA-256 of the user's computations, as JAX traces them for examples like these.
+        """Return the SHA-256 of the user's functions as JAX traces them.
 
         It covers untrained values, but not names, comments and the place of the code.
         """

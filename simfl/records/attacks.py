@@ -113,7 +113,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """Examples of one mini-batch (number `draw` of the client), reconstructed from its gradient.
+    """Examples of one mini-batch, reconstructed from its gradient.
 
     `method` is "read off" the first layer, or "searched". `originals` and `found` are inputs [b, ...] in the same
     order. `distance` is 1 - cos of the given gradient and that of the reconstructions; `correlations`, and peak

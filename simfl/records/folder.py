@@ -191,7 +191,7 @@ class RunFolder:
         return stream_of(self.table_path(name))
 
     def table(self, name: str, rows_per_chunk: int = ROWS_PER_CHUNK, further: pa.Schema | None = None) -> TableWriter:
-        """Begin a table of `SCHEMAS` or `UNDIGESTED`, with additional columns after its own."""
+        """Create a table of `SCHEMAS` or `UNDIGESTED`, with further columns."""
         schema = pa.schema([*(SCHEMAS | UNDIGESTED)[name], *(further or ())])
         return TableWriter(self.table_path(name), schema, rows_per_chunk)
 

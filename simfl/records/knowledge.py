@@ -1,4 +1,4 @@
-"""Contents of a run's messages, as tables: the coefficients of each over the run's noisy gradients."""
+"""Tables of messages: their coefficients over the run's noisy gradients."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Target(float):
 
 
 def as_target(target: float | str | None) -> Target | None:
-    """Return a target from an accuracy, or from text: `0.9`, `test_loss=0.3` or `bits<=1.5`."""
+    """Return the target of an accuracy or a text: `0.9`, `test_loss=0.3`, `bits<=1.5`."""
     if target is None or isinstance(target, Target):
         return target
     metric, sign, value = ACCURACY, "", str(target)

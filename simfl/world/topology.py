@@ -254,7 +254,7 @@ class Topology:
         return matrix
 
     def spectral_gap(self, rule: str = "metropolis") -> float:
-        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for a single client."""
+        """Return 1 - max(|lambda_2|, |lambda_K|) of the mixing matrix; 1 for one client."""
         if self.is_complete or self.num_clients == 1:
             return 1.0
         matrix = self.mixing_matrix(rule)
