@@ -1,0 +1,45 @@
+"""Text of the package is plain: short first lines, values with real names, no mannered words (CONTRIBUTING.md)."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "simfl").rglob("*.py"))
+#: Words that stand for a noun, and idioms. "There is no file" is English; "the value is no time" is not.
+SIGNS = re.compile(
+    r"(?<!there )\bis no\b(?! (more|longer|easier|worse|larger|smaller|wider))|\bwas no (?!run)|\bfor good\b|\bat hand\b"
+    r"|\b(nobody|somebody|anybody|everybody|whoever|so many|what is asked)\b|\bbehind\b",
+    re.IGNORECASE,
+)
+BRITISH = re.compile(r"\b\w*(colour|neighbour|optimis|normalis|decentralis|quantis|behaviour)\w*", re.IGNORECASE)
+
+
+def docstrings(path):
+    """Yield the line and the text of each docstring of a file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+
+
+def test_first_lines_of_docstrings_are_short():
+    long = [f"{path}:{line}" for path in SOURCES for line, text in docstrings(path) if len(text.splitlines()[0]) > 80]
+    assert not long
+
+
+@pytest.mark.parametrize(("pattern", "most"), [(SIGNS, 60), (BRITISH, 0), (re.compile(r"\bfound(: [^=]+)? ="), 40)])
+def test_signs_are_rare(pattern, most):
+    lines = [
+        f"{path}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert len(lines) <= most, "\n".join(lines)
+
+
+def test_pages_are_short():
+    pages = [path for path in (ROOT / "docs").glob("*.md") if len(path.read_text(encoding="utf-8").splitlines()) > 300]
+    assert not pages
