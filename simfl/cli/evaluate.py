@@ -19,15 +19,15 @@ def evaluate(
         ),
     ] = "test",
     metrics: Annotated[
-        str, typer.Option("--metrics", metavar="macro_f1,auc", help="Further measures, several with commas.")
+        str, typer.Option("--metrics", metavar="macro_f1,auc", help="Further metrics, with commas.")
     ] = "",
-    label: Annotated[str | None, typer.Option("--label", help="The column of labels of a .csv file.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The column of labels in a .csv file.")] = None,
     json: Json = None,
     device: Device = None,
 ) -> None:
     """Evaluate runs' models on their own test sets or on other data.
 
-    Features are as in the files of the run's data set: what was fitted on the training data is applied to them.
+    Features are as in the files of the run's data set. Transformations fitted on the training data are applied to them.
     """
     from simfl.records import read
     from simfl.runs.trained import Trained

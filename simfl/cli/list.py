@@ -14,7 +14,7 @@ CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies
 
 def list_(
     what: Annotated[
-        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the six; all by default.", show_default=False)
+        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the six; by default all.", show_default=False)
     ] = None,
     json: Json = None,
 ) -> None:
@@ -31,13 +31,11 @@ def list_(
     }
     listed = {catalogue: readers[catalogue]() for catalogue in (CATALOGUES if what is None else [what])}
     if json is not None:
-        write_json(
-            json,
-            {
-                title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
-                for title, entries in listed.items()
-            },
-        )
+        content = {
+            title: {name: {"summary": entry.summary, "from": entry.origin} for name, entry in entries.items()}
+            for title, entries in listed.items()
+        }
+        write_json(json, content)
     if aside(json):
         return
     from simfl.cli import screen

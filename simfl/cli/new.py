@@ -11,8 +11,8 @@ from simfl.cli.shared import write_text
 
 
 def new(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path("scenario.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("scenario.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a commented scenario to start from."""
     from simfl.scenario.template import template

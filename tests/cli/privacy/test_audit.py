@@ -62,7 +62,7 @@ def test_who_sends_what_is_no_secret_to_the_auditor(simfl_, written):
     code, out, _ = simfl_("privacy", "audit", path, "--canaries", 1438, "--in-place")
     assert code == 0
     assert re.search(r"certified +4\.37\d+ ", out)
-    assert "The scenario counts on nobody knowing whose update is whose" in " ".join(out.split())
+    assert "The scenario assumes that the senders of updates are hidden" in " ".join(out.split())
 
 
 def test_too_few_canaries_are_said_so(simfl_, written):
@@ -85,16 +85,16 @@ def test_bad_input_is_one_line(simfl_, written):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({}, "This audit would have shown noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
+        ({}, "This audit detects noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
         (
             {"sees": {"noise off": True, "noise halved": False}},
-            "shown noise off (all of 3 made-up audits of each did). It may miss noise halved.",
+            "detects noise off (in all of 3 audits with each fault). It may miss noise halved.",
         ),
         ({"noise_missing": True}, "Noise is missing: the releases are smaller than the declared noise alone would be."),
-        ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers that hold noise alone"),
+        ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers with noise alone"),
         ({"noise_dependent": True}, "Noise is not drawn afresh: noise of two releases, or of two coordinates of a"),
-        ({"releases": 3, "complete": False}, "The audit failed: it heard fewer releases than the ledger counted"),
-        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than were heard"),
+        ({"releases": 3, "complete": False}, "The audit failed: it received fewer releases than the ledger counted"),
+        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than the audit"),
         ({"releases": 0, "accounted": 0}, "The client released nothing"),
     ],
 )
