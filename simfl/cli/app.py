@@ -14,6 +14,7 @@ import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 
 from simfl import plugins
 from simfl.cli import data, privacy
@@ -46,22 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_ALL = (
-    run,
-    resume,
-    validate,
-    verify,
-    list_,
-    new,
-    schema,
-    evaluate,
-    plot,
-    trace,
-    report,
-    sweep,
-    compare,
-    reproduce,
-)
+_ALL = (run, resume, validate, verify, list_, new, schema, evaluate, plot, trace, report, sweep, compare, reproduce)
 for _function in _ALL:
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
@@ -118,8 +104,8 @@ def _usage(error: Exception) -> str | None:
 @app.callback(invoke_without_command=True)
 def _simfl(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="With --version: also libraries and devices.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="With --version: also libraries and devices.")] = False,
 ) -> None:
     if version:
         print("\n".join(versions() if verbose else [f"simfl {__version__}"]))

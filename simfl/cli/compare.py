@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import Baseline, Json, RunsOrSweeps, Target, aside, say, write_json, write_text
 from simfl.errors import ScenarioError
@@ -18,17 +18,15 @@ def compare(
     baseline: Baseline = None,
     target: Target = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, unrounded.")
+        Path | None, Option("--csv", metavar="FILE|-", help="Also write all columns as CSV, unrounded.")
     ] = None,
     json: Json = None,
     latex: Annotated[
-        Path | None, typer.Option("--latex", metavar="FILE|-", help="Also write means and intervals as LaTeX.")
+        Path | None, Option("--latex", metavar="FILE|-", help="Also write means and intervals as LaTeX.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Also draw the figures into this folder.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also draw the figures into this folder.")] = None,
     formats: Annotated[
-        str, typer.Option("--formats", metavar="png,pdf,svg", help="Formats of the figures, with commas.")
+        str, Option("--formats", metavar="png,pdf,svg", help="Formats of the figures, with commas.")
     ] = "png",
 ) -> None:
     """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""

@@ -80,7 +80,6 @@ def _table(cells: Mapping[str, list[str]], first: int, text: Collection[str], br
 
 
 def _needs(heading: str, values: Sequence[str], broken: bool) -> int:
-    """Return the width of a column whose values stay whole."""
     return max(map(cell_len, [*(heading.split() if broken else [heading]), *values]))
 
 
@@ -91,8 +90,10 @@ def _styled(heading: str, value: str) -> Text:
 _TEXT_OF_RUNS = {"algorithm", "noise", "status", "folder"}
 
 #: The first columns if every run is a row. The folder begins with the name of the scenario.
-_IN_ROWS = ("folder", "algorithm", "noise", "test accuracy", "test loss", "time to", "epsilon", "virtual")
-_IN_ROWS += ("wall time of the run", "updates")
+_IN_ROWS = (
+    "folder", "algorithm", "noise", "test accuracy", "test loss", "time to", "epsilon", "virtual",
+    "wall time of the run", "updates",
+)  # fmt: skip
 
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import Command, Group, say
 from simfl.errors import ScenarioError, nearest
@@ -25,10 +26,8 @@ def list_() -> None:
 
 @app.command(cls=Command)
 def fetch(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="Names as in `simfl data list`.", show_default=False)
-    ],
-    to: Annotated[Path | None, typer.Option("--to", help="The folder of data sets; SIMFL_DATA by default.")] = None,
+    names: Annotated[list[str], Argument(metavar="NAME", help="Names as in `simfl data list`.")],
+    to: Annotated[Path | None, Option("--to", help="The folder of data sets; SIMFL_DATA by default.")] = None,
 ) -> None:
     """Download and check data sets; continue interrupted downloads."""
     from simfl.cli.bars import download_bar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument
 
 from simfl.cli.shared import Json, aside, write_json
 
@@ -13,9 +13,7 @@ CATALOGUES: tuple[Catalogue, ...] = ("algorithms", "models", "data", "topologies
 
 
 def list_(
-    what: Annotated[
-        Catalogue | None, typer.Argument(metavar="WHAT", help="One of the six; by default all.", show_default=False)
-    ] = None,
+    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the six; by default all.")] = None,
     json: Json = None,
 ) -> None:
     """List algorithms, models, data sets, topologies, optimizers and plugins."""

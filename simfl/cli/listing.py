@@ -65,7 +65,7 @@ def topologies() -> dict[str, Entry]:
 
 
 def optimizers() -> dict[str, Entry]:
-    """Return the optimizers by kind, those of clients first; lines name those of a server."""
+    """Return the optimizers by kind: clients' first, servers' marked as such."""
     tree = ast.parse((PACKAGE / "scenario" / "optimizers.py").read_text(encoding="utf-8"))
     sections = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     unions = {
@@ -120,7 +120,6 @@ def _value(literal: str) -> str:
 
 
 def _kind_of(section: ast.ClassDef) -> str | None:
-    """Return the literal of `kind: Literal["adam"]`."""
     for node in section.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "kind":
             literal = node.annotation

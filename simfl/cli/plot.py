@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import RunsOrSweeps, say
 from simfl.errors import ScenarioError
@@ -14,14 +14,14 @@ from simfl.errors import ScenarioError
 def plot(
     runs: RunsOrSweeps,
     x: Annotated[
-        str, typer.Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")
+        str, Option("--x", metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")
     ] = "time",
-    y: Annotated[str, typer.Option("--y", help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
+    y: Annotated[str, Option("--y", help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
     save: Annotated[
-        Path | None, typer.Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
+        Path | None, Option("--save", help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")
     ] = None,
     clients: Annotated[
-        bool, typer.Option("--clients", help="With --y epsilon and one run: each client's epsilon over time.")
+        bool, Option("--clients", help="With --y epsilon and one run: each client's epsilon over time.")
     ] = False,
 ) -> None:
     """Plot existing runs, one curve each; of a sweep, one for each group."""

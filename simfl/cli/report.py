@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import Baseline, RunsOrSweeps, Target, say
 
 
 def report(
     paths: RunsOrSweeps,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, Option("--out", "-o", help="The page.")] = Path("report.html"),
     baseline: Baseline = None,
     target: Target = None,
 ) -> None:

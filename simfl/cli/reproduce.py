@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 def reproduce(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
+        list[str] | None, Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,
     scenarios: Annotated[
-        Path | None, typer.Option("--scenarios", help="The papers' scenarios; needed without a clone of simfl.")
+        Path | None, Option("--scenarios", help="The papers' scenarios; needed without a clone of simfl.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the papers, and exit.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the number of runs, and exit.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the papers, and exit.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the number of runs, and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a paper's study, judge its claims, and compare its numbers.

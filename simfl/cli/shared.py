@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 
 from simfl import signals
@@ -40,35 +41,29 @@ def _check_target(target: str | None) -> str | None:
     return target
 
 
-Scenarios = Annotated[list[Path], typer.Argument(metavar="SCENARIO", help="Scenario files (YAML).", show_default=False)]
-OneScenario = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)]
-OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
-ScenarioOrRun = Annotated[
-    Path, typer.Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.", show_default=False)
-]
-RunsOrSweeps = Annotated[
-    list[Path], typer.Argument(metavar="RUN|SWEEP", help="Folders of runs or of sweeps.", show_default=False)
-]
+Scenarios = Annotated[list[Path], Argument(metavar="SCENARIO", help="Scenario files (YAML).")]
+OneScenario = Annotated[Path, Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
+OneRun = Annotated[Path, Argument(metavar="RUN", help="The folder of a run.")]
+ScenarioOrRun = Annotated[Path, Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.")]
+RunsOrSweeps = Annotated[list[Path], Argument(metavar="RUN|SWEEP", help="Folders of runs or of sweeps.")]
 
 
 def overrides_option(text: str) -> Any:
     """Return the option `--set`."""
-    return typer.Option("--set", metavar="KEY.PATH=VALUE", help=text, autocompletion=complete_override)
+    return Option("--set", metavar="KEY.PATH=VALUE", help=text, autocompletion=complete_override)
 
 
 Overrides = Annotated[list[str] | None, overrides_option("Change a field, such as --set seed=3; may be repeated.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Another seed; short for --set seed=N.")]
+Seed = Annotated[int | None, Option("--seed", help="Another seed; short for --set seed=N.")]
 Device = Annotated[
     str | None,
-    typer.Option(
-        "--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."
-    ),
+    Option("--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."),
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Runs at a time; by default one per core.")]
-Results = Annotated[Path, typer.Option("--out", help="Folder of all results.")]
+Jobs = Annotated[int | None, Option("--jobs", "-j", help="Runs at a time; by default one per core.")]
+Results = Annotated[Path, Option("--out", help="Folder of all results.")]
 CheckpointEvery = Annotated[
     str,
-    typer.Option(
+    Option(
         "--checkpoint-every",
         metavar="TIME",
         help="Host time between checkpoints, from which a killed run continues; never: none.",
@@ -76,15 +71,13 @@ CheckpointEvery = Annotated[
 ]
 Json = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE|-", help="Also write JSON to a file; with -, only JSON to standard output."),
+    Option("--json", metavar="FILE|-", help="Also write JSON to a file; with -, only JSON to standard output."),
 ]
-Baseline = Annotated[
-    str | None, typer.Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing until the end.")]
+Baseline = Annotated[str | None, Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing until the end.")]
 Target = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--target",
         metavar="ACCURACY|METRIC=VALUE",
         callback=_check_target,
@@ -163,7 +156,7 @@ def to_json(value: Any) -> Any:
 
 
 def aside(path: Path | None) -> bool:
-    """Return whether a result goes to standard output, where nothing else may be printed."""
+    """Return whether a result goes to standard output, which it must have alone."""
     return path is not None and str(path) == STANDARD_OUTPUT
 
 

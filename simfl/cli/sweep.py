@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from simfl.cli.shared import CheckpointEvery, Device, Jobs, Quiet, Results, exit_after, overrides_option, say
 from simfl.runs import CHECKPOINT_EVERY
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study (YAML).", show_default=False)],
+    study: Annotated[Path, Argument(metavar="STUDY", help="A study (YAML).")],
     overrides: Annotated[
         list[str] | None, overrides_option("Change a field in every run, before grid and list.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Another number of seeds.")] = None,
+    seeds: Annotated[int | None, Option("--seeds", help="Another number of seeds.")] = None,
     jobs: Jobs = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
+        str | None, Option("--cluster", metavar="ADDRESS", help="Run on the dask cluster of this scheduler.")
     ] = None,
     out: Results = Path("results"),
     device: Device = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the missing runs, and exit.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the missing runs, and exit.")] = False,
     compile_anew: Annotated[
-        bool, typer.Option("--no-keep-compiled", help="Do not share compiled programs in a folder of the results.")
+        bool, Option("--no-keep-compiled", help="Do not share compiled programs in a folder of the results.")
     ] = False,
     checkpoint_every: CheckpointEvery = CHECKPOINT_EVERY,
     quiet: Quiet = False,

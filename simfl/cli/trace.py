@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import OneRun, say
 from simfl.errors import ScenarioError
@@ -14,16 +14,16 @@ from simfl.errors import ScenarioError
 def trace(
     run: OneRun,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file; by default trace.json in the folder of the run.")
+        Path | None, Option("--out", "-o", help="The file; by default trace.json in the folder of the run.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Omit what ended before this time, such as 10 s.")
+        str | None, Option("--from", metavar="TIME", help="Omit what ended before this time, such as 10 s.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Omit what began after this virtual time.")
+        str | None, Option("--until", metavar="TIME", help="Omit what began after this virtual time.")
     ] = None,
     clients: Annotated[
-        str | None, typer.Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
+        str | None, Option("--clients", metavar="LIST", help="Only these clients, such as 0-3,7.")
     ] = None,
 ) -> None:
     """Write a run as a timeline for Perfetto (https://ui.perfetto.dev).
@@ -51,7 +51,6 @@ def trace(
 
 
 def _seconds(text: str) -> str | float:
-    """Return a plain number as seconds, other text as it is."""
     try:
         return float(text)
     except ValueError:

@@ -36,7 +36,6 @@ def validate(scenarios: Scenarios, overrides: Overrides = None, seed: Seed = Non
 
 
 def _summary(forecast: Forecast) -> str:
-    """Return the forecast in one line."""
     from simfl.records.display import show_bytes, show_count, show_number, show_range, show_time
 
     parts = [f"{forecast.algorithm}, {forecast.clients} client{'s' * (forecast.clients != 1)}, {forecast.topology}"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from simfl.cli.shared import RUN_FAILED, Device, OneScenario, Overrides, Quiet, Seed, say
 
@@ -15,7 +16,7 @@ def verify(
     scenario: OneScenario,
     overrides: Overrides = None,
     seed: Seed = None,
-    updates: Annotated[int, typer.Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
+    updates: Annotated[int, Option("--updates", min=1, help="End after at most this number of updates.")] = 5_000,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:

@@ -112,8 +112,7 @@ def _draw_roc(ax: Axes, membership: Membership, rows: Sequence[int]) -> None:
         )
     ax.plot((_LEAST_RATE, 1), (_LEAST_RATE, 1), color="#555555", linestyle=":", label="by chance")
     ax.set(xscale="log", yscale="log", xlim=(_LEAST_RATE, 1), ylim=(_LEAST_RATE, 1))
-    ax.set_xlabel("false positive rate")
-    ax.set_ylabel("true positive rate")
+    ax.set(xlabel="false positive rate", ylabel="true positive rate")
     ax.legend(loc="lower right")
 
 
@@ -122,13 +121,12 @@ def _draw_points(ax: Axes, distances: Sequence[float], values: Sequence[float], 
     if not points:
         return
     color, marker = PALETTE[number], "os^D"[number]
-    ax.scatter(*zip(*points, strict=True), color=color, alpha=0.25, s=12, linewidths=0)
+    ax.scatter([at for at, _ in points], [value for _, value in points], color=color, alpha=0.25, s=12, linewidths=0)
     places = sorted({at for at, _ in points})
     means = [float(np.mean([value for at, value in points if at == place])) for place in places]
     ax.plot(places, means, color=color, linestyle=line_of(number), marker=marker, label=label)
 
 
 def _means(entries: Sequence[Inference], name: str) -> dict[float, float]:
-    """Return distance -> mean of an attribute."""
     places = sorted({one.distance for one in entries if math.isfinite(one.distance)})
     return {place: float(np.mean([getattr(one, name) for one in entries if one.distance == place])) for place in places}

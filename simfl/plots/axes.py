@@ -34,7 +34,7 @@ BOUND = "largest ε over clients, before the end an upper bound"
 def check_y(y: str, runs: Iterable[Run]) -> None:
     """Reject a column that a run does not have; name the common columns."""
     opened = list(runs)
-    shared = [name for name in (opened[0].metrics if opened else ()) if all(name in run.metrics for run in opened)]
+    shared = [str(name) for name in (opened[0].metrics if opened else ()) if all(name in run.metrics for run in opened)]
     if opened and y not in Y_AXES and not any(y in run.measures for run in opened):
         raise ScenarioError(f"plot: y: expected one of {', '.join(shared)}, found {y!r}{nearest(y, shared)}")
     for run in opened:

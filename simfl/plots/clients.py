@@ -199,7 +199,6 @@ def box_of_server(width: float = 0.6) -> dict[str, Any]:
 
 
 def _graph(run: Run) -> tuple[nx.Graph[int], bool]:
-    """Return the communication graph, and whether its last node is a server."""
     import networkx as nx
 
     edges, count = run.edges, len(run.clients)

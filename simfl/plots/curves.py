@@ -120,7 +120,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def save(figure: Axes | Figure, path: str | Path) -> Path:
-    """Write a figure as PNG (200 dpi), PDF or SVG, with reproducible bytes; return the path."""
+    """Write a figure as PNG (200 dpi), PDF or SVG, with reproducible bytes."""
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in FORMATS:
@@ -142,7 +142,8 @@ def save_and_close(figure: Axes | Figure, *paths: str | Path) -> list[Path]:
     from matplotlib import pyplot as plt
 
     written = [save(figure, path) for path in paths]
-    plt.close(getattr(figure, "figure", figure))
+    whole: Any = getattr(figure, "figure", figure)
+    plt.close(whole)
     return written
 
 

@@ -187,8 +187,7 @@ def plot_groups(
                 places, band.mean / y_scale.divisor, color=look.color, linestyle=look.line, label=look.label,
                 drawstyle="steps-post" if interpolation == "step" else "default", marker=look.marker, markevery=0.1,
             )  # fmt: skip
-        ax.set_xlabel(axis_label(column, x_label, x_scale, runs))
-        ax.set_ylabel(axis_label(y, measure_label(y), y_scale, runs))
+        ax.set(xlabel=axis_label(column, x_label, x_scale, runs), ylabel=axis_label(y, measure_label(y), y_scale, runs))
         if target is not None and y == getattr(target, "metric", ACCURACY) and math.isfinite(target):
             ax.axhline(target, color="#555555", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1.5)
         _finish(ax, y, drawn)

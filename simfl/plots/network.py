@@ -99,8 +99,7 @@ def plot_by_distance(pairs: pd.DataFrame, delta: float, ax: Axes | None = None) 
         _thin(ax.set_xticks, names, ticks)
         if len(ticks) == 1:
             ax.set_xlim(ticks[0] - 0.5, ticks[0] + 0.5)
-        ax.set_xlabel("distance between client and observer (hops)")
-        ax.set_ylabel(_epsilon(delta))
+        ax.set(xlabel="distance between client and observer (hops)", ylabel=_epsilon(delta))
         ax.legend(
             loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False,
             title="median over pairs; bands hold the middle 80 %", title_fontsize=9,
@@ -202,7 +201,8 @@ def plot_over_time(pairs: pd.DataFrame, delta: float) -> Figure:
 
 
 def _last(pairs: pd.DataFrame) -> pd.DataFrame:
-    return pairs.loc[pairs["time_s"] == pairs["time_s"].max()]
+    last: pd.DataFrame = pairs[pairs["time_s"] == pairs["time_s"].max()]
+    return last
 
 
 def _infinite(pairs: pd.DataFrame) -> bool:
@@ -218,7 +218,6 @@ def _short(value: float) -> str:
 
 
 def _norm(pairs: pd.DataFrame) -> Any:
-    """Return the scale of colors, from 0 to the largest finite epsilon."""
     from matplotlib.colors import Normalize
 
     values = pairs[list(KINDS)].to_numpy(float)
@@ -226,7 +225,6 @@ def _norm(pairs: pd.DataFrame) -> Any:
 
 
 def _ink(norm: Any, value: float) -> str:
-    """Return a readable text color on the color of a value."""
     return "white" if math.isfinite(value) and norm(value) > 0.5 else "black"
 
 
@@ -248,7 +246,6 @@ def _dots(ax: Axes, places: dict[int, Any], nodes: Sequence[int], lw: float = 0.
 
 
 def _few(values: Sequence[float]) -> list[float]:
-    """Return a few of many values, the first and the last among them."""
     places = np.linspace(0, len(values) - 1, min(len(values), _MOST_LINES)).round().astype(int)
     return [values[place] for place in places]
 

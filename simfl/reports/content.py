@@ -137,7 +137,7 @@ def gather(
     check: Callable[[Run], Check] | None = None,
     tell: Callable[[str], None] = warnings.warn,
 ) -> Content:
-    """Read runs and sweeps, and return the content of their report; see `write_report`."""
+    """Return the content of a report about runs and sweeps; see `write_report`."""
     groups, usual = open_groups(paths, tell)
     labels = _labels(groups)
     if baseline is not None:  # a label of the page, or one of simfl compare
@@ -316,6 +316,7 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
             goal = target.short[:1].upper() + target.short[1:] + (", which every run reached," if by_all else "")
             findings.append(
                 f"{goal} took {show_time(times[0])} of virtual time with {_quoted(fast)}, and {show_time(times[1])} "
+                f"with {_quoted(other)}{_times_faster(fast, other, target)}."
             )
     spent = [part for part in parts if part.group.private]
     certified = [part for part in spent if not math.isnan(part.measures["epsilon"].mean)]
@@ -330,7 +331,6 @@ def _findings(parts: Sequence[Part], target: Target, baseline: str | None) -> li
 
 
 def _quoted(part: Part) -> str:
-    """Return a label, quoted if it is a phrase."""
     is_phrase = " " in part.label and not part.label.startswith(name_of(part.group.algorithm, part.group.private))
     return f"“{part.label}”" if is_phrase else part.label
 

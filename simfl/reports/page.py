@@ -35,18 +35,8 @@ def write_report(
 ) -> Path:
     """Write a report about runs, or a sweep, and return its path.
 
-    Args:
-        paths: folders of runs and sweeps.
-        out: the HTML file.
-        target: the test accuracy at which times are compared, or another metric as in "test_loss=0.3"; by default the
-            accuracy of the study, or the best that every run reached.
-        baseline: label of the group to compare with; by default that of the study.
-        check: compares the claim of a run with its account, such as `simfl.accounts.check.check_run`.
-        tell: called with a line for every run that is left out or incomplete.
-
-    Raises:
-        DataError: a folder is neither a run nor a sweep, or has no finished run.
-        ScenarioError: the baseline is unknown, or the file cannot be written.
+    Arguments and errors are those of `simfl.report`. `check` compares the claim of a run with its account, such
+    as `simfl.accounts.check.check_run`.
     """
     place = to_path(out, "out: the path of an HTML file")
     text = page(gather(paths, target=target, baseline=baseline, check=check, tell=tell))
@@ -112,7 +102,6 @@ def _about(content: Content) -> str:
 
 
 def _series_colors(parts: Sequence[Part]) -> str:
-    """Return the color of every series, paler on dark pages."""
     light = "".join(f"--s{i}:{part.color};" for i, part in enumerate(parts))
     dark = "".join(f"--s{i}:{_paler(part.color)};" for i, part in enumerate(parts))
     return f":root{{{light}}}\n@media (prefers-color-scheme: dark){{@media screen{{:root{{{dark}}}}}}}\n"
@@ -174,7 +163,6 @@ def _mean(part: Part, name: str, otherwise: float = -math.inf) -> float:
 
 
 def _times(content: Content) -> list[tuple[Part, list[tuple[str, float]], list[str]]]:
-    """Return each part's visible shares of time, and the same in words."""
     rows = []
     for part in content.parts:
         shares = [(name, share) for name, share in part.times.items() if share > _LEAST_SHARE]

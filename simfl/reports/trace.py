@@ -53,7 +53,7 @@ _COLORS = {
 
 @dataclass(frozen=True)
 class Trace:
-    """The written trace: its file, the number of events, and tables that the run did not record."""
+    """A written trace; `missing` are tables that the run did not record."""
 
     path: Path
     events: int
@@ -245,7 +245,6 @@ class _Writer:
         return "server" if node == self._count else f"server {node - self._count}"
 
     def _lane(self, source: int, target: int, sent: int, end: int) -> int:
-        """Return the track of a message: the link's first free lane."""
         lanes = self._lanes.setdefault((source, target), [])
         for position, (busy, track) in enumerate(lanes):
             if busy <= sent:
@@ -259,7 +258,6 @@ class _Writer:
         return self._num_lanes
 
     def _rows(self, name: str, first: str, last: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a table that touch the interval."""
         for row in read_between(self._folder.table_path(name), SCHEMAS[name], first, last, self._start, self._end):
             if not all(abs(value) < _LARGEST for value in row):  # also false for NaN
                 raise DataError(f"{self._run.folder}: {name}: expected numbers below {_LARGEST:g}; it is damaged")

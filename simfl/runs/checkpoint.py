@@ -187,7 +187,7 @@ class Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint; raise a `DataError` if it is missing, damaged or of another version."""
+    """Read a checkpoint; a missing, damaged or too old one is a `DataError`."""
     try:
         with zipfile.ZipFile(regular(path)) as archive:
             if archive.testzip() is not None:
@@ -222,8 +222,6 @@ def _measures(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _evaluations(arrays: dict[str, NDArray[Any]], count: int) -> list[Evaluation]:
-    """Return all evaluations: the reverse of `_measures`."""
-
     def values(kind: str, number: int) -> dict[str, Any]:
         named = {name.removeprefix(kind): array[number] for name, array in arrays.items() if name.startswith(kind)}
         return {name: value if value.ndim else float(value) for name, value in named.items()}
@@ -242,7 +240,6 @@ def _answers(content: NDArray[np.uint8], kinds: list[tuple[str, list[int]]]) -> 
 
 
 def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tuple[int, int], values: Any) -> None:
-    """Write a checkpoint to a temporary file and move it into place."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -358,7 +355,6 @@ class Keeper:
         self.path.unlink(missing_ok=True)
 
     def _rest(self, took: float) -> None:
-        """Set the timer for the next checkpoint."""
         self._timer.cancel()
         if self.every_s is not None:
             self._timer = threading.Timer(max(self.every_s, REST * took), self.want)

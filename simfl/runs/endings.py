@@ -45,7 +45,7 @@ def why_over(algorithm: Algorithm) -> str:
 
 
 def _stuck(algorithm: Algorithm) -> str:
-    """Name the links whose messages never arrive, except those to clients that have left."""
+    """Name links whose messages never arrive, except to clients that have left."""
     count, gone, now = algorithm.num_clients, algorithm.world.availability.gone, algorithm.clock.now
     pairs = [pair for pair in algorithm.world.network.stuck if pair[1] >= count or not gone(pair[1], now)]
     if not pairs:

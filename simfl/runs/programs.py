@@ -20,9 +20,9 @@ def folder_of(out: Path) -> str | None:
 
 @contextlib.contextmanager
 def compiled_in(folder: str | None, for_good: bool = False) -> Iterator[None]:
-    """Cache compiled programs in a folder within a block, small ones too; None: no cache.
+    """Cache compiled programs in a folder within a block; None: no cache.
 
-    A run compiles some twenty small programs, and each costs more than reading a file. With `for_good` the setting
+    Small programs too: a run compiles some twenty, and each costs more than reading a file. With `for_good` the setting
     stays after the block, as in a process that serves one task after the other.
     """
     if folder is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +30,6 @@ from simfl.tape.executor import Evaluation
 #: killed process loses at most these rows, and a long run is not cut into small pieces.
 FLUSH_S = 1.0
 FLUSH_SHARE = 0.001
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The columns of `metrics` that do not depend on the models."""
-
-    time_s: float
-    updates: int
-    epochs: float
-    rounds: int
-    bytes_sent: int
-    messages: int
-    epsilon: float
-    clipping_norm: float
 
 
 class Recorder:
@@ -130,40 +115,26 @@ class Recorder:
         )
         return float(spent.max())
 
-    def evaluated(self, taken: Snapshot, evaluation: Evaluation, wall_s: float) -> dict[str, float]:
-        """Write an evaluation's rows; return the row of `metrics` by column."""
-        norm = taken.clipping_norm if np.isfinite(taken.clipping_norm) else np.nan
-        gradients = (evaluation.gradient_norm, evaluation.clipped_share, norm)
-        values = [
-            taken.time_s,
-            taken.updates,
-            taken.epochs,
-            taken.rounds,
-            evaluation.train_loss,
-            evaluation.test_loss,
-            evaluation.test_accuracy,
-            evaluation.consensus_distance,
-            taken.bytes_sent,
-            taken.messages,
-            taken.epsilon,
-            wall_s,
-            *(gradients if self._context.setup.problem.measured.gradient_examples else ()),
-            *evaluation.further.values(),
-        ]
+    def evaluated(self, taken: dict[str, float], evaluation: Evaluation, wall_s: float) -> dict[str, float]:
+        """Write an evaluation's rows; return the row of `metrics` by column.
+
+        `taken` holds the columns that do not depend on the models.
+        """
         table = self._tables["metrics"]
-        table.append(values)
+        row = {**vars(evaluation), **evaluation.further, **taken, "wall_s": wall_s}
+        table.append([row[name] for name in table.schema.names])
         if evaluation.client_loss is not None and evaluation.client_accuracy is not None:
             count = len(evaluation.client_loss)
             self._tables["client_metrics"].extend_columns(
                 {
-                    "time_s": np.full(count, taken.time_s),
-                    "updates": np.full(count, taken.updates, dtype=np.int64),
+                    "time_s": np.full(count, taken["time_s"]),
+                    "updates": np.full(count, taken["updates"], dtype=np.int64),
                     "client": np.arange(count, dtype=np.int32),
                     "test_accuracy": evaluation.client_accuracy,
                     "test_loss": evaluation.client_loss,
                 }
             )
-        return dict(zip(table.schema.names, map(float, values), strict=True))
+        return {name: float(row[name]) for name in table.schema.names}
 
     def write_models(self) -> None:
         """Write the trained models, and count the gradients set to zero."""

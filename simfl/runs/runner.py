@@ -193,7 +193,6 @@ class Simulation(Context):
         return finished
 
     def _simulate(self, recorder: Recorder, folder: RunFolder) -> SimflError | None:
-        """Run the world and record it; return its error, if any."""
         failure: SimflError | None = None
         reporter = Reporter(self, recorder, self._progress)
 

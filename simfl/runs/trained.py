@@ -129,7 +129,6 @@ class Trained:
         return prepared[is_known], at[is_known].astype(np.int32)
 
     def _any_labels(self, count: int) -> NDArray[Any]:
-        """Return arbitrary labels, on which predictions do not depend."""
         return np.zeros(count, self.dataset.train_y.dtype)
 
 

@@ -27,7 +27,7 @@ NEVER_S = 1e9
 
 @dataclass(frozen=True)
 class Way:
-    """A way of running the scenario; digests are those of each table and file of models."""
+    """A way of running the scenario, with digests of its tables and models."""
 
     name: str
     status: str

@@ -195,7 +195,6 @@ class Cluster:
             self._let_go(list(futures))
 
     def _let_go(self, futures: list[Any]) -> None:
-        """Drop the remaining tasks and close the connection silently."""
         logger = logging.getLogger("distributed.client")
         level = logger.level
         logger.setLevel(logging.CRITICAL + 1)

@@ -39,7 +39,7 @@ class NotMeasuredError(SimflError):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a claim, compared with runs; `held` is None if the seeds do not decide."""
+    """One part of a claim; `held` is None if the seeds do not decide."""
 
     held: bool | None
     text: str
@@ -79,7 +79,7 @@ class Reading:
 
 
 def all_of(held: Iterable[bool | None]) -> bool | None:
-    """Return whether all hold: False if one does not, else None if one is undecided; none is an error."""
+    """Return False if one does not hold, else None if one is undecided, else True."""
     results = list(held)
     if not results:
         raise NotMeasuredError("no run that it could be judged by")
@@ -155,7 +155,7 @@ class Judged:
 
     Args:
         readings: those that it was judged under; empty without runs.
-        why: takes the place of evidence if there are no readings.
+        why: evidence without readings.
         headline, figure, instead: see `PaperClaim`.
     """
 

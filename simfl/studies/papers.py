@@ -148,7 +148,7 @@ class Runs:
                 raise NotMeasuredError(f"{section}: no finished run")
 
     def of(self, section: Section, cell: Cell) -> dict[int, Run]:
-        """Return the runs of a cell by seed, diverged ones included; none are a `NotMeasuredError`."""
+        """Return the runs of a cell by seed, diverged ones included."""
         try:
             return self._groups[section, cell]
         except KeyError:

@@ -13,7 +13,7 @@ from simfl.studies.papers import Number, Paper, Runs
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A study that was run and read; `figures` have captions, and `page` is the file with the results."""
+    """A study with its results; figures have captions."""
 
     paper: Paper
     quick: bool
@@ -30,7 +30,7 @@ def argument_of(name: str) -> str:
 
 
 def judged(paper: Paper, runs: Runs, quick: bool = False) -> tuple[Judged, ...]:
-    """Return the claims with their verdicts; those that cannot be tested here come last."""
+    """Return the claims with their verdicts; untestable ones come last."""
     claims = []
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()

@@ -26,7 +26,7 @@ FOLDER = "reproduction"
 
 
 def find_paper(name: str) -> Paper:
-    """Return a paper by its name, which may be written with dashes; a `ScenarioError` names the valid ones."""
+    """Return a paper by its name, which may be written with dashes."""
     module = name.replace("-", "_")
     if module not in PAPERS:
         valid = [argument_of(paper) for paper in PAPERS]
@@ -54,7 +54,7 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
 
 
 def plan_of(paper: Paper, quick: bool, scenarios: Path) -> tuple[StudyPlan, dict[Experiment, list[str]]]:
-    """Return a study's plan, and the keys of every experiment's runs; equal runs are planned once."""
+    """Return a study's plan, with equal runs once, and the experiments' run keys."""
     runs: dict[str, PlannedRun] = {}
     keys: dict[Experiment, list[str]] = {}
     places = set()

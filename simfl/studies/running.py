@@ -166,14 +166,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, innermost first, up to the first that is not empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
 
 
 def _tidy(folder: Path) -> None:
-    """Remove locks, streams and checkpoints of killed processes; the caller must hold the folder's lock."""
+    """Remove files of killed processes; the caller must hold the folder's lock."""
     from simfl.runs.checkpoint import FILE
 
     for lock in folder.glob("*/run.lock"):
@@ -214,7 +213,6 @@ def survey(plan: StudyPlan, root: Path) -> Sweep:
 
 
 def _runs_in(folder: Path, keys: Collection[str]) -> dict[str, list[tuple[str, Manifest]]]:
-    """Return name and manifest of finished, undamaged runs, by key."""
     by_key: dict[str, list[tuple[str, Manifest]]] = {}
     for path in sorted(folder.glob("*/manifest.json"), reverse=True):
         with contextlib.suppress(DataError):  # a damaged run counts as missing
@@ -261,7 +259,7 @@ def _same_start(scenario: Scenario, was: object) -> bool:
 
 
 def check(plan: StudyPlan, runs: Sequence[PlannedRun], device: str | None, tell: Callable[[int], None]) -> None:
-    """Check scenarios against the data files that they need, one seed of each label; see `ScenarioError`."""
+    """Check scenarios and their data files, one seed of each label."""
     from simfl.build.data import shared_data
     from simfl.runs import runner
 

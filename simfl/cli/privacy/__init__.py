@@ -50,7 +50,6 @@ def _made(name: str) -> Any:
 
 
 def _attached() -> list[str]:
-    """Return the names of the commands that plugins add."""
     return [words.removeprefix(_GROUP) for words in plugins.names("commands") if words.startswith(_GROUP)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, get_args
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import (
     IN_WORDS,
@@ -32,22 +32,15 @@ _HOW = {
 
 def command(
     noise_multiplier: Annotated[
-        float,
-        typer.Option(
-            "--noise-multiplier", "-z", help="z, noise on the sum over the clipping norm C.", show_default=False
-        ),
+        float, Option("--noise-multiplier", "-z", help="z, noise on the sum over the clipping norm C.")
     ],
     steps: Steps,
     sampling_rate: SamplingRate = 1.0,
     delta: Delta = 1e-5,
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
-    accountant: Annotated[
-        Accountant | None, typer.Option("--accountant", help="Only this one; all by default.", show_default=False)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="Also print the delta at this epsilon.", show_default=False)
-    ] = None,
+    accountant: Annotated[Accountant | None, Option("--accountant", help="Only this one; all by default.")] = None,
+    epsilon: Annotated[float | None, Option("--epsilon", help="Also print the delta at this epsilon.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the epsilon of Gaussian releases, by several accountants.

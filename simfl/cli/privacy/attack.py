@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.cli.shared import Device, Overrides, ScenarioOrRun
@@ -39,7 +40,7 @@ def command(
     path: ScenarioOrRun,
     attack: Annotated[
         Attack,
-        typer.Option(
+        Option(
             "--attack",
             help="Infer which examples were trained on, or reconstruct examples from gradients that an observer can "
             "solve for.",
@@ -48,43 +49,36 @@ def command(
     overrides: Overrides = None,
     observers: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--observer",
             metavar="K|server|links",
             help="The attacker: a client, the server, or all links; may be repeated. By default all clients, and the "
             "server; inversion needs one.",
-            show_default=False,
         ),
     ] = None,
     clients: Annotated[
         list[int] | None,
-        typer.Option(
-            "--client",
-            help="The client to attack; may be repeated. By default all; inversion needs one.",
-            show_default=False,
-        ),
+        Option("--client", help="The client to attack; may be repeated. By default all; inversion needs one."),
     ] = None,
     models: Annotated[
-        int, typer.Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
+        int, Option("--models", help="Messages an observer keeps for each client, spaced over the run.")
     ] = 10,
     held_out: Annotated[
         HeldOut,
-        typer.Option(
+        Option(
             "--held-out",
             help="Examples to compare with: the test set, or a random half of each client's own examples, which the "
             "client then does not train on.",
         ),
     ] = HeldOut.test,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of each interval and lower bound.")] = 0.95,
+    confidence: Annotated[float, Option("--confidence", help="Of each interval and lower bound.")] = 0.95,
     pairwise: Annotated[
-        bool,
-        typer.Option("--pairwise", help="Also compare with the account of simfl privacy network; it may take minutes."),
+        bool, Option("--pairwise", help="Also compare with the account of simfl privacy network; it may take minutes.")
     ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.", show_default=False),
+        Path | None, Option("--out", help="Folder of tables and figures; attacks/NAME-ATTACK by default.")
     ] = None,
-    batches: Annotated[int, typer.Option("--batches", help="The most mini-batches that inversion attacks.")] = 6,
+    batches: Annotated[int, Option("--batches", help="The most mini-batches that inversion attacks.")] = 6,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -191,7 +185,6 @@ def _one(option: str, given: list[Any] | None) -> Any:
 
 
 def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
-    """Return the scenario of a file or a run, and the run."""
     from simfl.accounts.network import opened_target
     from simfl.errors import ScenarioError
     from simfl.records import read

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, present, show
 from simfl.cli.shared import OneScenario, Overrides
@@ -27,36 +28,31 @@ class Kind(enum.StrEnum):
 def command(
     path: OneScenario,
     overrides: Overrides = None,
-    canaries: Annotated[int, typer.Option("--canaries", help="m, canaries in one client's data.")] = 1000,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the lower bound and of a refutation.")] = 0.95,
-    client: Annotated[int, typer.Option("--client", help="The client whose data the canaries join.")] = 0,
+    canaries: Annotated[int, Option("--canaries", help="m, canaries in one client's data.")] = 1000,
+    confidence: Annotated[float, Option("--confidence", help="Of the lower bound and of a refutation.")] = 0.95,
+    client: Annotated[int, Option("--client", help="The client whose data the canaries join.")] = 0,
     observer: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--observer",
             metavar="K|server|links",
             help="Guess from the messages to this node, or on all links; by default from every release of the client.",
-            show_default=False,
         ),
     ] = None,
     in_place: Annotated[
-        bool,
-        typer.Option("--in-place", help="Canaries replace examples of the client, which keeps its sampling rate."),
+        bool, Option("--in-place", help="Canaries replace examples of the client, which keeps its sampling rate.")
     ] = False,
     kind: Annotated[
-        Kind, typer.Option("--kind", help="Directions in the space of gradients, or random inputs to the model.")
+        Kind, Option("--kind", help="Directions in the space of gradients, or random inputs to the model.")
     ] = Kind.gradient,
     guesses: Annotated[
         list[int] | None,
-        typer.Option(
+        Option(
             "--guesses",
             help="Number of guesses; if repeated, the numbers share the error. By default m/8, or about 100.",
-            show_default=False,
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of coins and canaries; the scenario's by default.")
-    ] = None,
+    seed: Annotated[int | None, Option("--seed", help="Seed of coins and canaries; the scenario's by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario with canaries in one client's data and try to detect them.
@@ -131,7 +127,6 @@ def _rows(report: AuditReport) -> list[Row | str]:
 
 
 def _tested(name: str, epsilon: float, note: str, p_value: float, refuted: bool, level: float) -> list[Row | str]:
-    """Return the rows of an epsilon with its test."""
     return [
         (name, epsilon, note),
         ("  p-value", p_value, "at most the chance of this number of right guesses if the epsilon holds"),
@@ -194,7 +189,6 @@ def _refuted(account: str, confidence: float) -> str:
 
 
 def _power(sees: Mapping[str, bool]) -> str:
-    """Return the artificial faults that this audit detects, and those that it does not."""
     from simfl.attacks.faults import TRIALS
 
     seen, unseen = ([name for name, shown in sees.items() if shown is one] for one in (True, False))

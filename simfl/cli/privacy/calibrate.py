@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import (
     IN_WORDS,
@@ -34,12 +34,9 @@ def command(
     neighbors: ChosenNeighbors = "add_or_remove",
     sampling: ChosenSampling = "poisson",
     accountant: Annotated[
-        Accountant | None,
-        typer.Option("--accountant", help="Only this one; by default tightest and renyi.", show_default=False),
+        Accountant | None, Option("--accountant", help="Only this one; by default tightest and renyi.")
     ] = None,
-    clipping_norm: Annotated[
-        float | None, typer.Option("--clipping-norm", help="C; adds the noise on the sum.", show_default=False)
-    ] = None,
+    clipping_norm: Annotated[float | None, Option("--clipping-norm", help="C; adds the noise on the sum.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the noise multiplier for an epsilon, by several accountants.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
@@ -24,10 +25,10 @@ def command(
     overrides: Overrides = None,
     claimed_epsilon: Annotated[
         float | None,
-        typer.Option("--claimed-epsilon", help="Compare this epsilon with the account; by default privacy.claim."),
+        Option("--claimed-epsilon", help="Compare this epsilon with the account; by default privacy.claim."),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option("--figure", help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")
+        Path | None, Option("--figure", help="Also draw claimed and certified epsilon: .png, .pdf or .svg.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from simfl.cli.privacy.shared import AsJson, Row, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
@@ -31,38 +31,31 @@ def command(
     overrides: Overrides = None,
     observer: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--observer",
             metavar="NODE",
             help='The observer: a client\'s number, "server", or "links" for all links; may be repeated. Every node by '
             "default.",
-            show_default=False,
         ),
     ] = None,
     coalition: Annotated[
-        str | None,
-        typer.Option("--coalition", metavar="NODES", help="Nodes that share their views: 3,4.", show_default=False),
+        str | None, Option("--coalition", metavar="NODES", help="Nodes that share their views: 3,4.")
     ] = None,
     view: Annotated[
-        Sees,
-        typer.Option("--view", help="An observer receives messages, or, with secure sums, the sum of a round."),
+        Sees, Option("--view", help="An observer receives messages, or, with secure sums, the sum of a round.")
     ] = "messages",
     reconstruct: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--reconstruct",
             help="Instead of epsilons, print the clients whose gradients each observer can solve for; privacy is not "
             "needed.",
         ),
     ] = False,
-    times: Annotated[int, typer.Option("--times", help="Number of equally spaced virtual times.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the table of all pairs and the figures.", show_default=False),
-    ] = None,
+    times: Annotated[int, Option("--times", help="Number of equally spaced virtual times.")] = 1,
+    out: Annotated[Path | None, Option("--out", help="Folder for the table of all pairs and the figures.")] = None,
     messages: Annotated[
-        bool,
-        typer.Option("--messages", help="Write every message to --out, with its coefficients of noisy gradients."),
+        bool, Option("--messages", help="Write every message to --out, with its coefficients of noisy gradients.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-import typer
+from typer import Option
 
 from simfl.cli.shared import to_json
 from simfl.errors import ScenarioError
@@ -40,20 +40,19 @@ Neighbors = Literal["add_or_remove", "replace_one"]
 Accountant = Literal["tightest", "renyi", "pld"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="The target epsilon > 0.", show_default=False)]
-Delta = Annotated[float, typer.Option("--delta", help="Delta in (0, 1).")]
-Steps = Annotated[int, typer.Option("--steps", help="T, number of releases.", show_default=False)]
-SamplingRate = Annotated[float, typer.Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+Epsilon = Annotated[float, Option("--epsilon", help="The target epsilon > 0.")]
+Delta = Annotated[float, Option("--delta", help="Delta in (0, 1).")]
+Steps = Annotated[int, Option("--steps", help="T, number of releases.")]
+SamplingRate = Annotated[float, Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
 ChosenNeighbors = Annotated[
     Neighbors,
-    typer.Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),
+    Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),
 ]
 ChosenAccountant = Annotated[
-    Accountant,
-    typer.Option("--accountant", help="Privacy-loss distributions (pld), Renyi, or the smaller of both."),
+    Accountant, Option("--accountant", help="Privacy-loss distributions (pld), Renyi, or the smaller of both.")
 ]
-ChosenSampling = Annotated[Sampling, typer.Option("--sampling", help="How the examples of one release are drawn.")]
+ChosenSampling = Annotated[Sampling, Option("--sampling", help="How the examples of one release are drawn.")]
 
 #: The values of options in words.
 IN_WORDS = {
@@ -135,7 +134,7 @@ class OptionsOf:
                 continue
             default = self.defaults.get(argument, parameter.default)
             kind = types[argument] | None if default is None else types[argument]
-            option = typer.Option(
+            option = Option(
                 "--" + self.rename.get(argument, argument).replace("_", "-"),
                 help=helps[argument],
                 show_default=default is not None and default is not parameter.empty,
@@ -276,7 +275,6 @@ def show(value: Any) -> str:
 
 
 def _toned(note: str) -> Any:
-    """Color the words that say how far a number can be trusted."""
     from rich.text import Text
 
     text = Text(note)
